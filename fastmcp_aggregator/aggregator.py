@@ -1,0 +1,272 @@
+"""The aggregator: a FastMCP app in front of the children. Wires the rooms together; each does its own work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.context import reset_transport, set_transport
+from fastmcp.utilities.logging import temporary_log_level
+from mcp_types import SubscriptionsListenRequestParams
+from typing_extensions import Self
+
+from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.catalogue.provider import ChildrenProvider
+from fastmcp_aggregator.catalogue.routes import Naming
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.supervisor import Launched, Supervisor
+from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.front.http import require_safe_bind, serve_http
+from fastmcp_aggregator.front.instructions import instructions
+from fastmcp_aggregator.front.requests import ComponentRequests
+from fastmcp_aggregator.front.signals import stop_on_signals
+from fastmcp_aggregator.front.stdio import stdio_streams
+from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.settings import AggregatorSettings, load_settings
+from fastmcp_aggregator.version import VERSION
+
+
+def build_aggregator(
+    config: str | Path | Mapping[str, Any] | McpConfig,
+    *,
+    settings: AggregatorSettings | None = None,
+    auth: AuthProvider | None = None,
+    **overrides: Any,
+) -> Aggregator:
+    """Make one MCP server out of the servers in an `mcpServers` config.
+
+    Reads the config and nothing else: no process is started and no connection opened before the app runs.
+
+    Args:
+        config: path of the file, its content as a dict, or the model that `load_config` returns.
+        settings: see `AggregatorSettings`; by default from `FASTMCP_AGGREGATOR_*` environment variables.
+        auth: a FastMCP auth provider for the HTTP front.
+        overrides: single settings by name, such as `strict=False` or `separator="__"`; they win over `settings`.
+
+    Raises:
+        ConfigError: with every problem of the config (or of the settings) at once.
+    """
+    checked = load_config(config)
+    if settings is None:
+        chosen = load_settings(**overrides)
+    else:
+        chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
+    return Aggregator(checked, chosen, auth=auth)
+
+
+class Aggregator(FastMCP[None]):
+    """A FastMCP app that serves the components of all children.
+
+    Run it (`run()`), mount it in another FastMCP server, give it to a `Client` or to an ASGI server, or enter it with
+    `async with`. The children live as long as any of these does: one process or connection each.
+    """
+
+    def __init__(
+        self,
+        config: McpConfig,
+        settings: AggregatorSettings,
+        *,
+        auth: AuthProvider | None = None,
+        launched: Launched | None = None,
+    ) -> None:
+        """Prefer `build_aggregator`. `launched` hands over processes that were started early, by server key."""
+        self.config = config
+        self.settings = settings
+        self._launched = launched
+        self._version = settings.server_version or VERSION
+        self._directory = Directory(
+            Naming(settings.separator, settings.prefix), strict=settings.strict, ready_wait=settings.ready_wait
+        )
+        self._audience = Audience()
+        self._supervisor: Supervisor | None = None
+        self._entered: list[AsyncExitStack] = []
+        super().__init__(
+            settings.name,
+            version=self._version,
+            auth=auth,
+            lifespan=self._run_children,
+            dereference_schemas=False,
+        )
+        self.add_provider(ChildrenProvider(self._directory))
+        self._serve_requests()
+
+    # Its life.
+
+    async def __aenter__(self) -> Self:
+        """Start the children and wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._lifespan_manager())
+        try:
+            await self._directory.ready()
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._entered.append(stack)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._entered.pop().aclose()
+
+    @asynccontextmanager
+    async def _run_children(self, _: FastMCP[None]) -> AsyncIterator[None]:
+        supervisor = Supervisor(self.config, self._options, self._child_changed, self._launched)
+        self._launched = None
+        self._supervisor = supervisor
+        self._directory.open(list(supervisor.children.values()))
+        supervisor.start()
+        try:
+            yield
+        finally:
+            await self._audience.close()
+            await supervisor.stop()
+            self._directory.close()
+            self._supervisor = None
+
+    async def run_stdio_async(
+        self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
+    ) -> None:
+        """Serve on stdin and stdout until the client closes stdin or the program is told to end.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        token = set_transport("stdio")
+        try:
+            with temporary_log_level(log_level), stop_on_signals() as stop:
+                async with self._lifespan_manager(), stdio_streams() as (read, write):
+                    options = self._mcp_server.create_initialization_options()
+                    await self._serve_until(stop, self._mcp_server.run(read, write, options))
+        finally:
+            reset_transport(token)
+
+    async def run_http_async(  # type: ignore[override]
+        self,
+        show_banner: bool = False,
+        transport: str = "http",
+        host: str | None = None,
+        port: int | None = None,
+        path: str | None = None,
+        log_level: str | None = None,
+        **app_options: Any,
+    ) -> None:
+        """Serve streamable HTTP at `path` until the program is told to end. Defaults come from the settings.
+
+        Host and Origin headers are always checked; `app_options` go to `http_app()`.
+
+        Raises:
+            AggregatorError: the host is reachable from other machines and there is no `auth`.
+            StartupError: strict, and at least one child failed.
+        """
+        bind = host or self.settings.host
+        require_safe_bind(bind, has_auth=self.auth is not None)
+        app = self.http_app(path=path or self.settings.path, transport=transport, **app_options)  # type: ignore[arg-type]
+        with temporary_log_level(log_level), stop_on_signals() as stop:
+            async with self._lifespan_manager():
+                number = self.settings.port if port is None else port
+                await self._serve_until(stop, serve_http(app, bind, number, stop), grace=None)
+
+    def http_app(self, *args: Any, **options: Any) -> Any:
+        """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
+        options.setdefault("host_origin_protection", True)
+        if not args:
+            options["path"] = options.get("path") or self.settings.path
+        return super().http_app(*args, **options)
+
+    async def _serve_until(
+        self, stop: asyncio.Event, serving: Awaitable[None], *, grace: float | None = 0.0
+    ) -> None:
+        """Serve until it ends, the program is told to stop, or a strict start has failed."""
+        front = asyncio.ensure_future(serving)
+        told = asyncio.ensure_future(stop.wait())
+        start = asyncio.ensure_future(self._directory.ready())
+        try:
+            await asyncio.wait({front, told, start}, return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+            await asyncio.wait({front, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({front}, timeout=grace)
+            if front.done():
+                front.result()
+        finally:
+            for task in (start, told, front):
+                task.cancel()
+            await asyncio.gather(start, told, front, return_exceptions=True)
+
+    # What it tells.
+
+    def health(self) -> dict[str, ServerStatus]:
+        """The state of every child, by server key, in config order; empty while the app is not running."""
+        children = self._supervisor.children if self._supervisor else {}
+        return {key: child.status() for key, child in children.items()}
+
+    def _instructions(self) -> str:
+        return instructions(list(self._supervisor.children.values()) if self._supervisor else [])
+
+    # How the rooms are joined.
+
+    def _options(self, key: str) -> ChildOptions:
+        server = self.config.servers[key]
+        return ChildOptions(
+            startup_timeout=self.settings.startup_timeout_of(key),
+            call_timeout=self.settings.call_timeout_of(key, server.timeout),
+            era=self.settings.era_of(key),
+            version=self._version,
+        )
+
+    def _child_changed(self, _: Child, kinds: frozenset[Kind]) -> None:
+        self._directory.invalidate()
+        self._audience.lists_changed(kinds)
+
+    def _serve_requests(self) -> None:
+        """Join our request path to FastMCP's low-level server, whose attribute is private."""
+        server = self._mcp_server
+        requests = ComponentRequests(
+            self._directory,
+            self._audience,
+            server_info=lambda: server.server_info_stamp,
+            instructions=self._instructions,
+            is_plain=lambda: not self.middleware and not self._transforms,
+            is_alone=self._is_alone,
+            has_other=self._has_other,
+        )
+        server.middleware.insert(0, requests)
+        server.get_tool_input_schema = self._input_schema
+        server.add_request_handler(
+            "subscriptions/listen", SubscriptionsListenRequestParams, self._audience.listen_handler
+        )
+
+    def _is_alone(self) -> bool:
+        """Whether the children's components are all there is, as they are."""
+        others = len(self.providers) > 2 or self.local_provider._components
+        return not (self.middleware or self._transforms or others)
+
+    async def _has_other(self, kind: Kind, name: str) -> bool:
+        """Whether FastMCP has a component of this name that is no child's."""
+        if self._is_alone():
+            return False
+        look_up: Mapping[Kind, Callable[[str], Awaitable[Any]]] = {
+            Kind.TOOL: self.get_tool,
+            Kind.PROMPT: self.get_prompt,
+            Kind.RESOURCE: self._any_resource,
+        }
+        return await look_up[kind](name) is not None
+
+    async def _any_resource(self, uri: str) -> Any:
+        return await self.get_resource(uri) or await self.get_resource_template(uri)
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """A tool's input schema, by which the SDK checks `Mcp-Param-*` headers; without it, it lists all tools."""
+        route = self._directory.table.find(Kind.TOOL, name)
+        schema = route.component.get("inputSchema") if route else None
+        return schema if isinstance(schema, dict) else None

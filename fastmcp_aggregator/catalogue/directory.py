@@ -1,0 +1,121 @@
+"""The directory: the current route table of all children, and when it is complete enough to answer from.
+
+The directory is opened with the children of one run and closed with them. A change in any child makes the table
+stale; the next look-up builds a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+
+from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
+
+
+class Directory:
+    """Where everything is that the children offer."""
+
+    def __init__(self, naming: Naming, *, strict: bool, ready_wait: float) -> None:
+        self.naming = naming
+        self._strict = strict
+        self._ready_wait = ready_wait
+        self._children: Sequence[Child] = ()
+        self._table: RouteTable | None = None
+        self._opened_at: float | None = None
+        self._is_ready = False
+        self._startup_error: StartupError | None = None
+
+    def open(self, children: Sequence[Child]) -> None:
+        """Take up the children of a run that is just starting."""
+        self.close()
+        self._children = children
+        self._opened_at = time.monotonic()
+
+    def close(self) -> None:
+        """Forget the children."""
+        self._children, self._table, self._opened_at = (), None, None
+        self._is_ready, self._startup_error = False, None
+
+    def invalidate(self) -> None:
+        """A catalogue, or whether it is served, has changed."""
+        self._table = None
+
+    @property
+    def table(self) -> RouteTable:
+        """The routes as of now."""
+        if self._table is None:
+            self._table = RouteTable(self._children, self.naming)
+        return self._table
+
+    async def ready(self) -> None:
+        """Wait until lists can be answered: strict, until every child has settled; otherwise at most `ready_wait`.
+
+        Raises:
+            StartupError: strict, and the start failed.
+        """
+        if not self._is_ready:
+            await self._wait_for_children()
+            self._is_ready = True
+            if self._strict:
+                self._startup_error = self._find_startup_error()
+        if self._startup_error is not None:
+            raise self._startup_error
+
+    async def route(self, kind: Kind, name: str) -> Route | None:
+        """The route of a name; waits for the child that it may belong to, if that is still starting."""
+        found = self.table.find(kind, name)
+        if found is not None:
+            return found
+        starting = [child for child in self._children if not child.settled.is_set() and self._may_own(child, name)]
+        for child in starting:
+            await child.settled.wait()
+        return self.table.find(kind, name) if starting else None
+
+    def retry_in(self, server_key: str) -> float | None:
+        """Seconds until a failed child is tried again; None when it is not waiting."""
+        return next((child.retry_in for child in self._children if child.key == server_key), None)
+
+    async def _wait_for_children(self) -> None:
+        if self._opened_at is None:
+            raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
+        remaining = None if self._strict else self._opened_at + self._ready_wait - time.monotonic()
+        waits = [
+            asyncio.ensure_future(child.settled.wait()) for child in self._children if not child.settled.is_set()
+        ]
+        if not waits:
+            return
+        try:
+            await asyncio.wait(waits, timeout=remaining if remaining is None else max(0.0, remaining))
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _find_startup_error(self) -> StartupError | None:
+        failures: list[ChildServerError | NameConflictError] = [
+            child.last_failure for child in self._children if child.last_failure is not None and not child.is_serving
+        ]
+        for rule in self.naming.listed_rules():
+            known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
+            failures += [
+                conflict
+                for conflict in self.table.conflicts(rule)
+                if (conflict.public_name, conflict.server_keys) not in known
+            ]
+        return StartupError(failures) if failures else None
+
+    def _may_own(self, child: Child, name: str) -> bool:
+        return not self.naming.prefix or _loose(name).startswith(_loose(child.key))
+
+
+def _conflicts_in(failures: Sequence[ChildServerError | NameConflictError]) -> list[NameConflictError]:
+    return [failure for failure in failures if isinstance(failure, NameConflictError)]
+
+
+def _loose(name: str) -> str:
+    """A name with everything that some spelling may replace made equal."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name[:256])

@@ -1,0 +1,168 @@
+"""The table that routes: every name that is accepted → the child it belongs to and what that child calls it.
+
+Theory. A table is immutable and made whole from the children's catalogues; a change in one of them makes the next
+reader build a new one. It is built on demand, so a hundred children that arrive one after the other cost one
+table. Names are looked up whole and never taken apart. A failed child keeps its routes, from its last good
+catalogue, so that a call can say what is wrong; only its listings are gone.
+
+Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
+then those that some client is shown under the present settings, then all other spellings; within each, config order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastmcp_aggregator.catalogue.addresses import Publish, publish_addresses
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Component, Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import NameConflictError
+from fastmcp_aggregator.naming import (
+    KNOWN_CLIENTS,
+    NameRule,
+    SeparatorSetting,
+    every_spelling,
+    public_uri,
+    rule_for,
+    split_public_uri,
+)
+
+
+Spell = Callable[[str, str], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one component is: its child, what the child calls it, and how the child listed it."""
+
+    child: Child
+    original: str
+    component: Component
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The two settings that decide names, and what follows from them."""
+
+    separator: SeparatorSetting = "auto"
+    prefix: bool = True
+
+    def rule(self, client_name: str | None) -> NameRule:
+        """How names are listed for a client."""
+        return rule_for(client_name, separator=self.separator, prefix=self.prefix)
+
+    def listed_rules(self) -> tuple[NameRule, ...]:
+        """Every rule under which some client sees names."""
+        known = (self.rule(client.name) for client in KNOWN_CLIENTS)
+        return tuple(dict.fromkeys((self.rule(None), *known)))
+
+
+class RouteTable:
+    """One generation of routes and of the listings that belong to it."""
+
+    def __init__(self, children: Sequence[Child], names: Naming) -> None:
+        self._children = children
+        self._names = names
+        self._prefix = names.prefix
+        self._by_key = {child.key: child for child in children}
+        self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
+        self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
+        for kind in Kind:
+            self._fill(kind)
+
+    def find(self, kind: Kind, name: str) -> Route | None:
+        """The route of a name in any accepted spelling."""
+        return self._routes[kind].get(name)
+
+    def find_uri(self, uri: str) -> tuple[Child, str] | None:
+        """The child that serves a public URI, and the URI it knows it by. Templates need not have listed it."""
+        route = self._routes[Kind.RESOURCE].get(uri)
+        if route is not None:
+            return route.child, route.original
+        if self._prefix:
+            parts = split_public_uri(uri)
+            child = self._by_key.get(parts[0]) if parts else None
+            return (child, parts[1]) if child and parts else None
+        return (self._children[0], uri) if len(self._children) == 1 else None
+
+    def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
+        """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
+        listing = self._listings.get((kind, rule))
+        if listing is None:
+            listing = self._listings[kind, rule] = list(self._list(kind, rule))
+        return listing
+
+    def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
+        """The listed public names (or URIs) of a kind."""
+        id_field = SPECS[kind].id_field
+        return (component[id_field] for component in self.listing(kind, rule))
+
+    def served(self, kind: Kind) -> Iterator[Route]:
+        """The routes that are listed now, in order."""
+        for child in self._children:
+            if child.is_serving:
+                yield from (
+                    Route(child, component[SPECS[kind].id_field], component) for component in _offered(child, kind)
+                )
+
+    def conflicts(self, rule: NameRule) -> list[NameConflictError]:
+        """Every public name under `rule` that two children offer."""
+        found = []
+        for kind in Kind:
+            owners: dict[str, str] = {}
+            for route in self.served(kind):
+                public = self.public_id(kind, rule, route)
+                owner = owners.setdefault(public, route.child.key)
+                if owner != route.child.key:
+                    found.append(NameConflictError(public, owner, route.child.key))
+        return found
+
+    def public_id(self, kind: Kind, rule: NameRule, route: Route) -> str:
+        """The public name or URI of a component under one client's rule."""
+        if kind in (Kind.TOOL, Kind.PROMPT):
+            return rule.public_name(route.child.key, route.original)
+        return public_uri(route.child.key, route.original) if self._prefix else route.original
+
+    def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
+        id_field = SPECS[kind].id_field
+        listed: set[str] = set()
+        for route in self.served(kind):
+            public = self.public_id(kind, rule, route)
+            if public not in listed:
+                listed.add(public)
+                component = {**route.component, id_field: public}
+                yield publish_addresses(component, self.publisher(route.child))
+
+    def publisher(self, child: Child) -> Publish:
+        """How this child's addresses are written for clients; None where they stay as they are."""
+        return partial(public_uri, child.key) if self._prefix else None
+
+    def _fill(self, kind: Kind) -> None:
+        table = self._routes[kind]
+        routes = [
+            Route(child, component[SPECS[kind].id_field], component)
+            for child in self._children
+            for component in _offered(child, kind)
+        ]
+        for spell in self._spellings(kind):
+            for route in routes:
+                for name in spell(route.child.key, route.original):
+                    table.setdefault(name, route)
+
+    def _spellings(self, kind: Kind) -> Sequence[Spell]:
+        """Ways to spell a component, in the order in which they are entitled to a name."""
+        if kind not in (Kind.TOOL, Kind.PROMPT):
+            return [lambda key, uri: (public_uri(key, uri) if self._prefix else uri,)]
+        listed = self._names.listed_rules()
+        return [
+            lambda key, name: (f"{key}:{name}" if self._prefix else name,),
+            lambda key, name: (rule.public_name(key, name) for rule in listed),
+            lambda key, name: every_spelling(key, name, prefix=self._prefix),
+        ]
+
+
+def _offered(child: Child, kind: Kind) -> Sequence[Mapping[str, Any]]:
+    return child.catalogue.of(kind) if child.catalogue is not None else ()

@@ -1,0 +1,72 @@
+"""The catalogue: what one child offers, as an immutable snapshot of the JSON objects that it listed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+Component = Mapping[str, Any]
+
+
+class Kind(StrEnum):
+    """The four kinds of components; the value is the capability that announces them."""
+
+    TOOL = "tools"
+    RESOURCE = "resources"
+    TEMPLATE = "templates"
+    PROMPT = "prompts"
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpec:
+    """How a kind appears in the protocol."""
+
+    capability: str
+    list_method: str
+    list_key: str
+    id_field: str
+
+
+SPECS: dict[Kind, KindSpec] = {
+    Kind.TOOL: KindSpec("tools", "tools/list", "tools", "name"),
+    Kind.RESOURCE: KindSpec("resources", "resources/list", "resources", "uri"),
+    Kind.TEMPLATE: KindSpec("resources", "resources/templates/list", "resourceTemplates", "uriTemplate"),
+    Kind.PROMPT: KindSpec("prompts", "prompts/list", "prompts", "name"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """One child's components by kind, in the child's order, and its instructions."""
+
+    version: int
+    components: Mapping[Kind, tuple[Component, ...]] = field(default_factory=dict)
+    instructions: str | None = None
+
+    def of(self, kind: Kind) -> tuple[Component, ...]:
+        """The components of one kind."""
+        return self.components.get(kind, ())
+
+    def differences(self, other: Catalogue | None) -> frozenset[Kind]:
+        """The kinds in which the two differ."""
+        return frozenset(kind for kind in Kind if self.of(kind) != (other.of(kind) if other else ()))
+
+
+def usable(server_key: str, kind: Kind, items: Iterable[Any]) -> tuple[Component, ...]:
+    """The listed items that can be served: objects with an id, each id once. Others are left out and reported."""
+    id_field = SPECS[kind].id_field
+    kept: dict[str, Component] = {}
+    for item in items:
+        name = item.get(id_field) if isinstance(item, dict) else None
+        if not isinstance(name, str) or not name:
+            logger.warning("server %r lists one of its %s without %r; left out", server_key, kind, id_field)
+        elif name in kept:
+            logger.warning("server %r lists %r twice among its %s; the first is used", server_key, name, kind)
+        else:
+            kept[name] = item
+    return tuple(kept.values())

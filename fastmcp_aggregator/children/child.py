@@ -1,0 +1,338 @@
+"""One supervised child: one task owns its process, its session, its state and its catalogue.
+
+Theory. `run` is the whole life of a child, a loop of lives: connect and list under the start-up deadline, serve
+until the connection is lost, wait with back-off, again. Everything that a life opened is closed in the same task
+before the next life begins, so at most one process of a child exists. Requests come from other tasks; they only
+look at `session`, which is set exactly while the child is running. A request is never sent twice.
+
+Nothing else changes the state. `on_change` is told after each change in what the child offers or whether it can be
+used; it must not block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
+from fastmcp_aggregator.children.backoff import HEALTHY_AFTER, delay_before_attempt
+from fastmcp_aggregator.children.failures import describe
+from fastmcp_aggregator.children.listing import read_catalogue
+from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.session import ChildSession, OnProgress, open_session, wait_first
+from fastmcp_aggregator.children.state import ChildState, may_become
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.transports import ProcessTransport, RemoteTransport, WatchedTransport
+from fastmcp_aggregator.config import ServerConfig, StdioServer
+from fastmcp_aggregator.errors import ChildServerError, Phase
+
+logger = logging.getLogger(__name__)
+
+_LIST_DEADLINE = 60.0
+"""Seconds a running child has to answer each page of a list."""
+_CHANGE_QUIET = 0.05
+"""Seconds to collect list_changed notifications before listing again."""
+_EXIT_CODE_WAIT = 0.5
+"""Seconds between the end of a child's output and its exit code, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What the settings say about one child; the timeouts are in seconds."""
+
+    startup_timeout: float
+    call_timeout: float
+    era: str
+    version: str
+
+
+class Child:
+    """One configured MCP server, and our side of it."""
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        options: ChildOptions,
+        on_change: Callable[[Child, frozenset[Kind]], None],
+        launch: Callable[[StdioServer], Awaitable[ChildProcess]] = ChildProcess.spawn,
+    ) -> None:
+        self.server = server
+        self.key = server.key
+        self.options = options
+        self.state = ChildState.INITIALIZING
+        self.catalogue: Catalogue | None = None
+        """The last good catalogue, kept while the child is down."""
+        self.session: ChildSession | None = None
+        self.last_failure: ChildServerError | None = None
+        self.settled = asyncio.Event()
+        """Set when the first start has succeeded or failed."""
+        self._on_change = on_change
+        self._launch = launch
+        self._stopping = asyncio.Event()
+        self._startup: asyncio.Timeout | None = None
+        self._phase: Phase = "startup"
+        self._list_changed = asyncio.Event()
+        self._process: ChildProcess | None = None
+        self._since = time.monotonic()
+        self._retry_at: float | None = None
+        self._starts = 0
+        self._failures = 0
+        self._lists_read = 0
+        self._in_flight = 0
+
+    # The owner's side.
+
+    async def run(self) -> None:
+        """Live until `stop` is called. Never raises because of what the child does."""
+        while not self._stopping.is_set():
+            if self.state is ChildState.FAILED:
+                self._become(ChildState.INITIALIZING)
+            await self._live_once()
+            if self.state is ChildState.FAILED:
+                await self._wait_before_retry()
+        self.settled.set()
+        self._become(ChildState.STOPPED)
+
+    def stop(self) -> None:
+        """Ask `run` to end; it closes the child politely and then returns."""
+        self._stopping.set()
+        if self._startup is not None:
+            self._startup.reschedule(asyncio.get_running_loop().time())
+
+    def kill(self) -> None:
+        """End the child's process group at once, without a word to it."""
+        if self._process is not None:
+            self._process.kill_group()
+
+    async def _live_once(self) -> None:
+        """One life: come up, serve, and be closed. Ends `failed`, unless the child is to stop."""
+        self._starts += 1
+        self._phase = "startup"
+        try:
+            async with AsyncExitStack() as stack:
+                failure = await self._live(stack)
+                self.session = None
+                if not self._stopping.is_set():
+                    self._fail(failure)
+        except Exception as error:
+            logger.debug("closing server %r raised %r", self.key, error)
+        self._process = None
+
+    async def _live(self, stack: AsyncExitStack) -> ChildServerError:
+        """Come up and serve; returns why it ended."""
+        try:
+            await self._come_up(stack)
+            await self._until_lost()
+        except Exception as error:
+            return await self._explain(error)
+        return await self._explain(None)
+
+    async def _come_up(self, stack: AsyncExitStack) -> None:
+        try:
+            async with asyncio.timeout(self.options.startup_timeout) as self._startup:
+                transport = await self._reach(stack)
+                self._phase = "initialization"
+                session = await stack.enter_async_context(self._session_over(transport))
+                catalogue = await self._read(session, self.options.startup_timeout)
+        finally:
+            self._startup = None
+        self._phase = "runtime"
+        self._serve(session, catalogue)
+
+    async def _reach(self, stack: AsyncExitStack) -> WatchedTransport:
+        if not isinstance(self.server, StdioServer):
+            return RemoteTransport(self.server)
+        process = await self._launch(self.server)
+        self._process = process
+        stack.push_async_callback(process.stop)
+        return ProcessTransport(process)
+
+    def _session_over(self, transport: WatchedTransport) -> Any:
+        return open_session(
+            transport,
+            era=self.options.era,
+            version=self.options.version,
+            on_list_changed=self._list_changed.set,
+        )
+
+    def _serve(self, session: ChildSession, catalogue: Catalogue) -> None:
+        self.session = session
+        self._become(ChildState.RUNNING)
+        self.last_failure = None
+        changed = frozenset(kind for kind in Kind if catalogue.of(kind))
+        if self.catalogue is not None:
+            changed |= catalogue.differences(self.catalogue)
+        self.catalogue = catalogue
+        self.settled.set()
+        self._on_change(self, changed)
+
+    async def _until_lost(self) -> None:
+        """Serve list changes until the connection is lost or the child is to stop."""
+        session = self.session
+        assert session is not None
+        listening = asyncio.create_task(self._listen(session), name=f"listen:{self.key}")
+        try:
+            while True:
+                await wait_first(self._stopping, session.lost, self._list_changed)
+                if self._stopping.is_set() or session.lost.is_set():
+                    return
+                await asyncio.sleep(_CHANGE_QUIET)
+                self._list_changed.clear()
+                await self._refresh(session)
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+
+    async def _listen(self, session: ChildSession) -> None:
+        try:
+            await session.listen_for_changes(self._list_changed.set)
+        except Exception as error:
+            logger.warning("server %r no longer tells when its lists change: %s", self.key, error)
+
+    async def _refresh(self, session: ChildSession) -> None:
+        try:
+            catalogue = await self._read(session, _LIST_DEADLINE)
+        except MCPError as error:
+            logger.warning("server %r changed its lists, but cannot list: %s", self.key, error.message)
+            return
+        changed = catalogue.differences(self.catalogue)
+        self.catalogue = catalogue
+        if changed:
+            self._on_change(self, changed)
+
+    async def _read(self, session: ChildSession, timeout: float) -> Catalogue:
+        self._lists_read += 1
+        return await read_catalogue(self.key, session, version=self._lists_read, timeout=timeout)
+
+    async def _wait_before_retry(self) -> None:
+        delay = delay_before_attempt(self._failures, random.random())
+        self._retry_at = time.monotonic() + delay
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), delay)
+        self._retry_at = None
+
+    # State and failures.
+
+    def _become(self, state: ChildState) -> None:
+        if state is self.state:
+            return
+        if not may_become(self.state, state):
+            raise AssertionError(f"child {self.key!r}: no transition {self.state} → {state}")
+        self.state = state
+        self._since = time.monotonic()
+
+    def _fail(self, failure: ChildServerError) -> None:
+        lived = time.monotonic() - self._since if self.state is ChildState.RUNNING else 0.0
+        self._failures = 1 if lived > HEALTHY_AFTER else self._failures + 1
+        self.last_failure = failure
+        self._become(ChildState.FAILED)
+        self.settled.set()
+        logger.warning("%s", failure)
+        if self.catalogue is not None:
+            self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
+
+    async def _explain(self, error: Exception | None) -> ChildServerError:
+        """What happened, in words for the user, while the process still stands as it was found."""
+        if isinstance(error, ChildServerError):
+            return error
+        process = self._process
+        if process is None:
+            return ChildServerError(self.key, self._phase, self._describe(error), cause=error)
+        reason = self._describe(error)
+        if process.closed.is_set() and not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
+            reason = process.describe_exit()
+        return ChildServerError(self.key, self._phase, reason, cause=error, stderr_tail=process.stderr.tail())
+
+    def _describe(self, error: Exception | None) -> str:
+        label = self.server.label
+        if error is None:
+            return f"the connection to {label} was lost"
+        if isinstance(error, TimeoutError):
+            return (
+                f"it did not initialize within {self.options.startup_timeout:g} s; "
+                "raise `startup_timeout` in the settings if it needs longer"
+            )
+        return f"{label}: {describe(error)}"
+
+    # The callers' side.
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Forward one request to the child; its result, or its error, comes back unchanged.
+
+        Raises:
+            ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
+            MCPError: the child's own error.
+        """
+        await self.settled.wait()
+        session = self.session
+        if session is None or session.lost.is_set():
+            raise ChildServerError(self.key, "runtime", self._unavailable())
+        self._in_flight += 1
+        try:
+            return await session.request(
+                method, params, timeout=self.options.call_timeout, on_progress=on_progress
+            )
+        except MCPError as error:
+            if (reason := await self._own_reason(error, session, method)) is not None:
+                raise ChildServerError(self.key, "runtime", reason, cause=error) from None
+            raise
+        finally:
+            self._in_flight -= 1
+
+    async def _own_reason(self, error: MCPError, session: ChildSession, method: str) -> str | None:
+        """Our words for an error that the SDK made up; None for one that the child sent."""
+        if error.code == CONNECTION_CLOSED and (session.lost.is_set() or error.message == "Connection closed"):
+            return f"{(await self._explain(None)).reason} while it was answering {method}"
+        if error.code == REQUEST_TIMEOUT and error.message == f"Request {method!r} timed out":
+            return f"it did not answer {method} within {self.options.call_timeout:g} s"
+        return None
+
+    def _unavailable(self) -> str:
+        if self.state is ChildState.STOPPED or self._stopping.is_set():
+            return "it is unavailable: the aggregator is stopping"
+        when = f", next try in {self.retry_in:.0f} s" if self.retry_in is not None else ", a new try is under way"
+        why = f" ({self.last_failure.reason})" if self.last_failure else ""
+        return f"it is unavailable{why}{when}"
+
+    @property
+    def retry_in(self) -> float | None:
+        """Seconds until a failed child is tried again; None when it is not waiting."""
+        return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether its components are listed now."""
+        return self.state is ChildState.RUNNING
+
+    def status(self) -> ServerStatus:
+        """A snapshot for people and programs."""
+        catalogue = self.catalogue if self.is_serving and self.catalogue else Catalogue(0)
+        return ServerStatus(
+            server_key=self.key,
+            state=self.state,
+            since=time.monotonic() - self._since,
+            protocol_version=self.session.protocol_version if self.session else None,
+            pid=self._process.pid if self._process and not self._process.exited.is_set() else None,
+            restarts=max(0, self._starts - 1),
+            last_error=self.last_failure.reason if self.last_failure else None,
+            retry_in=self.retry_in,
+            tools=len(catalogue.of(Kind.TOOL)),
+            resources=len(catalogue.of(Kind.RESOURCE)),
+            templates=len(catalogue.of(Kind.TEMPLATE)),
+            prompts=len(catalogue.of(Kind.PROMPT)),
+            in_flight=self._in_flight,
+        )

@@ -1,0 +1,39 @@
+"""Why talking to a child failed, in words for the user: no tracebacks, no addresses with secrets in them."""
+
+from __future__ import annotations
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+
+
+def describe(error: BaseException) -> str:
+    """One phrase for an exception that came out of a client session.
+
+    Messages of HTTP errors quote the whole address, which may carry a secret, so they are said in our own words.
+    """
+    known = _known_cause(error)
+    if isinstance(known, MCPError):
+        return known.message
+    if isinstance(known, httpx2.HTTPStatusError):
+        return f"HTTP status {known.response.status_code}"
+    if isinstance(known, httpx2.ConnectError):
+        return "connection refused or host not found"
+    if isinstance(known, httpx2.TimeoutException):
+        return "no answer in time"
+    return known.__class__.__name__
+
+
+def _known_cause(error: BaseException) -> BaseException:
+    """The most telling exception behind `error`: libraries wrap them in groups and in RuntimeErrors."""
+    if isinstance(error, MCPError | httpx2.HTTPError):
+        return error
+    nested: list[BaseException] = []
+    if isinstance(error, BaseExceptionGroup):
+        nested += error.exceptions
+    if error.__cause__ is not None:
+        nested.append(error.__cause__)
+    for inner in nested:
+        found = _known_cause(inner)
+        if isinstance(found, MCPError | httpx2.HTTPError):
+            return found
+    return error

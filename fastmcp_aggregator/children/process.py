@@ -1,0 +1,241 @@
+"""One child process: its process group, its three pipes, and its end.
+
+Theory. A process is started in a session and process group of its own, so that it and everything it starts can
+be ended together, and so that a Ctrl-C in our terminal reaches only us. Its end comes in one of two ways:
+
+- we end it: close its stdin (what the MCP specification asks for), then SIGTERM to its group, then SIGKILL;
+- it ends by itself: a crash, or a polite exit.
+
+In both cases whatever is left of its group afterwards is killed: a launcher such as npx or uvx that dies leaves
+the real server behind otherwise. Only groups recorded here are ever signalled.
+
+This module knows neither FastMCP nor the SDK: the command line starts the children with it while FastMCP is still
+being imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.pipe.lines import LineSplitter
+
+EXIT_GRACE = 1.0
+"""Seconds a child has to exit by itself once its stdin is closed."""
+TERM_GRACE = 0.7
+"""Seconds it has after SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
+REAP_WAIT = 2.0
+"""Seconds to wait for the kernel to report a kill."""
+LINE_LIMIT = 100 * 1024 * 1024
+
+SAFE_VARIABLES = (
+    (
+        "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT "
+        "TEMP USERNAME USERPROFILE"
+    ).split()
+    if sys.platform == "win32"
+    else "HOME LOGNAME PATH SHELL TERM USER".split()
+)
+"""What a child gets of our environment; the same variables that the MCP SDK passes on."""
+
+_recorded: set[ChildProcess] = set()
+
+
+def kill_recorded_groups() -> None:
+    """Kill every group that is still recorded, at once. For the end of the program when there is no time left."""
+    for process in list(_recorded):
+        process.kill_group()
+
+
+class ChildProcess(asyncio.SubprocessProtocol):
+    """A running child. Create it with `spawn`; whoever does owns it and calls `stop`."""
+
+    def __init__(self, server_key: str) -> None:
+        self.server_key = server_key
+        self.stderr = ChildStderr(server_key)
+        self.exited = asyncio.Event()
+        """Set when the process has ended."""
+        self.closed = asyncio.Event()
+        """Set when nothing more can be read from it: its stdout ended, or it did."""
+        self._splitter = LineSplitter(LINE_LIMIT)
+        self._on_lines: Callable[[list[bytes]], None] = lambda _: None
+        self._on_end: Callable[[], None] = lambda: None
+        self._room = asyncio.Event()
+        self._room.set()
+        self._broken = False
+
+    @classmethod
+    async def spawn(cls, server: StdioServer) -> ChildProcess:
+        """Start the process; its stdout is not read before `attach`.
+
+        Raises:
+            ChildServerError: it cannot be started; the message says why and what to do.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            _, process = await loop.subprocess_exec(
+                lambda: cls(server.key),
+                server.command,
+                *server.args,
+                env=child_environment(server),
+                cwd=server.cwd,
+                start_new_session=sys.platform != "win32",
+            )
+        except (OSError, ValueError) as error:
+            raise ChildServerError(server.key, "startup", _spawn_failure(server, error), cause=error) from None
+        return process
+
+    @property
+    def pid(self) -> int:
+        """The process id; on POSIX also the id of its process group."""
+        return self._pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        code: int | None = self._transport.get_returncode()
+        return code
+
+    def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None]) -> None:
+        """Start reading stdout: whole lines go to `on_lines`, its end to `on_end`."""
+        self._on_lines = on_lines
+        self._on_end = on_end
+        if self.closed.is_set():
+            on_end()
+        self.resume_reading()
+
+    def pause_reading(self) -> None:
+        with suppress(RuntimeError):
+            self._stdout.pause_reading()
+
+    def resume_reading(self) -> None:
+        with suppress(RuntimeError):
+            self._stdout.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to its stdin; see `drained`."""
+        if self._broken:
+            raise BrokenPipeError
+        self._stdin.write(data)
+
+    async def drained(self) -> None:
+        """Wait until its stdin has room again."""
+        await self._room.wait()
+        if self._broken:
+            raise BrokenPipeError
+
+    async def stop(self) -> None:
+        """End the process and its whole group, politely first. Takes at most about 4 s, usually milliseconds."""
+        try:
+            with suppress(OSError, RuntimeError):
+                self._stdin.close()
+            if not await self._exits_within(EXIT_GRACE):
+                self._signal_group(signal.SIGTERM)
+                if not await self._exits_within(TERM_GRACE):
+                    self.kill_group()
+                    await self._exits_within(REAP_WAIT)
+        finally:
+            self.kill_group()
+            _recorded.discard(self)
+            with suppress(PermissionError):
+                self._transport.close()
+
+    def kill_group(self) -> None:
+        """SIGKILL to everything that is left of its group."""
+        self._signal_group(signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+
+    def describe_exit(self) -> str:
+        """How it ended, in words."""
+        code = self.returncode
+        if code is None:
+            return "it closed its stdout"
+        if code >= 0:
+            return f"it exited with code {code}"
+        with suppress(ValueError):
+            return f"it was ended by signal {signal.Signals(-code).name}"
+        return f"it was ended by signal {-code}"
+
+    async def _exits_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self.exited.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._transport.kill()
+            else:
+                os.killpg(self._pid, number)
+
+    # What asyncio tells us about the process and its pipes.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        pid = transport.get_pid()
+        assert pid is not None
+        self._pid = pid
+        stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
+        self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
+        self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
+        self._stdout.pause_reading()
+        _recorded.add(self)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self.stderr.feed(data)
+        elif lines := self._splitter.feed(data):
+            self._on_lines(lines)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 2:
+            self.stderr.end()
+        elif fd == 1:
+            self._end_of_output()
+        else:
+            self._broken = True
+            self._room.set()
+
+    def process_exited(self) -> None:
+        # What it wrote before it ended may still be in the pipe: the end of stdout says when that was read.
+        # A grandchild may hold the pipe open, and then only this says that the child is gone.
+        self.exited.set()
+        self.kill_group()
+        asyncio.get_running_loop().call_later(0.2, self._end_of_output)
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def _end_of_output(self) -> None:
+        if not self.closed.is_set():
+            self.closed.set()
+            self._on_end()
+
+
+def child_environment(server: StdioServer) -> dict[str, str]:
+    """The child's whole environment: the safe variables of ours, then its own. Never all of ours."""
+    safe = {name: value for name in SAFE_VARIABLES if (value := os.environ.get(name)) is not None}
+    return {**safe, **server.environment()}
+
+
+def _spawn_failure(server: StdioServer, error: Exception) -> str:
+    if server.cwd is not None and not Path(server.cwd).is_dir():
+        return "its working directory (`cwd`) does not exist; create it or correct the path"
+    if isinstance(error, FileNotFoundError):
+        return f"command not found: {server.label!r}; install it, or give its full path as `command`"
+    if isinstance(error, PermissionError):
+        return f"command is not executable: {server.label!r}; make it executable, or name the program that runs it"
+    return f"cannot start {server.label!r}: {error.__class__.__name__}"

@@ -1,0 +1,143 @@
+"""The held MCP session of one child: raw requests in the child's own era.
+
+Requests and results travel as plain JSON objects. The SDK's typed methods would parse every result into models
+that drop what they don't know and cost several times the forward itself. The private parts of the SDK's session
+that this needs (`_dispatcher`, `_stamp`, `_x_mcp_header_maps`) are touched in this file only, and
+`tests/children/test_sdk_seams.py` fails when they change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from fastmcp.server.providers.proxy import ProxyClient
+from mcp.client.subscriptions import listen
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
+from mcp_types import INVALID_REQUEST, Implementation
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fastmcp_aggregator.children.transports import WatchedTransport
+
+Era = Literal["legacy", "modern"]
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+OnListChanged = Callable[[], None]
+
+_MODES = {"auto": "auto", "legacy": "legacy", "modern": MODERN_PROTOCOL_VERSIONS[-1]}
+_LIST_CHANGED = {
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+}
+
+
+class ChildSession:
+    """An initialised session. `lost` is set when it can no longer be used."""
+
+    def __init__(self, client: ProxyClient[WatchedTransport]) -> None:
+        self._session = client.session
+        self.lost = client.transport.lost
+        self.protocol_version = client.protocol_version or ""
+        self.era: Era = "modern" if self.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+        self.instructions = client.instructions
+        capabilities = client.server_capabilities
+        self.capabilities: dict[str, Any] = (
+            capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
+        )
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        timeout: float,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Send one request and wait for its result, as the JSON object that the child sent.
+
+        `timeout` is in seconds. Cancelling the caller cancels the request at the child.
+
+        Raises:
+            MCPError: the child's error unchanged, or -32001 after the timeout, or -32000 when the connection ended.
+        """
+        data: dict[str, Any] = {"method": method}
+        if params is not None:
+            data["params"] = dict(params)
+        options: dict[str, Any] = {"timeout": timeout}
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+        self._session._stamp(data, options)  # type: ignore[arg-type]
+        try:
+            return await self._session._dispatcher.send_raw_request(
+                method,
+                data.get("params"),
+                options,  # type: ignore[arg-type]
+            )
+        except MCPError as error:
+            if error.code == INVALID_REQUEST and error.message == "Session terminated":
+                # What the SDK makes of a 404 to our session id: the server has forgotten us.
+                self.lost.set()
+            raise
+
+    def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
+        """Let calls of this tool carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""
+        if self.era == "modern" and (headers := x_mcp_header_map(dict(input_schema))):
+            self._session._x_mcp_header_maps[tool_name] = headers
+
+    async def listen_for_changes(self, on_change: OnListChanged) -> None:
+        """Follow a modern child's list changes until the session ends; returns at once where there are none."""
+        wanted = {
+            f"{kind}_list_changed": bool(self.capabilities.get(kind, {}).get("listChanged"))
+            for kind in ("tools", "prompts", "resources")
+        }
+        if self.era != "modern" or not any(wanted.values()):
+            return
+        async with listen(self._session, **wanted) as subscription:
+            async for _ in subscription:
+                on_change()
+
+
+@asynccontextmanager
+async def open_session(
+    transport: WatchedTransport, *, era: str, version: str, on_list_changed: OnListChanged
+) -> AsyncIterator[ChildSession]:
+    """Connect and initialise. The child sees a client without sampling, elicitation and roots."""
+
+    async def on_message(message: Any) -> None:
+        if getattr(message, "method", None) in _LIST_CHANGED:
+            on_list_changed()
+
+    client: ProxyClient[WatchedTransport] = ProxyClient(
+        transport,
+        mode=_MODES[era],
+        forward_incoming_headers=False,
+        client_info=Implementation(name="fastmcp-aggregator", version=version),
+        message_handler=on_message,
+        init_timeout=0,
+        # FastMCP's forwarding handlers keep one slot for the last caller, so a shared session would ask the wrong
+        # client. Without them a child is told that nobody can be asked.
+        roots=None,
+        sampling_handler=None,
+        elicitation_handler=None,
+        log_handler=_ignore_log,
+        progress_handler=None,
+    )
+    async with client:
+        yield ChildSession(client)
+
+
+async def _ignore_log(_: Any) -> None:
+    """A log message without a caller it belongs to goes to nobody."""
+
+
+async def wait_first(*events: asyncio.Event) -> None:
+    """Return when the first of these events is set."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,113 @@
+"""Variables in one text: `$NAME`, `${NAME}`, `${NAME:-default}`, `${env:NAME}`, replaced in a single pass.
+
+As in a shell, a name is the longest run that can be one, and a default stands in for a variable that is unset
+or empty; it may contain variables itself, which matter only if it is used. `$$` is a literal `$`, and so is a
+`$` before anything else. A value that was put in is not looked at again.
+
+The cost is linear in the text, however it is nested: no token needs backtracking, no piece is copied twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
+_TOKEN = re.compile(
+    rf"""
+      (?P<dollar> \$\$ )
+    | \$ (?P<bare> {_NAME} )
+    | \$\{{ (?:env:)? (?P<braced> {_NAME} ) (?P<ending> \}} | :- )
+    | (?P<malformed> \$\{{ )
+    | (?P<closing> \}} )
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """What became of a text.
+
+    `shown` may be shown to a person: every reference in it is written `${NAME}`, without its default.
+    `missing` has each variable that has neither a value nor a default, once.
+    """
+
+    value: str = field(repr=False)
+    shown: str
+    missing: tuple[str, ...]
+    is_malformed: bool
+    is_expanded: bool
+
+
+def expand(text: str, environ: Mapping[str, str]) -> Expansion:
+    """Put the values of `environ` where `text` refers to them."""
+    scan = _Scan(environ)
+    end = 0
+    for token in _TOKEN.finditer(text):
+        scan.literal(text[end : token.start()])
+        scan.token(token)
+        end = token.end()
+    scan.literal(text[end:])
+    return scan.result()
+
+
+class _Scan:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._value: list[str] = []
+        self._shown: list[str] = []
+        self._missing: dict[str, None] = {}
+        self._is_malformed = False
+        self._is_expanded = False
+        # One item for the text and one for each default that is open: whether what stands there is used.
+        self._used = [True]
+
+    def literal(self, text: str) -> None:
+        self._put(text, shown=text)
+
+    def token(self, token: re.Match[str]) -> None:
+        match token.lastgroup:
+            case "dollar":
+                self.literal("$")
+            case "bare":
+                self._variable(token["bare"])
+            case "ending" if token["ending"] == "}":
+                self._variable(token["braced"])
+            case "ending":
+                self._open_default(token["braced"])
+            case "closing" if len(self._used) > 1:
+                self._used.pop()
+            case "malformed":
+                self._is_malformed = True
+            case _:
+                self.literal(token[0])
+
+    def result(self) -> Expansion:
+        return Expansion(
+            value="".join(self._value),
+            shown="".join(self._shown),
+            missing=tuple(self._missing),
+            is_malformed=self._is_malformed or len(self._used) > 1,
+            is_expanded=self._is_expanded,
+        )
+
+    def _variable(self, name: str) -> None:
+        value = self._environ.get(name)
+        if value is None and self._used[-1]:
+            self._missing[name] = None
+        self._is_expanded = True
+        self._put(value or "", shown=f"${{{name}}}")
+
+    def _open_default(self, name: str) -> None:
+        value = self._environ.get(name)
+        self._is_expanded = True
+        self._put(value or "", shown=f"${{{name}}}")
+        self._used.append(self._used[-1] and not value)
+
+    def _put(self, text: str, shown: str) -> None:
+        if self._used[-1]:
+            self._value.append(text)
+        if len(self._used) == 1:
+            self._shown.append(shown)

@@ -1,0 +1,92 @@
+"""Reading a file and parsing JSON, with everything that can go wrong reported instead of raised.
+
+Nothing here lets an exception of the JSON parser out: it carries the whole text, with its secrets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.config.paths import Place
+
+MAX_BYTES = 10 * 1024 * 1024
+
+
+def read_text(path: Path, place: Place) -> str | None:
+    """The text of the file, without a byte order mark; None when there is a problem."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        place.report(_unreadable(path, error), code="file_not_found")
+        return None
+    if len(data) > MAX_BYTES:
+        place.report("is larger than 10 MiB; check that this is the right file")
+        return None
+    return _decoded(data, place)
+
+
+def parse_json(text: str, place: Place) -> Any:
+    """The value that `text` is; None when there is a problem."""
+    try:
+        value = json.loads(text, object_pairs_hook=_Object)
+        _report_repeated_keys(value, place)
+    except json.JSONDecodeError as error:
+        place.report(
+            f"is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}. "
+            "Comments, single quotes and a comma after the last item are not allowed",
+            code="invalid_json",
+        )
+    except (ValueError, RecursionError):
+        place.report(
+            "cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json"
+        )
+    else:
+        return value
+    return None
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers the keys that were written more than once."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated: tuple[str, ...] = ()
+        if len(pairs) > len(self):
+            counts = Counter(key for key, _ in pairs)
+            self.repeated = tuple(key for key, count in counts.items() if count > 1)
+
+
+def _report_repeated_keys(value: object, place: Place) -> None:
+    if isinstance(value, _Object):
+        for key in value.repeated:
+            place.at(key).report("is written more than once in the same object; keep one of them")
+        for key, item in value.items():
+            _report_repeated_keys(item, place.at(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _report_repeated_keys(item, place.at(index))
+
+
+def _decoded(data: bytes, place: Place) -> str | None:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+    place.report(f"is not valid UTF-8 at line {line}; save the file as UTF-8", code="invalid_json")
+    return None
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    match error:
+        case FileNotFoundError():
+            return f"there is no file {path.absolute()}; check the path"
+        case IsADirectoryError():
+            return "is a directory; give the path of a file in it"
+        case OSError():
+            return f"cannot be read: {error.strerror}"
+        case _:
+            return "is not a path that a file can have"

@@ -1,0 +1,91 @@
+"""From a config file or a dict to an `McpConfig`, with every problem reported at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.config.dialects import missing_servers_message
+from fastmcp_aggregator.config.fields import kind_of
+from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.models import McpConfig, ServerConfig
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.servers import read_server, say_ignored
+from fastmcp_aggregator.errors import ConfigError
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | McpConfig, *, environ: Mapping[str, str] | None = None
+) -> McpConfig:
+    """The servers of a config file (its path), of a dict of the same shape, or of a config already loaded.
+
+    Variables are taken from `environ`, by default the environment of this process.
+
+    Raises: ConfigError, with every problem that was found.
+    """
+    if isinstance(source, McpConfig):
+        return source
+    name, root = _name(source), Place()
+    servers = _read(source, root, os.environ if environ is None else environ)
+    if root.problems:
+        raise ConfigError(name, root.problems)
+    for server in servers.values():
+        say_ignored(server)
+    return McpConfig(servers, name)
+
+
+def _name(source: str | Path | Mapping[str, Any]) -> str:
+    if isinstance(source, Mapping):
+        return "<dict>"
+    # JSON text in place of a path would otherwise end up in a message with its secrets.
+    return "<text>" if _is_json_text(source) else str(source)
+
+
+def _is_json_text(source: str | Path) -> bool:
+    return isinstance(source, str) and source.lstrip().startswith("{")
+
+
+def _read(
+    source: str | Path | Mapping[str, Any], root: Place, environ: Mapping[str, str]
+) -> dict[str, ServerConfig]:
+    document = source if isinstance(source, Mapping) else _parsed(source, root)
+    if document is None and root.problems:
+        return {}
+    try:
+        return _servers(document, root, environ)
+    except RecursionError:
+        root.report("is nested too deeply")
+    return {}
+
+
+def _parsed(source: str | Path, root: Place) -> Any:
+    if _is_json_text(source):
+        root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
+        return None
+    text = read_text(Path(source), root)
+    return None if text is None else parse_json(text, root)
+
+
+def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
+    servers: dict[str, ServerConfig] = {}
+    for key, entry in _entries(document, root).items():
+        server = read_server(key, entry, root.at("mcpServers").at(key), environ)
+        if server is not None:
+            servers[key] = server
+    return servers
+
+
+def _entries(document: object, root: Place) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        root.report(f"must be an object with the key `mcpServers`, not {kind_of(document)}")
+    elif "mcpServers" not in document:
+        root.report(missing_servers_message(document))
+    elif not isinstance(document["mcpServers"], Mapping):
+        kind = kind_of(document["mcpServers"])
+        root.at("mcpServers").report(f"must be an object with one entry for each server, not {kind}")
+    else:
+        entries: Mapping[str, Any] = document["mcpServers"]
+        return entries
+    return {}

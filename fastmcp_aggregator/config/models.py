@@ -1,0 +1,68 @@
+"""The validated config: which servers there are, and how each is started or reached.
+
+What may be secret is a `SecretStr` or left out of the repr; `label` is what of a server may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioServer:
+    """A server that is started as a process. `timeout` is in seconds.
+
+    `label` is the command as written in the file: variables by name, without arguments.
+    `extras` has the keys of the entry that mean nothing here.
+    """
+
+    key: str
+    label: str
+    command: str = field(repr=False)
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, SecretStr] = field(default_factory=dict)
+    cwd: str | None = field(default=None, repr=False)
+    timeout: float | None = None
+    description: str | None = field(default=None, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def environment(self) -> dict[str, str]:
+        """The plain values of `env`, for the process and nothing else."""
+        return {name: value.get_secret_value() for name, value in self.env.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteServer:
+    """A server that is reached by HTTP. `timeout` is in seconds.
+
+    `label` is the URL as written in the file: variables by name, without user info and query.
+    `extras` has the keys of the entry that mean nothing here.
+    """
+
+    key: str
+    label: str
+    url: str = field(repr=False)
+    transport: Literal["http", "sse"] = "http"
+    headers: Mapping[str, SecretStr] = field(default_factory=dict)
+    timeout: float | None = None
+    description: str | None = field(default=None, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def plain_headers(self) -> dict[str, str]:
+        """The plain values of `headers`, for requests to the server and nothing else."""
+        return {name: value.get_secret_value() for name, value in self.headers.items()}
+
+
+ServerConfig = StdioServer | RemoteServer
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    """The enabled servers by server key, in file order; `source` is the path as given, or `<dict>`."""
+
+    servers: Mapping[str, ServerConfig]
+    source: str

@@ -1,0 +1,52 @@
+"""What the URL and the headers of a remote server may be, and what of a URL may be shown.
+
+Faults are put in words that repeat nothing of a value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+_SSE_PATH = re.compile(r"/sse(/|\?|&|$)")
+_USER_INFO = re.compile(r"^([^/]*://)?[^/]*@")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")  # RFC 9110, section 5.5, of which clients send ASCII
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with the URL; None if nothing is."""
+    if any(character.isspace() or not character.isprintable() for character in url):
+        return "has a space, a line break or a control character in it; remove it"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a valid URL; check its host and port"
+    if parts.scheme not in ("http", "https"):
+        return "must begin with http:// or https://"
+    return None if host else "has no host; write https://host/path"
+
+
+def header_fault(name: str, value: str) -> str | None:
+    """What is wrong with the header; None if nothing is.
+
+    Checked here because an HTTP client puts the value of a header that it refuses into its error.
+    """
+    if not _HEADER_NAME.fullmatch(name):
+        return "is not a header name; use letters, digits and dashes"
+    if not _HEADER_VALUE.fullmatch(value):
+        return "must be ASCII without line breaks and without a space at either end"
+    return None
+
+
+def transport_of_url(url: str) -> Literal["http", "sse"]:
+    """The transport of a URL that comes without a type, by the same rule as FastMCP."""
+    return "sse" if _SSE_PATH.search(urlsplit(url).path) else "http"
+
+
+def url_label(shown: str) -> str:
+    """The URL without user info, query and fragment. `shown` has variables as `${NAME}`."""
+    address = re.split(r"[?#]", shown, maxsplit=1)[0]
+    return _USER_INFO.sub(r"\1", address)

@@ -1,0 +1,149 @@
+"""One entry of `mcpServers`, checked and turned into a server; every problem in it is reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TypedDict
+
+from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
+from fastmcp_aggregator.config.fields import Fields, kind_of
+from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault, url_label
+from fastmcp_aggregator.config.texts import Text, expanded
+
+logger = logging.getLogger(__name__)
+
+_SHARED_NAMES = {"type", "transport", "timeout", "description", "disabled", "enabled"}
+_STDIO_NAMES = _SHARED_NAMES | {"command", "args", "env", "cwd"}
+_REMOTE_NAMES = _SHARED_NAMES | {"url", "headers"}
+
+
+class _Shared(TypedDict):
+    key: str
+    timeout: float | None
+    description: str | None
+
+
+def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str]) -> ServerConfig | None:
+    """The server of one entry; None when it is disabled or has a problem."""
+    _check_key(key, place)
+    if not isinstance(entry, Mapping):
+        place.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
+        return None
+    is_enabled = _is_enabled(Fields(entry, place))
+    server = _server(key, Fields(expanded(entry, place, environ if is_enabled else None), place))
+    return server if is_enabled else None
+
+
+def say_ignored(server: ServerConfig) -> None:
+    """Log which keys of the entry mean nothing here."""
+    for name in server.extras:
+        logger.debug("server %r: the config key %r means nothing here and is ignored", server.key, name)
+
+
+def _check_key(key: object, place: Place) -> None:
+    if not isinstance(key, str):
+        place.report(f"the name of a server must be a string, not {kind_of(key)}")
+    elif not key:
+        place.report("the name of a server must not be empty")
+    elif ":" in key:
+        place.report("the name of a server must not contain `:`, which separates it from tool names")
+
+
+def _is_enabled(fields: Fields) -> bool:
+    disabled, enabled = fields.flag("disabled"), fields.flag("enabled")
+    return disabled is not True and enabled is not False
+
+
+def _server(key: str, fields: Fields) -> ServerConfig | None:
+    transport = _declared_transport(fields)
+    _check_target(fields, transport)
+    shared: _Shared = {
+        "key": key,
+        "timeout": fields.seconds("timeout"),
+        "description": _value(fields.text("description", may_be_blank=True)),
+    }
+    # Both are read whatever the entry is, so that no problem in it goes unreported.
+    stdio = _stdio_server(fields, shared)
+    remote = _remote_server(fields, shared, transport)
+    return stdio or remote
+
+
+def _stdio_server(fields: Fields, shared: _Shared) -> StdioServer | None:
+    command = fields.text("command", advice="write the program as one string, and the rest in `args`")
+    args, env, cwd = fields.texts("args"), fields.secrets("env", _variable_fault), fields.text("cwd")
+    if command is None:
+        return None
+    return StdioServer(
+        label=command.shown,
+        command=command.value,
+        args=args,
+        env=env,
+        cwd=_value(cwd),
+        extras=fields.besides(_STDIO_NAMES),
+        **shared,
+    )
+
+
+def _remote_server(fields: Fields, shared: _Shared, transport: Transport | None) -> RemoteServer | None:
+    url = fields.text("url")
+    headers = fields.secrets("headers", header_fault)
+    if url is None or _has_url_fault(url, fields.place.at("url")):
+        return None
+    return RemoteServer(
+        label=url_label(url.shown),
+        url=url.value,
+        transport="sse" if (transport or transport_of_url(url.value)) == "sse" else "http",
+        headers=headers,
+        extras=fields.besides(_REMOTE_NAMES),
+        **shared,
+    )
+
+
+def _declared_transport(fields: Fields) -> Transport | None:
+    declared = [transport for name in ("type", "transport") if (transport := _transport(fields, name))]
+    if len(set(declared)) > 1:
+        fields.place.report("`type` and `transport` contradict each other; remove one of them")
+        return None
+    return declared[0] if declared else None
+
+
+def _transport(fields: Fields, name: str) -> Transport | None:
+    text = fields.text(name)
+    if text is None or not text.is_known or not text.value.strip():
+        return None
+    transport = transport_of(text.value)
+    if transport is None:
+        fields.place.at(name).report("is not a known transport; write stdio, http or sse, or leave it out")
+    return transport
+
+
+def _check_target(fields: Fields, transport: Transport | None) -> None:
+    """Report an entry whose `command`, `url` and declared transport do not fit together."""
+    place = fields.place
+    match "command" in fields.entry, "url" in fields.entry:
+        case True, True:
+            place.report("has both `command` and `url`; keep the one that is meant")
+        case False, False:
+            place.report(missing_target_message(fields.entry))
+        case True, False if transport in ("http", "sse"):
+            place.report(f"has the transport {transport} and a `command`; write stdio, or give a `url`")
+        case False, True if transport == "stdio":
+            place.report("has the transport stdio and a `url`; write http or sse, or give a `command`")
+
+
+def _has_url_fault(url: Text, place: Place) -> bool:
+    fault = url_fault(url.value) if url.is_known and url.value.strip() else None
+    if fault:
+        place.report(fault)
+    return fault is not None
+
+
+def _variable_fault(name: str, _value: str) -> str | None:
+    return None if name and "=" not in name else "is not a name of an environment variable"
+
+
+def _value(text: Text | None) -> str | None:
+    return text.value if text else None

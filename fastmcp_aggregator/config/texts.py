@@ -1,0 +1,78 @@
+"""The strings of a config entry, found at every depth and expanded; and the way back to plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastmcp_aggregator.config.expansion import Expansion, expand
+from fastmcp_aggregator.config.paths import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string of the config. `value` is what it stands for, and means nothing unless `is_known`.
+
+    `shown` is what a person may see: as written, with variables by name and without their defaults.
+    """
+
+    value: str = field(repr=False)
+    shown: str
+    is_known: bool
+
+
+def expanded(value: Any, place: Place, environ: Mapping[str, str] | None) -> Any:
+    """The same value with a `Text` for every string in it; what cannot be expanded is reported at its place.
+
+    Without an `environ` nothing is expanded or reported, and a string with a variable in it stays unknown.
+    """
+    match value:
+        case str():
+            return _unexpanded_text(value) if environ is None else _expanded_text(value, place, environ)
+        case Mapping():
+            return {key: expanded(item, place.at(key), environ) for key, item in value.items()}
+        case list() | tuple():
+            return [expanded(item, place.at(index), environ) for index, item in enumerate(value)]
+        case _:
+            return value
+
+
+def plain(value: Any) -> Any:
+    """The same value with plain strings instead of `Text`."""
+    match value:
+        case Text():
+            return value.value
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case list():
+            return [plain(item) for item in value]
+        case _:
+            return value
+
+
+def _unexpanded_text(written: str) -> Text:
+    expansion = expand(written, {})
+    is_known = not (expansion.is_expanded or expansion.is_malformed)
+    return Text(expansion.value, expansion.shown, is_known)
+
+
+def _expanded_text(written: str, place: Place, environ: Mapping[str, str]) -> Text:
+    expansion = expand(written, environ)
+    _report_faults(expansion, place)
+    is_known = not (expansion.missing or expansion.is_malformed)
+    return Text(expansion.value, expansion.shown, is_known)
+
+
+def _report_faults(expansion: Expansion, place: Place) -> None:
+    if expansion.is_malformed:
+        place.report(
+            "has a `${` that begins no variable; write ${NAME}, ${NAME:-default} or ${env:NAME}, "
+            "or `$$` for a literal `$`"
+        )
+    for name in expansion.missing:
+        place.report(
+            f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}, "
+            "or `$$` for a literal `$`",
+            code="missing_env_var",
+        )

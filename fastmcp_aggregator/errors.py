@@ -1,0 +1,118 @@
+"""Every error that the package raises, in one tree.
+
+    AggregatorError
+    ├── ConfigError          the config file (or settings) is missing, unreadable or wrong
+    ├── ChildServerError     one child failed: which one, in which phase, and why
+    ├── NameConflictError    without prefixes, two children offer the same name
+    └── StartupError         a strict start ended because children failed; lists all of them
+
+What crosses the wire to a client is made from these in `front/errors.py`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var"]
+Phase = Literal["startup", "initialization", "runtime"]
+
+
+class AggregatorError(Exception):
+    """Base of all errors of this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong with the config.
+
+    `path` is where, as a JSON path (`$.mcpServers.files.command`); `message` says what is wrong and what to
+    write instead, and never contains a configured value that may be secret.
+    """
+
+    code: ConfigErrorCode
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class ConfigError(AggregatorError):
+    """The config cannot be used; `details` lists every problem found, not just the first.
+
+    `code` is the kind of the gravest problem: a file that cannot be read before a wrong shape, and a wrong
+    shape before a missing variable.
+    """
+
+    _GRAVITY: tuple[ConfigErrorCode, ...] = (
+        "file_not_found",
+        "invalid_json",
+        "invalid_schema",
+        "missing_env_var",
+    )
+
+    def __init__(self, source: str, details: Sequence[ConfigProblem]) -> None:
+        self.source = source
+        self.details = tuple(details)
+        self.code: ConfigErrorCode = min((d.code for d in details), key=self._GRAVITY.index)
+        count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
+        super().__init__("\n".join([f"{source}: {count}", *(f"  {detail}" for detail in self.details)]))
+
+
+class ChildServerError(AggregatorError):
+    """A child could not be started, did not initialise, or stopped while it was in use.
+
+    `reason` is one sentence for the user; `stderr_tail` holds the last lines the child wrote to stderr,
+    oldest first, and is part of the message.
+    """
+
+    def __init__(
+        self,
+        server_key: str,
+        phase: Phase,
+        reason: str,
+        *,
+        cause: BaseException | None = None,
+        stderr_tail: Sequence[str] = (),
+    ) -> None:
+        self.server_key = server_key
+        self.phase: Phase = phase
+        self.reason = reason
+        self.cause = cause
+        self.stderr_tail = tuple(stderr_tail)
+        lines = [f"server {server_key!r} failed during {phase}: {reason}"]
+        if self.stderr_tail:
+            lines += ["its last lines on stderr:", *(f"  {line}" for line in self.stderr_tail)]
+        super().__init__("\n".join(lines))
+
+
+class NameConflictError(AggregatorError):
+    """Two children offer a component of the same public name.
+
+    Only possible without prefixes, or with a separator that both server keys contain.
+    """
+
+    def __init__(self, public_name: str, first_key: str, second_key: str) -> None:
+        self.public_name = public_name
+        self.server_keys = (first_key, second_key)
+        super().__init__(
+            f"servers {first_key!r} and {second_key!r} both offer {public_name!r}; "
+            "remove one of them or serve names with prefixes"
+        )
+
+
+class StartupError(AggregatorError):
+    """A strict start ended because at least one child failed; `failures` has them all, in config order."""
+
+    def __init__(self, failures: Sequence[ChildServerError | NameConflictError]) -> None:
+        self.failures = tuple(failures)
+        count = "1 failure" if len(self.failures) == 1 else f"{len(self.failures)} failures"
+        super().__init__(
+            "\n".join([
+                f"start ended with {count}:",
+                *(str(failure) for failure in self.failures),
+                "To serve without the failed servers, start with --no-strict (strict=False in Python).",
+            ])
+        )

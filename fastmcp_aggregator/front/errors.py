@@ -1,0 +1,56 @@
+"""What crosses the wire when something goes wrong: the one place that turns our errors into JSON-RPC errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from fastmcp_aggregator.errors import ChildServerError, StartupError
+from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
+
+SERVER_UNAVAILABLE = -32000
+"""JSON-RPC: the server cannot be asked now. `data` names it, and says when it is tried again, in seconds."""
+
+
+def unavailable(error: ChildServerError, retry_in: float | None) -> MCPError:
+    """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log."""
+    data = {"server": error.server_key, "phase": error.phase, "retryIn": retry_in}
+    return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {error.reason}", data)
+
+
+def failed_start(error: StartupError) -> MCPError:
+    """A strict start that ended."""
+    reasons = "; ".join(
+        f"server {failure.server_key!r}: {failure.reason}" if isinstance(failure, ChildServerError) else str(failure)
+        for failure in error.failures
+    )
+    return MCPError(INTERNAL_ERROR, f"the aggregator did not start: {reasons}")
+
+
+def unknown_name(
+    kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]
+) -> MCPError:
+    """No component has this name."""
+    return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
+
+
+def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
+    """No child serves this address; `data.uri` echoes it (SEP-2164)."""
+    return MCPError(INVALID_PARAMS, unknown_uri_message(uri, candidates), {"uri": uri[:2048]})
+
+
+def invalid_params(what: str) -> MCPError:
+    """The request is not of the shape that the protocol prescribes."""
+    return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")
+
+
+def needs_input(server_key: str) -> MCPError:
+    """A modern child asked for the user's input, which this client's protocol era cannot carry in a result."""
+    return MCPError(
+        INTERNAL_ERROR,
+        f"server {server_key!r} asks for input (MCP 2026-07-28), which this connection cannot pass on; "
+        "use a client that speaks MCP 2026-07-28",
+    )

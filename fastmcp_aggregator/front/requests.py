@@ -1,0 +1,232 @@
+"""The requests of MCP clients, answered from the directory and the children: the path of every call.
+
+Theory. This is a middleware of the SDK's server, outermost in its chain. For the requests about components it
+answers itself: a look-up in the route table and a forward, with JSON objects going through as they came. FastMCP's
+own path would parse and rebuild every one of them several times, and its models and the SDK's per-version filter
+drop what they don't know. All other requests go on down the chain.
+
+What the chain would have done for these requests is done here: nothing is answered before `initialize`, the shape of
+the parameters is checked, and the result gets the envelope of the client's era.
+
+When the app was given FastMCP middleware or transforms, the chain is not skipped: the same components are then
+served through `catalogue/provider.py`. Components of the app's own are served by FastMCP beside those of the children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fastmcp_aggregator.catalogue.addresses import (
+    Publish,
+    publish_prompt_result,
+    publish_read_result,
+    publish_tool_result,
+)
+from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.catalogue.routes import Route
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.session import OnProgress
+from fastmcp_aggregator.errors import ChildServerError, StartupError
+from fastmcp_aggregator.front import errors
+from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
+from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.relay.forwarding import forward, wants_progress
+from fastmcp_aggregator.relay.list_changed import Audience
+
+Context = ServerRequestContext[Any, Any]
+Params = Mapping[str, Any]
+Result = dict[str, Any]
+
+
+class ComponentRequests:
+    """Serves lists, calls, reads and prompts; watches the handshakes."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        audience: Audience,
+        *,
+        server_info: Callable[[], dict[str, Any]],
+        instructions: Callable[[], str],
+        is_plain: Callable[[], bool],
+        is_alone: Callable[[], bool],
+        has_other: Callable[[Kind, str], Awaitable[bool]],
+    ) -> None:
+        self._directory = directory
+        self._audience = audience
+        self._server_info = server_info
+        self._instructions = instructions
+        self._is_plain = is_plain
+        self._is_alone = is_alone
+        self._has_other = has_other
+        self._answers: dict[str, Callable[[Context, Params, NameRule], Awaitable[Result | None]]] = {
+            **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
+            "tools/call": self._call_tool,
+            "resources/read": self._read_resource,
+            "prompts/get": self._get_prompt,
+        }
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The middleware."""
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        answer = self._answers.get(ctx.method)
+        if answer is None:
+            return await self._pass_on(ctx, call_next)
+        require_initialized(ctx)
+        try:
+            result = await answer(ctx, checked_params(ctx), self.rule(ctx))
+        except ChildServerError as error:
+            raise errors.unavailable(error, self._retry_in(error.server_key)) from error
+        except StartupError as error:
+            raise errors.failed_start(error) from error
+        return await call_next(ctx) if result is None else self._shaped(ctx, result)
+
+    def rule(self, ctx: Context) -> NameRule:
+        """How names are listed for this caller."""
+        params = ctx.session.client_params
+        return self._directory.naming.rule(params.client_info.name if params else None)
+
+    async def _pass_on(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method in ("initialize", "server/discover"):
+            if ctx.method == "initialize":
+                self._audience.join(ctx.session)
+            if isinstance(result, dict):
+                result = {**result, "instructions": self._instructions()}
+            elif result is not None:
+                result = result.model_copy(update={"instructions": self._instructions()})
+        return result
+
+    def _lister(self, kind: Kind) -> Callable[[Context, Params, NameRule], Awaitable[Result | None]]:
+        async def answer(_: Context, params: Params, rule: NameRule) -> Result | None:
+            await self._directory.ready()
+            if not self._is_alone():
+                return None
+            if params.get("cursor") is not None:
+                raise errors.invalid_params("cursor: the lists have one page")
+            return {SPECS[kind].list_key: self._directory.table.listing(kind, rule)}
+
+        return answer
+
+    async def _call_tool(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
+        name = text_param(params, "name")
+        require_object(params, "arguments")
+        route = await self._route(Kind.TOOL, name, rule)
+        if route is None:
+            return None
+        result = await self._forward(ctx, route.child, params, {"name": route.original})
+        return publish_tool_result(result, self._publisher(route.child))
+
+    async def _get_prompt(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
+        name = text_param(params, "name")
+        require_object(params, "arguments")
+        route = await self._route(Kind.PROMPT, name, rule)
+        if route is None:
+            return None
+        result = await self._forward(ctx, route.child, params, {"name": route.original})
+        return publish_prompt_result(result, self._publisher(route.child))
+
+    async def _read_resource(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
+        uri = text_param(params, "uri")
+        found = self._directory.table.find_uri(uri)
+        if found is None:
+            if await self._has_other(Kind.RESOURCE, uri):
+                return None
+            await self._directory.ready()
+            raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
+        if not self._is_plain():
+            return None
+        child, original = found
+        result = await self._forward(ctx, child, params, {"uri": original})
+        return publish_read_result(result, self._publisher(child))
+
+    async def _route(self, kind: Kind, name: str, rule: NameRule) -> Route | None:
+        """Where to forward; None when FastMCP's chain is to serve the request.
+
+        Raises:
+            MCPError: nobody has this name.
+        """
+        route = await self._directory.route(kind, name)
+        if route is not None:
+            return route if self._is_plain() else None
+        if await self._has_other(kind, name):
+            return None
+        await self._directory.ready()
+        known = self._directory.table.names(kind, rule)
+        raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
+
+    async def _forward(self, ctx: Context, child: Child, params: Params, address: Params) -> Result:
+        on_progress = _reporter(ctx) if wants_progress(params) else None
+        result = await forward(child, ctx.method, params, address, on_progress=on_progress)
+        if is_input_required(result) and not is_modern(ctx):
+            raise errors.needs_input(child.key)
+        return result
+
+    def _publisher(self, child: Child) -> Publish:
+        return self._directory.table.publisher(child)
+
+    def _retry_in(self, server_key: str) -> float | None:
+        return self._directory.retry_in(server_key)
+
+    def _shaped(self, ctx: Context, result: Result) -> Result:
+        if is_modern(ctx):
+            return for_modern_client(ctx.method, result, self._server_info())
+        return for_legacy_client(result)
+
+
+def is_modern(ctx: Context) -> bool:
+    """Whether the caller speaks 2026-07-28."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def require_initialized(ctx: Context) -> None:
+    """Nothing is answered before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
+    if not ctx.session._connection.initialize_accepted:
+        raise MCPError(INVALID_PARAMS, "Received request before initialization was complete")
+
+
+def checked_params(ctx: Context) -> Params:
+    """The request's parameters, which may be absent.
+
+    Raises:
+        MCPError: they, or their `_meta`, are not objects.
+    """
+    params = ctx.params if ctx.params is not None else {}
+    if not isinstance(params, Mapping):
+        raise errors.invalid_params("params: must be an object")
+    require_object(params, "_meta")
+    return params
+
+
+def text_param(params: Params, name: str) -> str:
+    """A parameter that must be a string."""
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise errors.invalid_params(f"{name}: must be a string")
+    return value
+
+
+def require_object(params: Params, name: str) -> None:
+    """A parameter that must be an object, where it is given."""
+    value = params.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise errors.invalid_params(f"{name}: must be an object")
+
+
+def _reporter(ctx: Context) -> OnProgress:
+    session = ctx.session
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        await session.report_progress(progress, total, message)
+
+    return report
+
+

@@ -1,0 +1,46 @@
+"""A result in the form that the client's protocol era prescribes. Pure.
+
+Only the envelope differs between the eras: 2026-07-28 has `resultType`, cache hints and a stamp of the server's
+identity; earlier versions have none of them. What a child put into its result otherwise is never touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_types import SERVER_INFO_META_KEY
+
+_CACHEABLE = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+)
+_MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
+
+
+def is_input_required(result: dict[str, Any]) -> bool:
+    """Whether a modern child answers with a question instead of a result."""
+    return result.get("resultType") == "input_required"
+
+
+def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any]) -> dict[str, Any]:
+    """The result for a client that speaks 2026-07-28. The stamp names us: it describes this connection."""
+    shaped = {"resultType": "complete", **result}
+    if method in _CACHEABLE and not is_input_required(result):
+        shaped = {"ttlMs": 0, "cacheScope": "private", **shaped}
+    meta = result.get("_meta")
+    shaped["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_INFO_META_KEY: server_info}
+    return shaped
+
+
+def for_legacy_client(result: dict[str, Any]) -> dict[str, Any]:
+    """The result for a client that speaks 2025-11-25 or earlier."""
+    meta = result.get("_meta")
+    has_stamp = isinstance(meta, dict) and SERVER_INFO_META_KEY in meta
+    if not has_stamp and not any(key in result for key in _MODERN_ONLY):
+        return result
+    shaped = {key: value for key, value in result.items() if key not in _MODERN_ONLY}
+    if has_stamp:
+        kept = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
+        shaped.pop("_meta")
+        if kept:
+            shaped["_meta"] = kept
+    return shaped

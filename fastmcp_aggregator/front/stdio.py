@@ -1,0 +1,151 @@
+"""The stdio front: MCP over this process's stdin and stdout.
+
+While it serves, the two descriptors are ours alone: descriptor 0 reads from the null device and 1 writes to stderr,
+so that a stray `print` cannot break the protocol. Pipes and sockets are read and written by the event loop itself;
+for anything else (a terminal, a file, Windows) the SDK's transport does it with threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.stdio import stdio_server
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+
+from fastmcp_aggregator.pipe.lines import LineSplitter
+from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
+
+logger = logging.getLogger(__name__)
+
+LINE_LIMIT = 100 * 1024 * 1024
+_FLUSH_BOUND = 2.0
+"""Seconds that the client has to take our last answers."""
+
+
+@asynccontextmanager
+async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
+    """The read and write stream of this process's client."""
+    if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
+        async with _pipe_streams() as streams:
+            yield streams
+    else:
+        async with stdio_server() as streams:
+            yield streams
+
+
+def _is_pollable(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+@asynccontextmanager
+async def _pipe_streams() -> AsyncIterator[tuple[MessageReader, MessageWriter]]:
+    loop = asyncio.get_running_loop()
+    stdin, stdout = os.dup(0), os.dup(1)
+    _divert()
+    outlet = _Output()
+    await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
+    inlet = _Input(outlet)
+    await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
+    try:
+        yield inlet.reader, MessageWriter(outlet)
+    finally:
+        inlet.close()
+        await outlet.close()
+
+
+def _divert() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+
+
+class _Output(asyncio.Protocol):
+    """Our end of stdout."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Event()
+        self._room.set()
+        self._gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
+        self._room.set()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def write(self, data: bytes) -> None:
+        if self._gone.is_set():
+            raise BrokenPipeError
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        await self._room.wait()
+        if self._gone.is_set():
+            raise BrokenPipeError
+
+    async def close(self) -> None:
+        """Write what is buffered, within a bound, and close."""
+        self._transport.close()
+        try:
+            await asyncio.wait_for(self._gone.wait(), _FLUSH_BOUND)
+        except TimeoutError:
+            self._transport.abort()
+
+
+class _Input(asyncio.Protocol):
+    """Our end of stdin."""
+
+    def __init__(self, outlet: _Output) -> None:
+        self._outlet = outlet
+        self._splitter = LineSplitter(LINE_LIMIT)
+        self.reader = MessageReader(self, self._refuse)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if lines := self._splitter.feed(data):
+            self.reader.feed(lines)
+
+    def eof_received(self) -> None:
+        self.reader.feed(self._splitter.end())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reader.feed_end()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _refuse(self, line: bytes) -> None:
+        """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
+        logger.debug("the client sent what is no JSON-RPC message: %d bytes", len(line))
+        error = ErrorData(code=PARSE_ERROR, message="Parse error")
+        try:
+            self._outlet.write(encode(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+        except OSError:
+            return

@@ -1,0 +1,56 @@
+"""Public addresses of resources and resource templates: `scheme://{serverKey}/rest`.
+
+    file:///a/b    of `files`   ⇄   file://files//a/b
+    test://{id}    of `demo`    ⇄   test://demo/{id}
+    urn:isbn:1     of `books`   ⇄   urn://books:/isbn:1
+
+The key stands where a host stands in a URL, percent-encoded where a host could not hold it. A URI without `://`
+has no such place, so it is given one, and an empty port marks it; no key contains `:`.
+Only a text without a scheme, such as the template `{+path}`, has nowhere to carry the key and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+_HIERARCHICAL = "://"
+_OPAQUE_MARK = ":"
+
+# Up to the first colon outside template expressions: `{var:3}` is a prefix modifier (RFC 6570, 2.4.1).
+_OPAQUE_SCHEME = re.compile(r"((?:\{[^{}]*\}|[^:{])*):")
+
+
+def public_uri(server_key: str, original_uri: str) -> str:
+    """The address of a child's resource or template as clients see it; unchanged if it has no scheme."""
+    # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
+    host = quote(server_key, safe="", errors="surrogatepass")
+    scheme, mark, rest = original_uri.partition(_HIERARCHICAL)
+    if mark:
+        return f"{scheme}://{host}/{rest}"
+    opaque = _OPAQUE_SCHEME.match(original_uri)
+    if opaque is None:
+        return original_uri
+    return f"{opaque[1]}://{host}{_OPAQUE_MARK}/{original_uri[opaque.end() :]}"
+
+
+def split_public_uri(uri: str) -> tuple[str, str] | None:
+    """The server key and the original URI: the exact inverse of `public_uri`.
+
+    `None` for whatever `public_uri` does not produce, so that each resource has one address and no other.
+    """
+    scheme, _, tail = uri.partition(_HIERARCHICAL)
+    host, _, rest = tail.partition("/")
+    is_opaque = host.endswith(_OPAQUE_MARK)
+    server_key = _decoded(host.removesuffix(_OPAQUE_MARK))
+    original_uri = f"{scheme}:{rest}" if is_opaque else f"{scheme}://{rest}"
+    if not server_key or public_uri(server_key, original_uri) != uri:
+        return None
+    return server_key, original_uri
+
+
+def _decoded(host: str) -> str | None:
+    try:
+        return unquote(host, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,63 @@
+"""Bytes in, whole lines out: linear in what it reads, bounded in what it keeps. Pure, without I/O."""
+
+from __future__ import annotations
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines.
+
+    A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept, and is
+    counted in `oversized`. Every byte is looked at once, however small the chunks are.
+    """
+
+    __slots__ = ("_limit", "_parts", "_size", "_skipping", "oversized")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._skipping = False
+        self.oversized = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next chunk; return the lines it completes, without their newlines."""
+        first, *rest = data.split(b"\n")
+        if not rest:
+            self._keep(first)
+            return []
+        lines = [line for line in (self._finish(first), *map(self._checked, rest[:-1])) if line is not None]
+        self._keep(rest[-1])
+        return lines
+
+    def end(self) -> list[bytes]:
+        """The stream is over: return what stands after the last newline, if anything."""
+        last = self._finish(b"")
+        return [last] if last else []
+
+    def _keep(self, part: bytes) -> None:
+        if self._skipping or not part:
+            return
+        self._size += len(part)
+        if self._size > self._limit:
+            self._skip()
+        else:
+            self._parts.append(part)
+
+    def _skip(self) -> None:
+        self._parts.clear()
+        self._skipping = True
+        self.oversized += 1
+
+    def _finish(self, part: bytes) -> bytes | None:
+        self._keep(part)
+        line = None if self._skipping else b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        self._skipping = False
+        return line
+
+    def _checked(self, line: bytes) -> bytes | None:
+        if len(line) <= self._limit:
+            return line
+        self.oversized += 1
+        return None

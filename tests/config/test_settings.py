@@ -1,0 +1,322 @@
+"""Settings: their sources and precedence, their defaults, and what is said about wrong ones."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.settings import (
+    ENV_PREFIX,
+    AggregatorSettings,
+    ServerSettings,
+    load_settings,
+    unknown_servers,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
+        monkeypatch.delenv(name)
+
+
+def write(folder: Path, text: str, suffix: str = ".toml") -> Path:
+    path = folder / f"settings{suffix}"
+    path.write_text(text)
+    return path
+
+
+def error_of(file: Path | None = None, **overrides: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, **overrides)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    return caught.value
+
+
+def problem_of(file: Path | None = None, **overrides: Any) -> str:
+    (problem,) = error_of(file, **overrides).details
+    return str(problem)
+
+
+# Values
+
+
+def test_without_any_source_everything_has_its_default() -> None:
+    assert load_settings().model_dump() == {
+        "name": "fastmcp-aggregator",
+        "server_version": None,
+        "strict": True,
+        "separator": "auto",
+        "prefix": True,
+        "startup_timeout": 30.0,
+        "ready_wait": 5.0,
+        "call_timeout": 300.0,
+        "host": "127.0.0.1",
+        "port": 8000,
+        "path": "/mcp",
+        "servers": {},
+    }
+
+
+def test_every_setting_says_what_it_is_and_its_default() -> None:
+    for model in (AggregatorSettings, ServerSettings):
+        assert all("(default" in str(field.description) for field in model.model_fields.values())
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        AggregatorSettings().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".toml", 'name = "hub"\nstrict = false\n[servers."my files"]\ncall_timeout = 7\nera = "legacy"\n'),
+        (
+            ".json",
+            json.dumps(
+                {
+                    "name": "hub",
+                    "strict": False,
+                    "servers": {"my files": {"call_timeout": 7, "era": "legacy"}},
+                }
+            ),
+        ),
+    ],
+)
+def test_a_file_is_toml_or_json(tmp_path: Path, suffix: str, text: str) -> None:
+    settings = load_settings(write(tmp_path, text, suffix))
+    assert (settings.name, settings.strict) == ("hub", False)
+    assert settings.servers == {"my files": ServerSettings(call_timeout=7, era="legacy")}
+
+
+def test_the_path_of_the_file_may_be_a_string(tmp_path: Path) -> None:
+    assert load_settings(str(write(tmp_path, "port = 1"))).port == 1
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, "")) == AggregatorSettings()
+
+
+def test_the_environment_sets_plain_and_nested_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_STRICT", "false")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_CALL_TIMEOUT", "12.5")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SERVERS__FILES__STARTUP_TIMEOUT", "90")
+    settings = load_settings()
+    assert (settings.strict, settings.call_timeout) == (False, 12.5)
+    assert settings.servers == {"files": ServerSettings(startup_timeout=90)}
+
+
+def test_all_servers_can_be_set_by_one_variable_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SERVERS", '{"My-Files": {"era": "modern"}}')
+    assert load_settings().servers == {"My-Files": ServerSettings(era="modern")}
+
+
+def test_an_empty_variable_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_NONSENSE", "")
+    assert load_settings().port == 8000
+
+
+# Precedence
+
+
+def test_overrides_come_before_the_environment_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, 'name = "file"\nhost = "file"\npath = "/file"')
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_NAME", "environment")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_HOST", "environment")
+    settings = load_settings(file, name="override", server_version=None)
+    assert (settings.name, settings.host, settings.path) == ("override", "environment", "/file")
+
+
+def test_an_override_of_none_sets_nothing(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, "port = 1"), port=None).port == 1
+
+
+def test_settings_of_one_server_are_put_together_from_all_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, '[servers.files]\nstartup_timeout = 1\ncall_timeout = 1\nera = "legacy"')
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SERVERS__FILES__CALL_TIMEOUT", "2")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SERVERS__FILES__STARTUP_TIMEOUT", "2")
+    settings = load_settings(file, servers={"files": {"startup_timeout": 3}})
+    assert settings.servers == {"files": ServerSettings(startup_timeout=3, call_timeout=2, era="legacy")}
+
+
+def test_the_settings_of_a_server_may_be_given_as_a_model() -> None:
+    assert load_settings(servers={"files": ServerSettings(era="legacy")}).era_of("files") == "legacy"
+
+
+def test_the_constructor_reads_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "1")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_HOST", "environment")
+    settings = AggregatorSettings(port=2)
+    assert (settings.port, settings.host) == (2, "environment")
+
+
+# What holds for one server
+
+
+def test_a_start_timeout_is_the_servers_own_or_the_general_one() -> None:
+    settings = load_settings(startup_timeout=9, servers={"files": {"startup_timeout": 1}, "git": {}})
+    assert [settings.startup_timeout_of(key) for key in ("files", "git", "other")] == [1, 9, 9]
+
+
+def test_a_call_timeout_is_the_servers_own_then_the_configured_then_the_general_one() -> None:
+    settings = load_settings(call_timeout=9, servers={"files": {"call_timeout": 1}, "git": {}})
+    assert settings.call_timeout_of("files", configured=5) == 1
+    assert settings.call_timeout_of("git", configured=5) == 5
+    assert settings.call_timeout_of("git", configured=None) == 9
+    assert settings.call_timeout_of("other", configured=None) == 9
+
+
+def test_an_era_is_the_servers_own_or_auto() -> None:
+    settings = load_settings(servers={"files": {"era": "legacy"}})
+    assert [settings.era_of(key) for key in ("files", "other")] == ["legacy", "auto"]
+
+
+def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:
+    settings = load_settings(servers={"files": {}, "fiels": {}, "gti": {}})
+    assert unknown_servers(settings, {"files": 1, "git": 2}) == ["fiels", "gti"]
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"port": "http"}, "$.port: must be a valid integer"),
+        ({"port": -1}, "$.port: must be greater than or equal to 0"),
+        ({"port": 65536}, "$.port: must be less than or equal to 65535"),
+        ({"path": "mcp"}, "$.path: must begin with /"),
+        ({"host": ""}, "$.host: must have at least 1 character"),
+        ({"name": ""}, "$.name: must have at least 1 character"),
+        ({"separator": "-"}, "$.separator: must be 'auto', ':', '__', '.' or '_'"),
+        ({"strict": "perhaps"}, "$.strict: must be a valid boolean"),
+        ({"startup_timeout": 0}, "$.startup_timeout: must be greater than 0"),
+        ({"call_timeout": float("inf")}, "$.call_timeout: must be a finite number"),
+        ({"call_timeout": float("nan")}, "$.call_timeout: must be a finite number"),
+        ({"ready_wait": -0.1}, "$.ready_wait: must be greater than or equal to 0"),
+        (
+            {"servers": {"a b": {"startup_timeout": 0}}},
+            '$.servers["a b"].startup_timeout: must be greater than 0',
+        ),
+        ({"servers": {"a": {"era": "old"}}}, "$.servers.a.era: must be 'auto', 'legacy' or 'modern'"),
+        ({"servers": {"a": 1}}, "$.servers.a: must be a valid dictionary"),
+        (
+            {"servers": {"a": {"timeout": 1}}},
+            "$.servers.a.timeout: is not a setting; did you mean `call_timeout`?",
+        ),
+        ({"startup_timout": 1}, "$.startup_timout: is not a setting; did you mean `startup_timeout`?"),
+        ({"colour": 1}, "$.colour: is not a setting; remove it"),
+    ],
+)
+def test_a_wrong_value_is_reported_where_it_is(
+    tmp_path: Path, overrides: dict[str, Any], problem: str
+) -> None:
+    assert problem_of(**overrides).startswith(problem)
+    file = write(tmp_path, json.dumps(overrides), ".json")
+    error = error_of(file)
+    assert (error.code, error.source) == ("invalid_schema", str(file))
+    assert str(error.details[0]).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("FASTMCP_AGGREGATOR_PORT", "tcp://10.0.0.1:80", "must be a valid integer"),
+        ("FASTMCP_AGGREGATOR_SERVERS__FILES__CALL_TIMEOUT", "-1", "must be greater than 0"),
+        ("FASTMCP_AGGREGATOR_SERVERS__FILES__TIMEOUT", "1", "is not a setting"),
+        ("FASTMCP_AGGREGATOR_SERVERS__FILES", "1", "must be a valid dictionary"),
+        ("FASTMCP_AGGREGATOR_SERVERS", '{"files": {"era": "old"}}', "must be 'auto', 'legacy' or 'modern'"),
+        ("FASTMCP_AGGREGATOR_SERVERS", "{files", "is not valid JSON"),
+        ("fastmcp_aggregator_port", "x", "must be a valid integer"),
+        ("FASTMCP_AGGREGATOR_COLOUR", "1", "is not a setting; remove it"),
+        (
+            "FASTMCP_AGGREGATOR_CALL_TIMOUT",
+            "1",
+            "is not a setting; did you mean `FASTMCP_AGGREGATOR_CALL_TIMEOUT`?",
+        ),
+        ("FASTMCP_AGGREGATOR_PORT__HTTP", "1", "is not a setting"),
+    ],
+)
+def test_a_wrong_variable_is_reported_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert problem_of().startswith(f"{variable}: {problem}")
+
+
+def test_a_wrong_override_is_not_blamed_on_the_variable_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "1")
+    assert problem_of(port=-1).startswith("$.port: ")
+
+
+def test_all_problems_of_all_sources_are_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, 'colour = 1\nhost = ""\n[servers.files]\nera = "old"')
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "x")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SIZE", "1")
+    error = error_of(file, path="mcp")
+    assert sorted(problem.path for problem in error.details) == [
+        "$.colour",
+        "$.host",
+        "$.path",
+        "$.servers.files.era",
+        "FASTMCP_AGGREGATOR_PORT",
+        "FASTMCP_AGGREGATOR_SIZE",
+    ]
+
+
+def test_a_message_does_not_repeat_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "s3cret")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_SERVERS", "{s3cret")
+    assert "s3cret" not in str(error_of(strict="s3cret", path="s3cret"))
+
+
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
+    error = error_of(tmp_path / "absent.toml")
+    assert (error.code, error.details[0].path) == ("file_not_found", "$")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "words"),
+    [
+        (".toml", "port = ", "is not valid TOML: Invalid value (at "),
+        (".json", '{"port": }', "is not valid JSON at line 1, column 10"),
+        (".toml", "port = " + "[" * 100_000, "cannot be read as TOML"),
+        (".toml", "port = " + "9" * 5000, "cannot be read as TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_says_where(tmp_path: Path, suffix: str, text: str, words: str) -> None:
+    error = error_of(write(tmp_path, text, suffix))
+    assert error.code == "invalid_json"
+    assert words in str(error)
+
+
+def test_a_key_written_twice_in_a_json_file_is_a_problem(tmp_path: Path) -> None:
+    assert "$.port: is written more than once" in problem_of(
+        write(tmp_path, '{"port": 1, "port": 2}', ".json")
+    )
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "1"])
+def test_a_json_file_must_be_an_object(tmp_path: Path, text: str) -> None:
+    assert problem_of(write(tmp_path, text, ".json")) == "$: must be an object with settings in it"
+
+
+def test_a_file_of_another_type_is_refused(tmp_path: Path) -> None:
+    assert "ends in .toml or .json" in problem_of(write(tmp_path, "port: 1", ".yaml"))
+
+
+def test_names_that_pydantic_settings_reserves_are_not_settings(tmp_path: Path) -> None:
+    assert problem_of(write(tmp_path, '_env_prefix = "OTHER_"')).startswith("$._env_prefix: is not a setting")

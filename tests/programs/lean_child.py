@@ -1,0 +1,290 @@
+"""An MCP server written by hand, without any SDK: it starts in milliseconds and does exactly what it is told.
+
+    python lean_child.py '{"era": "modern", "tools": 10}'
+
+The options, all with defaults, are the keyword arguments of `Child`. It keeps the protocol and nothing else: requests
+are handled one at a time in the order in which they come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+EMPTY_SCHEMA = {"type": "object", "properties": {}}
+BASE_TOOLS = (
+    "echo fail error progress hold release leave add_tool remove_tool environment pid params raw flood".split()
+)
+
+
+class Child:
+    def __init__(
+        self,
+        *,
+        era: str = "legacy",
+        name: str = "lean",
+        tools: int = 0,
+        tool_names: list[str] | None = None,
+        tool_extra: dict[str, Any] | None = None,
+        resources: list[dict[str, Any]] | None = None,
+        templates: list[dict[str, Any]] | None = None,
+        prompts: list[dict[str, Any]] | None = None,
+        instructions: str | None = None,
+        page_size: int | None = None,
+        capabilities: dict[str, Any] | None = None,
+        record: str | None = None,
+        stderr: list[str] | None = None,
+        stdout: list[str] | None = None,
+        exit_at_start: int | None = None,
+        silent: bool = False,
+        wait_for_file: str | None = None,
+        ignore_eof: bool = False,
+        grandchild: str | None = None,
+        results: dict[str, Any] | None = None,
+    ) -> None:
+        self.era = era
+        self.name = name
+        names = [*BASE_TOOLS, *(tool_names or []), *(f"tool_{i}" for i in range(tools))]
+        self.tools = [self.tool(n) for n in names]
+        self.tools[0].update(tool_extra or {})
+        self.lists = {
+            "tools": self.tools,
+            "resources": resources or [],
+            "resourceTemplates": templates or [],
+            "prompts": prompts or [],
+        }
+        self.instructions = instructions
+        self.page_size = page_size
+        self.capabilities = capabilities
+        self.silent = silent
+        self.ignore_eof = ignore_eof
+        self.results = results or {}
+        self.held: list[tuple[Any, Any]] = []
+        self.streams: list[Any] = []
+        if record:
+            with open(record, "a") as file:
+                file.write(f"{os.getpid()}\n")
+        for line in stderr or []:
+            print(line, file=sys.stderr, flush=True)
+        for line in stdout or []:
+            print(line, flush=True)
+        if grandchild:
+            self.start_grandchild(grandchild)
+        if exit_at_start is not None:
+            sys.exit(exit_at_start)
+        if wait_for_file:
+            while not os.path.exists(wait_for_file):
+                os.sched_yield()
+
+    @staticmethod
+    def start_grandchild(record: str) -> None:
+        import subprocess
+
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        with open(record, "a") as file:
+            file.write(f"{process.pid}\n")
+
+    @staticmethod
+    def tool(name: str) -> dict[str, Any]:
+        return {"name": name, "description": f"The tool {name}.", "inputSchema": EMPTY_SCHEMA}
+
+    # Wire.
+
+    def serve(self) -> None:
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if "method" not in message:
+                continue
+            if "id" not in message:
+                continue
+            try:
+                result = self.answer(message["id"], message["method"], message.get("params") or {})
+            except LookupError as error:
+                self.send({"id": message["id"], "error": error.args[0]})
+                continue
+            if result is not None:
+                self.reply(message["id"], result)
+        while self.ignore_eof:
+            import signal
+
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.pause()
+
+    def send(self, message: dict[str, Any]) -> None:
+        sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+    def reply(self, request_id: Any, result: dict[str, Any]) -> None:
+        if self.era == "modern":
+            result = {"resultType": "complete", **result}
+        self.send({"id": request_id, "result": result})
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self.send({"method": method, **({"params": params} if params is not None else {})})
+
+    # Requests.
+
+    def answer(self, request_id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if self.silent:
+            return None
+        if method in self.results:
+            return dict(self.results[method])
+        handler = {
+            "initialize": self.initialize,
+            "server/discover": self.discover,
+            "ping": lambda _: {},
+            "tools/list": lambda p: self.page("tools", p),
+            "resources/list": lambda p: self.page("resources", p),
+            "resources/templates/list": lambda p: self.page("resourceTemplates", p),
+            "prompts/list": lambda p: self.page("prompts", p),
+            "resources/read": self.read,
+            "prompts/get": self.prompt,
+        }.get(method)
+        if handler is not None:
+            return handler(params)
+        if method == "tools/call":
+            return self.call(request_id, params)
+        if method == "subscriptions/listen" and self.era == "modern":
+            self.streams.append(request_id)
+            self.notify(
+                "notifications/subscriptions/acknowledged",
+                {"notifications": params["notifications"], "_meta": {SUBSCRIPTION_ID: request_id}},
+            )
+            return None
+        raise LookupError({"code": -32601, "message": "Method not found"})
+
+    def declared(self) -> dict[str, Any]:
+        if self.capabilities is not None:
+            return self.capabilities
+        declared: dict[str, Any] = {"tools": {"listChanged": True}}
+        if self.lists["resources"] or self.lists["resourceTemplates"]:
+            declared["resources"] = {"listChanged": True}
+        if self.lists["prompts"]:
+            declared["prompts"] = {"listChanged": True}
+        return declared
+
+    def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.era != "legacy":
+            raise LookupError({"code": -32022, "message": "no handshake", "data": {"supported": ["2026-07-28"]}})
+        self.client = params
+        return self.introduction() | {
+            "protocolVersion": params["protocolVersion"],
+            "serverInfo": {"name": self.name, "version": "1"},
+        }
+
+    def discover(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.era != "modern":
+            raise LookupError({"code": -32601, "message": "Method not found"})
+        return self.introduction() | {"supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private"}
+
+    def introduction(self) -> dict[str, Any]:
+        return {
+            "capabilities": self.declared(),
+            **({"instructions": self.instructions} if self.instructions else {}),
+        }
+
+    def page(self, key: str, params: dict[str, Any]) -> dict[str, Any]:
+        items = self.lists[key]
+        hints = {"ttlMs": 0, "cacheScope": "private"} if self.era == "modern" else {}
+        if self.page_size is None:
+            return {key: items, **hints}
+        start = int(params.get("cursor") or 0)
+        end = start + self.page_size
+        more = {"nextCursor": str(end)} if end < len(items) else {}
+        return {key: items[start:end], **more, **hints}
+
+    def read(self, params: dict[str, Any]) -> dict[str, Any]:
+        hints = {"ttlMs": 5, "cacheScope": "public"} if self.era == "modern" else {}
+        return {"contents": [{"uri": params["uri"], "text": f"{self.name} reads {params['uri']}"}], **hints}
+
+    def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(params.get("arguments") or {}, sort_keys=True)
+        return {
+            "description": params["name"],
+            "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
+        }
+
+    # Tools.
+
+    def call(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any] | None:
+        arguments = params.get("arguments") or {}
+        known = {tool["name"] for tool in self.tools}
+        if params["name"] not in known:
+            raise LookupError({"code": -32602, "message": f"no tool {params['name']}", "data": {"from": self.name}})
+        special = getattr(self, f"call_{params['name']}", None)
+        if special is not None:
+            return special(request_id, arguments, params)
+        return self.text({"tool": params["name"], "arguments": arguments, "server": self.name})
+
+    @staticmethod
+    def text(value: Any) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": json.dumps(value, sort_keys=True)}]}
+
+    def call_fail(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "it failed"}], "isError": True}
+
+    def call_error(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        raise LookupError(arguments or {"code": -32099, "message": "told to", "data": {"why": "test"}})
+
+    def call_progress(self, _: Any, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        token = (params.get("_meta") or {}).get("progressToken")
+        for step in range(arguments.get("steps", 3)):
+            self.notify(
+                "notifications/progress",
+                {"progressToken": token, "progress": step + 1, "total": 3, "message": f"step {step + 1}"},
+            )
+        return self.text({"token": token})
+
+    def call_hold(self, request_id: Any, arguments: dict[str, Any], _: Any) -> None:
+        self.held.append((request_id, arguments))
+        print("holding", file=sys.stderr, flush=True)
+
+    def call_release(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
+        held, self.held = self.held, []
+        for request_id, arguments in held:
+            self.reply(request_id, self.text({"held": arguments}))
+        return self.text({"released": len(held)})
+
+    def call_leave(self, _: Any, arguments: dict[str, Any], __: Any) -> None:
+        print("leaving", file=sys.stderr, flush=True)
+        os._exit(arguments.get("code", 1))
+
+    def call_add_tool(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        self.tools.append(self.tool(arguments["name"]))
+        self.lists_changed()
+        return self.text({"added": arguments["name"]})
+
+    def call_remove_tool(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        self.tools[:] = [tool for tool in self.tools if tool["name"] != arguments["name"]]
+        self.lists_changed()
+        return self.text({"removed": arguments["name"]})
+
+    def lists_changed(self) -> None:
+        if self.era == "legacy":
+            self.notify("notifications/tools/list_changed")
+        for request_id in self.streams:
+            self.notify("notifications/tools/list_changed", {"_meta": {SUBSCRIPTION_ID: request_id}})
+
+    def call_environment(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
+        return self.text(dict(os.environ))
+
+    def call_pid(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
+        return self.text({"pid": os.getpid()})
+
+    def call_params(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
+        return self.text(params)
+
+    def call_raw(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        return arguments
+
+    def call_flood(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        for _i in range(arguments["lines"]):
+            sys.stderr.write("x" * 100 + "\n")
+        return self.text({"flooded": arguments["lines"]})
+
+
+if __name__ == "__main__":
+    Child(**(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})).serve()
