@@ -90,7 +90,7 @@ def _stdio_server(fields: Fields, shared: _Shared) -> StdioServer | None:
 def _remote_server(fields: Fields, shared: _Shared, transport: Transport | None) -> RemoteServer | None:
     url = fields.text("url")
     headers = fields.secrets("headers", header_fault)
-    if url is None or _has_url_fault(url, fields.place.at("url")):
+    if url is None or not _is_usable(url, fields.place.at("url")):
         return None
     return RemoteServer(
         label=url_label(url.shown),
@@ -134,11 +134,13 @@ def _check_target(fields: Fields, transport: Transport | None) -> None:
             place.report("has the transport stdio and a `url`; write http or sse, or give a `command`")
 
 
-def _has_url_fault(url: Text, place: Place) -> bool:
-    fault = url_fault(url.value) if url.is_known and url.value.strip() else None
+def _is_usable(url: Text, place: Place) -> bool:
+    if not url.is_known or not url.value.strip():
+        return False
+    fault = url_fault(url.value)
     if fault:
         place.report(fault)
-    return fault is not None
+    return fault is None
 
 
 def _variable_fault(name: str, _value: str) -> str | None:

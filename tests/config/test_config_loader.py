@@ -444,6 +444,11 @@ def test_every_missing_variable_is_reported_at_each_place_where_it_is_used() -> 
     )
 
 
+def test_a_missing_variable_is_reported_even_in_a_key_that_is_ignored() -> None:
+    problem = problem_of({"mcpServers": {"one": {"command": "npx", "meta": {"deep": [{"x": "$NONE"}]}}}})
+    assert (problem.code, problem.path) == ("missing_env_var", "$.mcpServers.one.meta.deep[0].x")
+
+
 def test_a_malformed_reference_says_how_to_write_a_literal_dollar() -> None:
     problem = problem_of({"mcpServers": {"one": {"command": "npx", "env": {"A": "${input:key}"}}}})
     assert (problem.code, problem.path) == ("invalid_schema", "$.mcpServers.one.env.A")
@@ -451,7 +456,12 @@ def test_a_malformed_reference_says_how_to_write_a_literal_dollar() -> None:
 
 
 def test_a_field_with_a_missing_variable_has_no_further_problems() -> None:
-    for entry in ({"command": "$NONE"}, {"url": "$NONE"}, {"command": "npx", "type": "$NONE"}):
+    for entry in (
+        {"command": "$NONE"},
+        {"url": "$NONE"},
+        {"url": "http://[$NONE/"},
+        {"command": "npx", "type": "$NONE"},
+    ):
         assert "NONE is not set" in problem_of_entry(entry)
 
 

@@ -76,6 +76,14 @@ def test_a_changed_shortened_or_ambiguous_name_ends_in_a_hash(
     assert public_name == f"{readable_part}_{digest_of(server_key, original_name)}"
 
 
+def test_the_names_in_the_documentation_are_the_real_ones() -> None:
+    with_dot = rule_for("claude-ai", separator=".", prefix=True)
+    assert CLAUDE.public_name("my-git", "git.log") == "my-git__git_log_b267c220"
+    assert CLAUDE.public_name("a__b", "c") == "a__b__c_a92700ce"
+    assert CURSOR.public_name("my-git", "log") == "my_git__log_e86b0aad"
+    assert with_dot.public_name("files", "read_file") == "files_read_file_4de1cba9"
+
+
 def test_a_name_of_exactly_the_limit_is_kept_and_one_more_is_shortened() -> None:
     fitting = "x" * (64 - len("files__"))
     assert CLAUDE.public_name("files", fitting) == f"files__{fitting}"
