@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.utilities.logging import temporary_log_level
 from mcp_types import SubscriptionsListenRequestParams
-from typing_extensions import Self
 
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.provider import ChildrenProvider
@@ -170,7 +169,7 @@ class Aggregator(FastMCP[None]):
         """
         bind = host or self.settings.host
         require_safe_bind(bind, has_auth=self.auth is not None)
-        app = self.http_app(path=path or self.settings.path, transport=transport, **app_options)  # type: ignore[arg-type]
+        app = self.http_app(path=path or self.settings.path, transport=transport, **app_options)
         with temporary_log_level(log_level), stop_on_signals() as stop:
             async with self._lifespan_manager():
                 number = self.settings.port if port is None else port
@@ -183,9 +182,7 @@ class Aggregator(FastMCP[None]):
             options["path"] = options.get("path") or self.settings.path
         return super().http_app(*args, **options)
 
-    async def _serve_until(
-        self, stop: asyncio.Event, serving: Awaitable[None], *, grace: float | None = 0.0
-    ) -> None:
+    async def _serve_until(self, stop: asyncio.Event, serving: Awaitable[None], *, grace: float | None = 0.0) -> None:
         """Serve until it ends, the program is told to stop, or a strict start has failed."""
         front = asyncio.ensure_future(serving)
         told = asyncio.ensure_future(stop.wait())
@@ -226,7 +223,8 @@ class Aggregator(FastMCP[None]):
 
     def _child_changed(self, _: Child, kinds: frozenset[Kind]) -> None:
         self._directory.invalidate()
-        self._audience.lists_changed(kinds)
+        if self._directory.is_ready:
+            self._audience.lists_changed(kinds)
 
     def _serve_requests(self) -> None:
         """Join our request path to FastMCP's low-level server, whose attribute is private."""

@@ -110,9 +110,11 @@ class StartupError(AggregatorError):
         self.failures = tuple(failures)
         count = "1 failure" if len(self.failures) == 1 else f"{len(self.failures)} failures"
         super().__init__(
-            "\n".join([
-                f"start ended with {count}:",
-                *(str(failure) for failure in self.failures),
-                "To serve without the failed servers, start with --no-strict (strict=False in Python).",
-            ])
+            "\n".join(
+                [
+                    f"start ended with {count}:",
+                    *(str(failure) for failure in self.failures),
+                    "To serve without the failed servers, start with --no-strict (strict=False in Python).",
+                ]
+            )
         )

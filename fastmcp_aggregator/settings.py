@@ -48,9 +48,7 @@ class ServerSettings(BaseModel):
     call_timeout: Seconds | None = Field(
         default=None, description="Seconds a call to the server may take (default: as for every server)."
     )
-    era: Era = Field(
-        default="auto", description="Protocol era to speak with the server (default auto: its best)."
-    )
+    era: Era = Field(default="auto", description="Protocol era to speak with the server (default auto: its best).")
 
 
 class AggregatorSettings(BaseSettings):
@@ -82,12 +80,8 @@ class AggregatorSettings(BaseSettings):
         default="auto",
         description="Between server key and name (default auto: `:`, or `__` where it is refused).",
     )
-    prefix: bool = Field(
-        default=True, description="Whether public names begin with the server key (default true)."
-    )
-    startup_timeout: Seconds = Field(
-        default=30.0, description="Seconds a server may take to start (default 30)."
-    )
+    prefix: bool = Field(default=True, description="Whether public names begin with the server key (default true).")
+    startup_timeout: Seconds = Field(default=30.0, description="Seconds a server may take to start (default 30).")
     ready_wait: float = Field(
         default=5.0,
         ge=0,
@@ -95,9 +89,7 @@ class AggregatorSettings(BaseSettings):
         description="Seconds the first list waits for servers that still start (default 5).",
     )
     call_timeout: Seconds = Field(default=300.0, description="Seconds a call may take (default 300).")
-    host: str = Field(
-        default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1)."
-    )
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1).")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to serve HTTP on (default 8000); 0 takes a free one."
     )
@@ -208,9 +200,7 @@ def _parse_toml(text: str, root: Place) -> Any:
     except tomllib.TOMLDecodeError as error:
         root.report(f"is not valid TOML: {error}", code="invalid_json")
     except (ValueError, RecursionError):
-        root.report(
-            "cannot be read as TOML: it is nested too deeply or has an endless number", "invalid_json"
-        )
+        root.report("cannot be read as TOML: it is nested too deeply or has an endless number", "invalid_json")
     return None
 
 
@@ -270,8 +260,4 @@ def _message(fault: ErrorDetails) -> str:
 
 def _unknown(name: str, known: Iterable[str], spelled: Callable[[str], str] = str) -> str:
     similar = get_close_matches(name, list(known), n=1)
-    return (
-        f"is not a setting; did you mean `{spelled(similar[0])}`?"
-        if similar
-        else "is not a setting; remove it"
-    )
+    return f"is not a setting; did you mean `{spelled(similar[0])}`?" if similar else "is not a setting; remove it"

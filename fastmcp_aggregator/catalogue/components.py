@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import mcp_types
@@ -12,7 +11,6 @@ from fastmcp.prompts import Message, Prompt, PromptResult
 from fastmcp.prompts.base import InputRequiredPromptResult, PromptArgument
 from fastmcp.resources import Resource, ResourceTemplate
 from fastmcp.resources.base import InputRequiredResourceResult, ResourceContent, ResourceResult
-from fastmcp.server.context import Context
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
@@ -27,27 +25,20 @@ from fastmcp_aggregator.catalogue.addresses import (
     publish_tool_result,
 )
 from fastmcp_aggregator.catalogue.routes import Route
-from fastmcp_aggregator.relay.forwarding import forward
+from fastmcp_aggregator.relay.forwarding import forward, report_to
 
 _FORBIDDEN = TaskConfig(mode="forbidden")
 
 
 async def _ask(route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]) -> dict[str, Any]:
-    """Forward on behalf of the request that FastMCP is serving."""
-    ctx = get_context()
-    request = ctx.request_context
-    meta = dict(request.meta) if request is not None and request.meta else None
+    """Forward on behalf of the request that FastMCP is serving, if it serves one."""
+    request = get_context().request_context
+    if request is None:
+        return await forward(route.child, method, params, address)
+    meta = dict(request.meta or {})
     return await forward(
-        route.child,
-        method,
-        {**params, "_meta": meta} if meta else params,
-        address,
-        on_progress=partial(_report, ctx),
+        route.child, method, {**params, "_meta": meta}, address, on_progress=report_to(request.session)
     )
-
-
-async def _report(ctx: Context, progress: float, total: float | None, message: str | None) -> None:
-    await ctx.report_progress(progress, total, message)
 
 
 class ChildTool(Tool):
@@ -127,9 +118,7 @@ class ChildPrompt(Prompt):
         """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"name"}:
             return super().to_mcp_prompt(**overrides)
-        return mcp_types.Prompt.model_validate(
-            {**self._route.component, "name": overrides.get("name", self.name)}
-        )
+        return mcp_types.Prompt.model_validate({**self._route.component, "name": overrides.get("name", self.name)})
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
         params = {"name": self._route.original, **({"arguments": arguments} if arguments else {})}
@@ -171,9 +160,7 @@ class ChildResource(Resource):
         """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"uri"}:
             return super().to_mcp_resource(**overrides)
-        return mcp_types.Resource.model_validate(
-            {**self._route.component, "uri": str(overrides.get("uri", self.uri))}
-        )
+        return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
         return await _read(self._route)

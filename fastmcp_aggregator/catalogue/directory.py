@@ -27,7 +27,8 @@ class Directory:
         self._children: Sequence[Child] = ()
         self._table: RouteTable | None = None
         self._opened_at: float | None = None
-        self._is_ready = False
+        self.is_ready = False
+        """Whether a list may have been answered; what changes earlier is part of the first one."""
         self._startup_error: StartupError | None = None
 
     def open(self, children: Sequence[Child]) -> None:
@@ -39,7 +40,7 @@ class Directory:
     def close(self) -> None:
         """Forget the children."""
         self._children, self._table, self._opened_at = (), None, None
-        self._is_ready, self._startup_error = False, None
+        self.is_ready, self._startup_error = False, None
 
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
@@ -58,9 +59,9 @@ class Directory:
         Raises:
             StartupError: strict, and the start failed.
         """
-        if not self._is_ready:
+        if not self.is_ready:
             await self._wait_for_children()
-            self._is_ready = True
+            self.is_ready = True
             if self._strict:
                 self._startup_error = self._find_startup_error()
         if self._startup_error is not None:
@@ -84,9 +85,7 @@ class Directory:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
         remaining = None if self._strict else self._opened_at + self._ready_wait - time.monotonic()
-        waits = [
-            asyncio.ensure_future(child.settled.wait()) for child in self._children if not child.settled.is_set()
-        ]
+        waits = [asyncio.ensure_future(child.settled.wait()) for child in self._children if not child.settled.is_set()]
         if not waits:
             return
         try:

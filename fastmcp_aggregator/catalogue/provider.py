@@ -55,9 +55,7 @@ class ChildrenProvider(Provider):
         route = self._directory.table.find(Kind.RESOURCE, uri)
         return ChildResource.of(uri, route) if route and version is None else None
 
-    async def _get_resource_template(
-        self, uri: str, version: VersionSpec | None = None
-    ) -> ResourceTemplate | None:
+    async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
         """Any address of a child can be read, whether a template of its covers it or not: the child decides."""
         found = self._directory.table.find_uri(uri)
         if found is None or version is not None:

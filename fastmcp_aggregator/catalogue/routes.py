@@ -30,7 +30,6 @@ from fastmcp_aggregator.naming import (
     split_public_uri,
 )
 
-
 Spell = Callable[[str, str], Iterable[str]]
 
 

@@ -14,5 +14,5 @@ def delay_before_attempt(failures: int, random_fraction: float) -> float:
     `random_fraction` is in [0, 1). Full jitter spreads children that failed together, so that they don't all
     come back at the same moment (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
     """
-    ceiling = min(LAST_CEILING, FIRST_CEILING * 2 ** min(failures - 1, 16))
+    ceiling: float = min(LAST_CEILING, FIRST_CEILING * 2 ** min(failures - 1, 16))
     return ceiling * random_fraction

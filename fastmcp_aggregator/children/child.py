@@ -283,9 +283,7 @@ class Child:
             raise ChildServerError(self.key, "runtime", self._unavailable())
         self._in_flight += 1
         try:
-            return await session.request(
-                method, params, timeout=self.options.call_timeout, on_progress=on_progress
-            )
+            return await session.request(method, params, timeout=self.options.call_timeout, on_progress=on_progress)
         except MCPError as error:
             if (reason := await self._own_reason(error, session, method)) is not None:
                 raise ChildServerError(self.key, "runtime", reason, cause=error) from None

@@ -38,9 +38,7 @@ def _declares(capabilities: dict[str, Any], name: str) -> bool:
     return name in capabilities or not known & capabilities.keys()
 
 
-async def _read_kind(
-    server_key: str, session: ChildSession, kind: Kind, timeout: float
-) -> tuple[Component, ...]:
+async def _read_kind(server_key: str, session: ChildSession, kind: Kind, timeout: float) -> tuple[Component, ...]:
     try:
         return usable(server_key, kind, await _read_pages(session, SPECS[kind], timeout))
     except MCPError as error:

@@ -36,14 +36,12 @@ REAP_WAIT = 2.0
 """Seconds to wait for the kernel to report a kill."""
 LINE_LIMIT = 100 * 1024 * 1024
 
-SAFE_VARIABLES = (
-    (
-        "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT "
-        "TEMP USERNAME USERPROFILE"
-    ).split()
-    if sys.platform == "win32"
-    else "HOME LOGNAME PATH SHELL TERM USER".split()
-)
+_WINDOWS_VARIABLES = """
+    APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT TEMP
+    USERNAME USERPROFILE
+"""
+_POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
+SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
 """What a child gets of our environment; the same variables that the MCP SDK passes on."""
 
 _recorded: set[ChildProcess] = set()

@@ -89,15 +89,21 @@ class ChildSession:
 
     async def listen_for_changes(self, on_change: OnListChanged) -> None:
         """Follow a modern child's list changes until the session ends; returns at once where there are none."""
-        wanted = {
-            f"{kind}_list_changed": bool(self.capabilities.get(kind, {}).get("listChanged"))
-            for kind in ("tools", "prompts", "resources")
-        }
-        if self.era != "modern" or not any(wanted.values()):
+        tools, prompts, resources = map(self._announces_changes_of, ("tools", "prompts", "resources"))
+        if self.era != "modern" or not (tools or prompts or resources):
             return
-        async with listen(self._session, **wanted) as subscription:
+        async with listen(
+            self._session,
+            tools_list_changed=tools,
+            prompts_list_changed=prompts,
+            resources_list_changed=resources,
+        ) as subscription:
             async for _ in subscription:
                 on_change()
+
+    def _announces_changes_of(self, capability: str) -> bool:
+        declared = self.capabilities.get(capability)
+        return isinstance(declared, dict) and bool(declared.get("listChanged"))
 
 
 @asynccontextmanager

@@ -44,9 +44,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start every child at once; returns without waiting for any."""
-        self._tasks = [
-            asyncio.create_task(child.run(), name=f"child:{key}") for key, child in self.children.items()
-        ]
+        self._tasks = [asyncio.create_task(child.run(), name=f"child:{key}") for key, child in self.children.items()]
 
     async def settled(self) -> None:
         """Wait until the first start of every child has succeeded or failed."""
@@ -88,4 +86,3 @@ def launch_early(config: McpConfig) -> dict[str, asyncio.Task[ChildProcess]]:
         for key, server in config.servers.items()
         if isinstance(server, StdioServer)
     }
-

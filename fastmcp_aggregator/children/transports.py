@@ -83,9 +83,7 @@ class RemoteTransport(WatchedTransport):
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
         try:
-            async with self._inner.connect_session(
-                transport_options=transport_options, **session_kwargs
-            ) as session:
+            async with self._inner.connect_session(transport_options=transport_options, **session_kwargs) as session:
                 yield session
         finally:
             self.lost.set()

@@ -50,6 +50,4 @@ def missing_target_message(entry: Mapping[str, Any]) -> str:
     for key, client in _FOREIGN_URL_KEYS.items():
         if key in entry:
             return f"has `{key}`, which is the spelling of {client}; the key must be `url`"
-    return (
-        "has neither `command` nor `url`; give the command that starts the server, or the URL where it runs"
-    )
+    return "has neither `command` nor `url`; give the command that starts the server, or the URL where it runs"

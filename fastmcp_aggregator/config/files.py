@@ -41,9 +41,7 @@ def parse_json(text: str, place: Place) -> Any:
             code="invalid_json",
         )
     except (ValueError, RecursionError):
-        place.report(
-            "cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json"
-        )
+        place.report("cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json")
     else:
         return value
     return None

@@ -47,9 +47,7 @@ def _is_json_text(source: str | Path) -> bool:
     return isinstance(source, str) and source.lstrip().startswith("{")
 
 
-def _read(
-    source: str | Path | Mapping[str, Any], root: Place, environ: Mapping[str, str]
-) -> dict[str, ServerConfig]:
+def _read(source: str | Path | Mapping[str, Any], root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
     document = source if isinstance(source, Mapping) else _parsed(source, root)
     if document is None and root.problems:
         return {}

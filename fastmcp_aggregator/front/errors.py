@@ -30,9 +30,7 @@ def failed_start(error: StartupError) -> MCPError:
     return MCPError(INTERNAL_ERROR, f"the aggregator did not start: {reasons}")
 
 
-def unknown_name(
-    kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]
-) -> MCPError:
+def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> MCPError:
     """No component has this name."""
     return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
 

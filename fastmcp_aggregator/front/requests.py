@@ -32,12 +32,11 @@ from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.routes import Route
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session import OnProgress
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front import errors
 from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
 from fastmcp_aggregator.naming import NameRule
-from fastmcp_aggregator.relay.forwarding import forward, wants_progress
+from fastmcp_aggregator.relay.forwarding import forward, report_to, wants_progress
 from fastmcp_aggregator.relay.list_changed import Audience
 
 Context = ServerRequestContext[Any, Any]
@@ -164,7 +163,7 @@ class ComponentRequests:
         raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
 
     async def _forward(self, ctx: Context, child: Child, params: Params, address: Params) -> Result:
-        on_progress = _reporter(ctx) if wants_progress(params) else None
+        on_progress = report_to(ctx.session) if wants_progress(params) else None
         result = await forward(child, ctx.method, params, address, on_progress=on_progress)
         if is_input_required(result) and not is_modern(ctx):
             raise errors.needs_input(child.key)
@@ -219,14 +218,3 @@ def require_object(params: Params, name: str) -> None:
     value = params.get(name)
     if value is not None and not isinstance(value, Mapping):
         raise errors.invalid_params(f"{name}: must be an object")
-
-
-def _reporter(ctx: Context) -> OnProgress:
-    session = ctx.session
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        await session.report_progress(progress, total, message)
-
-    return report
-
-

@@ -10,9 +10,7 @@ from typing import Any
 
 from mcp_types import SERVER_INFO_META_KEY
 
-_CACHEABLE = frozenset(
-    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
-)
+_CACHEABLE = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
 _MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
 
 
@@ -33,14 +31,12 @@ def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str
 
 def for_legacy_client(result: dict[str, Any]) -> dict[str, Any]:
     """The result for a client that speaks 2025-11-25 or earlier."""
+    shaped = result
+    if any(key in result for key in _MODERN_ONLY):
+        shaped = {key: value for key, value in result.items() if key not in _MODERN_ONLY}
     meta = result.get("_meta")
-    has_stamp = isinstance(meta, dict) and SERVER_INFO_META_KEY in meta
-    if not has_stamp and not any(key in result for key in _MODERN_ONLY):
-        return result
-    shaped = {key: value for key, value in result.items() if key not in _MODERN_ONLY}
-    if has_stamp:
-        kept = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
-        shaped.pop("_meta")
-        if kept:
-            shaped["_meta"] = kept
-    return shaped
+    if not isinstance(meta, dict) or SERVER_INFO_META_KEY not in meta:
+        return shaped
+    kept = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
+    unstamped = {key: value for key, value in shaped.items() if key != "_meta"}
+    return {**unstamped, "_meta": kept} if kept else unstamped

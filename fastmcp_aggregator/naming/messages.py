@@ -14,9 +14,7 @@ _LONGEST_ECHO = 128
 _MOST_SUGGESTED = 3
 
 
-def unknown_name_message(
-    kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]
-) -> str:
+def unknown_name_message(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> str:
     """Why the name cannot be found, and which names of `candidates` may have been meant.
 
     `rule` is the caller's, and `candidates` are the public names that the caller may see.

@@ -29,9 +29,7 @@ def split_once(name: str, separators: Iterable[str]) -> tuple[str, str] | None:
     return key, rest
 
 
-def closest(
-    name: str, candidates: Iterable[str], limit: int = 3, *, separators: tuple[str, ...] = (":",)
-) -> list[str]:
+def closest(name: str, candidates: Iterable[str], limit: int = 3, *, separators: tuple[str, ...] = (":",)) -> list[str]:
     """The candidates most like the name, best first: at most `limit`, and never more than three.
 
     The server key and the tool may both be mistyped, or the key may be missing; the tool counts for more.

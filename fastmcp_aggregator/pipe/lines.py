@@ -10,12 +10,11 @@ class LineSplitter:
     counted in `oversized`. Every byte is looked at once, however small the chunks are.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "_skipping", "oversized")
+    __slots__ = ("_kept", "_limit", "_skipping", "oversized")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._kept = bytearray()
         self._skipping = False
         self.oversized = 0
 
@@ -35,24 +34,24 @@ class LineSplitter:
         return [last] if last else []
 
     def _keep(self, part: bytes) -> None:
-        if self._skipping or not part:
+        if self._skipping:
             return
-        self._size += len(part)
-        if self._size > self._limit:
+        if len(self._kept) + len(part) > self._limit:
             self._skip()
         else:
-            self._parts.append(part)
+            self._kept += part
 
     def _skip(self) -> None:
-        self._parts.clear()
+        self._kept = bytearray()
         self._skipping = True
         self.oversized += 1
 
     def _finish(self, part: bytes) -> bytes | None:
+        if not self._kept and not self._skipping:
+            return self._checked(part)
         self._keep(part)
-        line = None if self._skipping else b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
+        line = None if self._skipping else bytes(self._kept)
+        self._kept = bytearray()
         self._skipping = False
         return line
 

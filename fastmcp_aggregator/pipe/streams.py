@@ -10,13 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
-from typing_extensions import Self
 
 _HIGH_WATER = 256
 _LOW_WATER = 64

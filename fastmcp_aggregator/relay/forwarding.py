@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mcp.server.session import ServerSession
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -56,6 +57,15 @@ async def forward(
         for name in _MODERN_PARAMS:
             forwarded.pop(name, None)
     return await child.request(method, forwarded, on_progress=on_progress)
+
+
+def report_to(session: ServerSession) -> OnProgress:
+    """Progress of a child's request, reported on the caller's request under the caller's own token."""
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        await session.report_progress(progress, total, message)
+
+    return report
 
 
 def wants_progress(params: Mapping[str, Any]) -> bool:

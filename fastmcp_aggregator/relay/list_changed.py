@@ -15,6 +15,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ServerEvent,
     ToolsListChanged,
 )
 
@@ -30,7 +31,7 @@ _METHODS = {
     "resources": "notifications/resources/list_changed",
     "prompts": "notifications/prompts/list_changed",
 }
-_EVENTS = {
+_EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
     "resources": ResourcesListChanged(),
     "prompts": PromptsListChanged(),
@@ -85,4 +86,3 @@ class Audience:
                     await connection.notify(_METHODS[name], None)
         except TimeoutError:
             return
-

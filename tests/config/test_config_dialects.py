@@ -98,15 +98,11 @@ def test_type_and_transport_may_say_the_same_in_two_spellings() -> None:
         ({"command": "npx", "transport": "sse"}, "", "has the transport sse and a `command`"),
     ],
 )
-def test_a_transport_that_is_unknown_or_contradicts_is_a_problem(
-    entry: dict[str, Any], path: str, words: str
-) -> None:
+def test_a_transport_that_is_unknown_or_contradicts_is_a_problem(entry: dict[str, Any], path: str, words: str) -> None:
     assert problem_of({"mcpServers": {"one": entry}}).startswith(f"$.mcpServers.one{path}: {words}")
 
 
-@pytest.mark.parametrize(
-    "switch", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": True}]
-)
+@pytest.mark.parametrize("switch", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": True}])
 def test_a_server_that_is_switched_off_is_left_out(switch: dict[str, bool]) -> None:
     assert not load_config({"mcpServers": {"one": {"command": "npx", **switch}}}).servers
 
@@ -146,9 +142,7 @@ def test_a_server_that_is_switched_off_needs_no_variables(fields: dict[str, Any]
         ({"command": None, "url": "ftp://x"}, ".url: must begin with http:// or https://"),
     ],
 )
-def test_a_wrong_shape_is_a_problem_even_in_a_server_that_is_switched_off(
-    fields: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_shape_is_a_problem_even_in_a_server_that_is_switched_off(fields: dict[str, Any], words: str) -> None:
     entry = {"command": "npx", "disabled": True, **fields}
     assert problem_of({"mcpServers": {"one": entry}}).startswith(f"$.mcpServers.one{words}")
 
@@ -173,6 +167,4 @@ def test_a_document_without_servers_is_told_what_to_write() -> None:
 @pytest.mark.parametrize(("key", "client"), [("serverUrl", "Windsurf"), ("httpUrl", "Gemini CLI")])
 def test_the_spelling_that_another_client_has_for_url_is_named(key: str, client: str) -> None:
     problem = problem_of({"mcpServers": {"one": {key: URL}}})
-    assert (
-        problem == f"$.mcpServers.one: has `{key}`, which is the spelling of {client}; the key must be `url`"
-    )
+    assert problem == f"$.mcpServers.one: has `{key}`, which is the spelling of {client}; the key must be `url`"

@@ -79,9 +79,7 @@ def test_a_value_that_was_put_in_is_not_expanded_again() -> None:
         ("${EMPTY:-${NIL}}", ("NIL",)),
     ],
 )
-def test_every_variable_without_value_and_default_is_missing_once(
-    written: str, missing: tuple[str, ...]
-) -> None:
+def test_every_variable_without_value_and_default_is_missing_once(written: str, missing: tuple[str, ...]) -> None:
     assert expand(written, ENVIRON).missing == missing
 
 

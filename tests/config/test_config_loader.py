@@ -213,9 +213,7 @@ def test_the_label_of_a_command_is_as_written_without_values_and_arguments(writt
         ("${SCHEME}u:p@h/x", "h/x"),
     ],
 )
-def test_the_label_of_a_url_is_as_written_without_values_user_info_and_query(
-    written: str, label: str
-) -> None:
+def test_the_label_of_a_url_is_as_written_without_values_user_info_and_query(written: str, label: str) -> None:
     environ = {"USER": "u", "HOST": "h.example.com", "BASE": "http://b", "SCHEME": "http://"}
     assert load_remote({"url": written}, **environ).label == label
 
@@ -439,8 +437,7 @@ def test_every_missing_variable_is_reported_at_each_place_where_it_is_used() -> 
         ("$.mcpServers.docs.headers.Authorization", "KEY"),
     ]
     assert error.details[0].message == (
-        "the environment variable ROOT is not set; "
-        "set it, or write ${ROOT:-default}, or `$$` for a literal `$`"
+        "the environment variable ROOT is not set; set it, or write ${ROOT:-default}, or `$$` for a literal `$`"
     )
 
 

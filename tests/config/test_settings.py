@@ -126,9 +126,7 @@ def test_an_empty_variable_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 # Precedence
 
 
-def test_overrides_come_before_the_environment_before_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overrides_come_before_the_environment_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path, 'name = "file"\nhost = "file"\npath = "/file"')
     monkeypatch.setenv("FASTMCP_AGGREGATOR_NAME", "environment")
     monkeypatch.setenv("FASTMCP_AGGREGATOR_HOST", "environment")
@@ -219,9 +217,7 @@ def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:
         ({"colour": 1}, "$.colour: is not a setting; remove it"),
     ],
 )
-def test_a_wrong_value_is_reported_where_it_is(
-    tmp_path: Path, overrides: dict[str, Any], problem: str
-) -> None:
+def test_a_wrong_value_is_reported_where_it_is(tmp_path: Path, overrides: dict[str, Any], problem: str) -> None:
     assert problem_of(**overrides).startswith(problem)
     file = write(tmp_path, json.dumps(overrides), ".json")
     error = error_of(file)
@@ -260,9 +256,7 @@ def test_a_wrong_override_is_not_blamed_on_the_variable_below_it(monkeypatch: py
     assert problem_of(port=-1).startswith("$.port: ")
 
 
-def test_all_problems_of_all_sources_are_reported_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_problems_of_all_sources_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path, 'colour = 1\nhost = ""\n[servers.files]\nera = "old"')
     monkeypatch.setenv("FASTMCP_AGGREGATOR_PORT", "x")
     monkeypatch.setenv("FASTMCP_AGGREGATOR_SIZE", "1")
@@ -304,9 +298,7 @@ def test_a_file_that_cannot_be_parsed_says_where(tmp_path: Path, suffix: str, te
 
 
 def test_a_key_written_twice_in_a_json_file_is_a_problem(tmp_path: Path) -> None:
-    assert "$.port: is written more than once" in problem_of(
-        write(tmp_path, '{"port": 1, "port": 2}', ".json")
-    )
+    assert "$.port: is written more than once" in problem_of(write(tmp_path, '{"port": 1, "port": 2}', ".json"))
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "1"])

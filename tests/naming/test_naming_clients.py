@@ -83,9 +83,7 @@ def test_two_underscores_give_everyone_safe_names_and_cursor_its_narrower_ones()
 
 @pytest.mark.parametrize("separator", SETTINGS)
 @pytest.mark.parametrize("client_name", [*STRICT_NAMES, *ORDINARY_NAMES])
-def test_without_prefix_the_client_keeps_its_limits(
-    client_name: str | None, separator: SeparatorSetting
-) -> None:
+def test_without_prefix_the_client_keeps_its_limits(client_name: str | None, separator: SeparatorSetting) -> None:
     prefixed = rule_for(client_name, separator=separator, prefix=True)
     unprefixed = rule_for(client_name, separator=separator, prefix=False)
     assert not unprefixed.prefix
@@ -111,9 +109,7 @@ def test_clients_that_accept_the_same_names_share_one_rule() -> None:
 @pytest.mark.parametrize("prefix", [True, False])
 @pytest.mark.parametrize("original_name", ["read", "read.file", "a__b", "x" * 100])
 @pytest.mark.parametrize("server_key", ["files", "my files", "a__b", "k" * 70])
-def test_every_name_that_is_listed_is_among_the_spellings(
-    server_key: str, original_name: str, prefix: bool
-) -> None:
+def test_every_name_that_is_listed_is_among_the_spellings(server_key: str, original_name: str, prefix: bool) -> None:
     clients = (*STRICT_NAMES, *ORDINARY_NAMES)
     rules = {rule_for(c, separator=s, prefix=prefix) for c, s in product(clients, SETTINGS)}
     listed = {rule.public_name(server_key, original_name) for rule in rules}

@@ -189,9 +189,7 @@ def test_names_are_suggested_as_the_caller_sees_them() -> None:
     assert unknown_name_message("tool", "filesytem:read_file", SAFE, listed).endswith(
         "\nDid you mean: filesystem__read_file?"
     )
-    assert unknown_name_message("tool", "raed_file", UNPREFIXED, ["read_file"]).endswith(
-        "\nDid you mean: read_file?"
-    )
+    assert unknown_name_message("tool", "raed_file", UNPREFIXED, ["read_file"]).endswith("\nDid you mean: read_file?")
 
 
 def test_a_long_name_is_echoed_in_part() -> None:

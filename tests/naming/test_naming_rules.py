@@ -50,9 +50,7 @@ def test_a_plain_rule_joins_names_as_they_are(rule: NameRule, expected: str) -> 
         ("a", "_b", "a___b"),
     ],
 )
-def test_a_strict_client_gets_an_acceptable_name_unhashed(
-    server_key: str, original_name: str, expected: str
-) -> None:
+def test_a_strict_client_gets_an_acceptable_name_unhashed(server_key: str, original_name: str, expected: str) -> None:
     assert CLAUDE.is_strict
     assert CLAUDE.public_name(server_key, original_name) == expected
 
@@ -132,9 +130,7 @@ def test_a_strict_client_accepts_every_name(rule: NameRule, server_key: str, ori
 
 
 @given(st.text(), st.text(), st.sampled_from([":", ".", "_"]), st.integers(16, 64))
-def test_any_strict_rule_keeps_its_promise(
-    server_key: str, original_name: str, separator: str, limit: int
-) -> None:
+def test_any_strict_rule_keeps_its_promise(server_key: str, original_name: str, separator: str, limit: int) -> None:
     rule = NameRule(separator, CURSOR.alphabet, limit)  # type: ignore[arg-type]
     public_name = rule.public_name(server_key, original_name)
     assert re.fullmatch(r"[A-Za-z0-9_]+", public_name)
@@ -155,9 +151,7 @@ def test_distinct_tools_of_one_child_never_share_an_unprefixed_name(
 
 
 @given(STRICT_RULES, st.lists(st.tuples(SERVER_KEYS, ORIGINAL_NAMES), min_size=1, max_size=20))
-def test_a_name_depends_on_nothing_else_that_is_configured(
-    rule: NameRule, tools: list[tuple[str, str]]
-) -> None:
+def test_a_name_depends_on_nothing_else_that_is_configured(rule: NameRule, tools: list[tuple[str, str]]) -> None:
     among_others = {tool: rule.public_name(*tool) for tool in tools}
     fresh = NameRule(rule.separator, rule.alphabet, rule.limit)
     alone = {tool: fresh.public_name(*tool) for tool in reversed(tools)}

@@ -15,9 +15,7 @@ from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
-BASE_TOOLS = (
-    "echo fail error progress hold release leave add_tool remove_tool environment pid params raw flood".split()
-)
+BASE_TOOLS = "echo fail error progress hold release leave add_tool remove_tool environment pid params raw flood".split()
 
 
 class Child:

@@ -1,0 +1,79 @@
+"""One command for each task: `nox -s lint`. Without `-s`, everything that a change must pass."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.10"
+nox.options.sessions = ["lint", "types", "tests", "docs", "build"]
+nox.options.reuse_existing_virtualenvs = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, *groups: str, package: bool = False) -> None:
+    """Install dependency groups of `pyproject.toml`, and the package itself."""
+    needs = nox.project.dependency_groups(PROJECT, *groups) if groups else ()
+    session.install(*needs, *(["--editable", "."] if package else []))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the style of all Python files. To repair: `nox -s lint -- --fix`."""
+    install(session, "lint")
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", *([] if "--fix" in session.posargs else ["--check"]))
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of the package."""
+    install(session, "types", package=True)
+    session.run("mypy", "--strict", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests with coverage. With arguments, run pytest with these alone: `nox -s tests -- tests/naming`."""
+    install(session, "test", package=True)
+    session.run("pytest", *(session.posargs or ["--cov", "--cov-fail-under=95"]))
+
+
+@nox.session
+def real(session: nox.Session) -> None:
+    """Run the tests against third-party servers, which it installs. Needs node and npm."""
+    install(session, "test", package=True)
+    session.run("python", "tests/real/install_servers.py")
+    session.run("pytest", *(session.posargs or ["tests/real"]))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into `site/`. To read it while you write: `nox -s docs -- serve`."""
+    install(session, "docs")
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]))
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the wheel and the sdist into `dist/`, and look into the wheel."""
+    install(session, "build")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    wheel = next(Path("dist").glob("*.whl"))
+    files = zipfile.ZipFile(wheel).namelist()
+    if "fastmcp_aggregator/py.typed" not in files:
+        session.error(f"{wheel} has no py.typed")
+    if strangers := [f for f in files if not f.startswith(("fastmcp_aggregator/", "fastmcp_aggregator-"))]:
+        session.error(f"{wheel} has files that do not belong to the package: {', '.join(strangers)}")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the aggregator adds to a call, to a list and to the start."""
+    install(session, "test", package=True)
+    session.run("python", "benchmarks/run.py", *session.posargs)

@@ -1,0 +1,300 @@
+"""A child's life inside the aggregator: start, failure, crash, return, end."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness import PATIENCE, RawClient, config, connected, lean, until
+
+from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
+
+MISSING = {"command": "no-such-command-anywhere"}
+
+
+def pids(record: Path) -> list[int]:
+    return [int(line) for line in record.read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def state_of(app: Aggregator, key: str) -> ChildState:
+    return app.health()[key].state
+
+
+async def test_a_child_is_started_once_for_any_number_of_requests_and_clients(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    async with build_aggregator(config(a=lean(record=str(record)))) as app:
+        for modern in (False, True):
+            async with connected(app, modern=modern) as client:
+                for _ in range(20):
+                    await client.names()
+                    await client.call("a:echo")
+        assert len(pids(record)) == 1
+        assert app.health()["a"].pid == pids(record)[0]
+        assert app.health()["a"].restarts == 0
+    assert is_gone(pids(record)[0])
+
+
+async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    document = config(
+        missing=MISSING,
+        good=lean(record=str(record)),
+        leaves=lean(exit_at_start=3, stderr=["first words", "last words"]),
+    )
+    with pytest.raises(StartupError) as caught:
+        async with build_aggregator(document):
+            pytest.fail("entered")
+    first, second = caught.value.failures
+    assert (first.server_key, first.phase) == ("missing", "startup")
+    assert "command not found: 'no-such-command-anywhere'" in str(first)
+    assert (second.server_key, second.phase) == ("leaves", "initialization")
+    assert "it exited with code 3" in str(second)
+    assert "last words" in str(second)
+    assert "--no-strict" in str(caught.value)
+    assert is_gone(pids(record)[0])
+
+
+async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_is_wrong() -> None:
+    document = config(missing=MISSING, good=lean())
+    async with build_aggregator(document, strict=False) as app, connected(app) as client:
+        assert {name.split(":")[0] for name in await client.names()} == {"good"}
+        status = app.health()["missing"]
+        assert "command not found" in (status.last_error or "")
+        error = await client.error("tools/call", {"name": "missing:anything"})
+    assert error["code"] == -32602
+
+
+async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    document = config(hangs=lean(silent=True, record=str(record)))
+    with pytest.raises(StartupError) as caught:
+        async with build_aggregator(document, servers={"hangs": {"startup_timeout": 0.3}}):
+            pytest.fail("entered")
+    failure = caught.value.failures[0]
+    assert "did not initialize within 0.3 s" in str(failure)
+    assert all(is_gone(pid) for pid in pids(record))
+
+
+async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their_own_child(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    document = config(slow=lean(wait_for_file=str(gate)), quick=lean())
+    app = build_aggregator(document, strict=False, ready_wait=0.2)
+    async with app, connected(app) as client:
+        assert {name.split(":")[0] for name in await client.names()} == {"quick"}
+        _, late = client.begin("tools/call", {"name": "slow:echo"})
+        assert (await client.call("quick:echo"))["tool"] == "echo"
+        assert not late.done()
+        gate.touch()
+        assert "result" in await asyncio.wait_for(late, PATIENCE)
+        await client.heard("notifications/tools/list_changed")
+        assert {name.split(":")[0] for name in await client.names()} == {"slow", "quick"}
+
+
+async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    app = build_aggregator(config(slow=lean(wait_for_file=str(gate)), quick=lean()), ready_wait=0.0)
+    async with app._lifespan_manager(), connected(app) as client:
+        _, listing = client.begin("tools/list")
+        await until(lambda: state_of(app, "quick") is ChildState.RUNNING)
+        assert not listing.done()
+        gate.touch()
+        tools = (await asyncio.wait_for(listing, PATIENCE))["result"]["tools"]
+    assert {tool["name"].split(":")[0] for tool in tools} == {"slow", "quick"}
+
+
+async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_comes_back() -> None:
+    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+        _, held = client.begin("tools/call", {"name": "a:hold"})
+        await until(lambda: app.health()["a"].in_flight == 1)
+        old_pid = app.health()["a"].pid
+        client.begin("tools/call", {"name": "a:leave", "arguments": {"code": 7}})
+        error = (await asyncio.wait_for(held, PATIENCE))["error"]
+        assert error["code"] == -32000
+        assert error["message"] == "server 'a': it exited with code 7 while it was answering tools/call"
+        assert error["data"]["server"] == "a"
+        assert (await client.call("b:echo"))["server"] == "lean"
+        await client.heard("notifications/tools/list_changed")
+        await until(lambda: state_of(app, "a") is ChildState.RUNNING)
+        assert app.health()["a"].restarts >= 1
+        assert app.health()["a"].pid != old_pid
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
+async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_why(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.child.delay_before_attempt", lambda *_: 3600.0)
+    async with build_aggregator(config(a=lean(), b=lean())) as app, connected(app) as client:
+        pid = app.health()["a"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: state_of(app, "a") is ChildState.FAILED)
+        assert {name.split(":")[0] for name in await client.names()} == {"b"}
+        error = await client.error("tools/call", {"name": "a:echo"})
+        assert error["message"].startswith(
+            "server 'a': it is unavailable (it was ended by signal SIGKILL), next try in"
+        )
+        assert error["data"]["retryIn"] > 3000
+        assert app.health()["a"].pid is None
+        unknown = await client.error("tools/call", {"name": "a:ecko"})
+        assert "a:echo" not in unknown["message"]
+
+
+async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarted(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    program = (
+        "import os, sys, signal\n"
+        f"open({str(record)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+        "if len(open(sys.argv[1]).read().split()) == 1:\n"
+        "    os.close(1); signal.pause()\n"
+        f"sys.argv = ['x', '{{}}']; exec(open({str(Path(__file__).parent.parent / 'programs' / 'lean_child.py')!r}).read())\n"
+    )
+    import sys
+
+    document = config(a={"command": sys.executable, "args": ["-S", "-c", program, str(record)]})
+    async with build_aggregator(document, strict=False) as app:
+        await until(lambda: state_of(app, "a") is ChildState.RUNNING)
+        assert len(pids(record)) == 2
+        await until(lambda: is_gone(pids(record)[0]))
+
+
+async def test_junk_on_stdout_is_ignored() -> None:
+    document = config(a=lean(stdout=["hello", "{not json}", "\x00\x01", '{"jsonrpc": "2.0"}', "[]", ""]))
+    async with build_aggregator(document) as app, connected(app) as client:
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
+async def test_a_flood_on_stderr_does_not_stop_a_child(capfd: Any) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+        assert await client.call("a:flood", lines=5000) == {"flooded": 5000}
+        assert (await client.call("a:echo"))["tool"] == "echo"
+    assert "[a] xxx" in capfd.readouterr().err
+
+
+async def test_an_answer_that_does_not_come_is_an_error_at_the_deadline() -> None:
+    document = config(a=lean())
+    app = build_aggregator(document, servers={"a": {"call_timeout": 0.2}})
+    async with app, connected(app) as client:
+        error = await client.error("tools/call", {"name": "a:hold"})
+        assert error["message"] == "server 'a': it did not answer tools/call within 0.2 s"
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_childs_changed_list_is_read_again_and_reaches_clients_of_both_eras(era: str) -> None:
+    async with (
+        build_aggregator(config(a=lean(era=era))) as app,
+        connected(app) as legacy,
+        connected(app, modern=True) as modern,
+    ):
+        modern.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await modern.heard("notifications/subscriptions/acknowledged")
+        await legacy.call("a:add_tool", name="fresh")
+        for client in (legacy, modern):
+            await client.heard("notifications/tools/list_changed")
+            assert "a:fresh" in await client.names()
+        assert (await legacy.call("a:fresh"))["tool"] == "fresh"
+        await legacy.call("a:remove_tool", name="fresh")
+        for client in (legacy, modern):
+            await client.heard("notifications/tools/list_changed")
+            assert "a:fresh" not in await client.names()
+
+
+async def test_a_modern_client_hears_only_what_it_asked_for() -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=True) as client:
+        client.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
+        await client.heard("notifications/subscriptions/acknowledged")
+        version = app._supervisor.children["a"].catalogue.version  # type: ignore[union-attr]
+        await client.call("a:add_tool", name="fresh")
+        await until(lambda: app._supervisor.children["a"].catalogue.version > version)  # type: ignore[union-attr]
+        assert "a:fresh" in await client.names()
+        assert [n["method"] for n in client.notifications] == []
+
+
+async def test_two_children_that_offer_one_name_without_prefix_are_a_start_up_error_that_names_both() -> None:
+    with pytest.raises(StartupError) as caught:
+        async with build_aggregator(config(a=lean(), b=lean()), prefix=False):
+            pytest.fail("entered")
+    conflict = caught.value.failures[0]
+    assert isinstance(conflict, NameConflictError)
+    assert "'a' and 'b' both offer 'echo'" in str(conflict)
+
+
+async def test_without_strict_the_first_of_two_conflicting_children_has_the_name() -> None:
+    app = build_aggregator(config(a=lean(name="first"), b=lean(name="second")), prefix=False, strict=False)
+    async with app, connected(app) as client:
+        names = await client.names()
+        assert len(names) == len(set(names))
+        assert (await client.call("echo"))["server"] == "first"
+        assert (await client.call("b:echo"))["server"] == "second"
+
+
+async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) -> None:
+    records = [tmp_path / str(i) for i in range(5)]
+    entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}
+    async with build_aggregator(config(**entries)):
+        started = [pids(record)[0] for record in records]
+        before = time.monotonic()
+    assert time.monotonic() - before < 5 * 1.7
+    assert all(is_gone(pid) for pid in started)
+
+
+async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0)
+    async with app._lifespan_manager():
+        await until(record.exists)
+        await until(lambda: pids(record))
+    assert is_gone(pids(record)[0])
+
+
+async def test_an_app_can_be_entered_again_after_it_has_ended() -> None:
+    app = build_aggregator(config(a=lean()))
+    for _ in range(2):
+        async with app, connected(app) as client:
+            assert (await client.call("a:echo"))["tool"] == "echo"
+    assert app.health() == {}
+
+
+async def test_a_childs_environment_is_the_safe_variables_and_its_own(monkeypatch: Any) -> None:
+    monkeypatch.setenv("SECRET_OF_OURS", "s3cret")
+    entry = lean() | {"env": {"OWN": "${SECRET_OF_OURS}", "PLAIN": "x"}}
+    async with build_aggregator(config(a=entry)) as app, connected(app) as client:
+        environment = await client.call("a:environment")
+    assert environment["OWN"] == "s3cret"
+    assert environment["PLAIN"] == "x"
+    assert environment.keys() <= {"OWN", "PLAIN", "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+
+
+async def test_an_entry_of_the_wrong_era_setting_fails_instead_of_hanging() -> None:
+    app = build_aggregator(config(a=lean(era="legacy")), servers={"a": {"era": "legacy"}})
+    async with app:
+        assert app.health()["a"].protocol_version == "2025-11-25"
+    with pytest.raises(StartupError):
+        async with build_aggregator(config(a=lean(era="modern")), servers={"a": {"era": "legacy"}}):
+            pytest.fail("entered")
+
+
+async def test_an_interactive_answer_of_a_modern_child_passes_to_a_modern_client_and_is_explained_to_a_legacy_one() -> (
+    None
+):
+    ask = {"resultType": "input_required", "inputRequests": {}, "requestState": "opaque"}
+    async with (
+        build_aggregator(config(a=lean(era="modern"))) as app,
+        connected(app, modern=True) as modern,
+        connected(app) as legacy,
+    ):
+        passed: RawClient = modern
+        result = await passed.result("tools/call", {"name": "a:raw", "arguments": ask})
+        assert {key: result[key] for key in ask} == ask
+        error = await legacy.error("tools/call", {"name": "a:raw", "arguments": ask})
+        assert "server 'a' asks for input" in error["message"]
