@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,9 @@ from real_servers import (
     safe_environment,
     server_entries,
 )
-from real_wire import LEGACY, MODERN, WireClient
+from real_wire import LEGACY, MODERN, Both, WireClient
 
 Entries = dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Both:
-    """A client of an aggregator, and a client of each of its servers, which are processes of their own.
-
-    The servers behind the aggregator and the direct ones are sent the same requests, so that their states agree.
-    """
-
-    front: WireClient
-    direct: dict[str, WireClient]
 
 
 @pytest.fixture(scope="session")

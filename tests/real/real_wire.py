@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -137,6 +138,17 @@ class WireClient:
     def _messages(self) -> Iterator[Message]:
         assert self.process.stdout is not None
         yield from map(json.loads, self.process.stdout)
+
+
+@dataclass(frozen=True)
+class Both:
+    """A client of an aggregator, and a client of each of its servers, which are processes of their own.
+
+    The servers behind the aggregator and the direct ones are sent the same requests, so that their states agree.
+    """
+
+    front: WireClient
+    direct: dict[str, WireClient]
 
 
 def outcome(answer: Message) -> Message:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Both
 from real_servers import LISTS, public_component, requires_servers
-from real_wire import MODERN, canonical, is_enveloped
+from real_wire import MODERN, Both, canonical, is_enveloped
 
 pytestmark = [pytest.mark.real, requires_servers]
 

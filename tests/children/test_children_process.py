@@ -1,0 +1,491 @@
+"""One child process, from its start to the end of everything that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pydantic import SecretStr
+
+from fastmcp_aggregator.children import process as process_module
+from fastmcp_aggregator.children.process import (
+    EXIT_GRACE,
+    LINE_LIMIT,
+    REAP_WAIT,
+    SAFE_VARIABLES,
+    TERM_GRACE,
+    ChildProcess,
+    kill_recorded_groups,
+)
+from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.errors import ChildServerError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
+
+LEAN_CHILD = Path(__file__).parents[1] / "programs" / "lean_child.py"
+SAFETY_NET = 20.0
+
+Start = Callable[..., Awaitable[ChildProcess]]
+
+
+class Output:
+    """What came out of a child's stdout."""
+
+    def __init__(self, process: ChildProcess) -> None:
+        self.lines: list[bytes] = []
+        self.ended = asyncio.Event()
+        self.ends = 0
+        self._changed = asyncio.Event()
+        process.attach(self._take, self._end)
+
+    def _take(self, lines: list[bytes]) -> None:
+        self.lines += lines
+        self._changed.set()
+
+    def _end(self) -> None:
+        self.ends += 1
+        self.ended.set()
+
+    async def line(self, number: int = 0) -> bytes:
+        async with asyncio.timeout(SAFETY_NET):
+            while len(self.lines) <= number:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.lines[number]
+
+    async def all(self) -> list[bytes]:
+        await within_the_safety_net(self.ended.wait())
+        return self.lines
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts children, and ends whatever a failed test leaves of them."""
+    started: list[ChildProcess] = []
+
+    async def spawn(command: str, *args: str, **options: Any) -> ChildProcess:
+        env = {name: SecretStr(value) for name, value in options.pop("env", {}).items()}
+        server = StdioServer(key="files", label=command, command=command, args=args, env=env, **options)
+        started.append(await ChildProcess.spawn(server))
+        return started[-1]
+
+    yield spawn
+    for process in started:
+        process.kill_group()
+        await process.stop()
+
+
+async def python(start: Start, code: str) -> ChildProcess:
+    return await start(sys.executable, "-c", code)
+
+
+async def within_the_safety_net(awaitable: Awaitable[Any]) -> Any:
+    return await asyncio.wait_for(awaitable, SAFETY_NET)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for a change outside of this process, of which no event tells."""
+    async with asyncio.timeout(SAFETY_NET):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process is dead; in a container there may be nobody to reap it."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def stop_within(process: ChildProcess, seconds: float) -> None:
+    await asyncio.wait_for(process.stop(), seconds)
+
+
+# What a child is given.
+
+
+async def test_a_child_gets_the_safe_variables_and_its_own_and_nothing_else(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_NAME", "ours")
+    monkeypatch.setenv("LOGNAME", "somebody")
+    monkeypatch.delenv("SHELL", raising=False)
+    process = await start("/usr/bin/env", env={"API_KEY": "its own", "TERM": "its own too"})
+    given = dict(line.decode().split("=", 1) for line in await Output(process).all())
+    expected = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
+    assert given == expected | {"API_KEY": "its own", "TERM": "its own too"}
+    assert given["LOGNAME"] == "somebody"
+    assert "SHELL" not in given
+
+
+async def test_a_child_has_a_process_group_and_a_session_of_its_own(start: Start) -> None:
+    process = await python(start, "import os; print(os.getpid(), os.getpgid(0), os.getsid(0))")
+    assert await Output(process).line() == b" ".join([str(process.pid).encode()] * 3)
+    assert process.pid != os.getpgid(0)
+
+
+async def test_a_child_starts_in_its_working_directory(start: Start, tmp_path: Path) -> None:
+    process = await start("/bin/pwd", cwd=str(tmp_path))
+    assert await Output(process).line() == str(tmp_path.resolve()).encode()
+
+
+async def test_arguments_reach_the_child_without_a_shell(start: Start) -> None:
+    awkward = ["a b", "$HOME", "`id`", "*", "", "č"]
+    process = await start(sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *awkward)
+    assert json.loads(await Output(process).line()) == awkward
+
+
+# Its pipes.
+
+
+async def test_what_is_written_reaches_the_child_and_its_answers_come_back_as_lines(start: Start) -> None:
+    process = await start("/bin/cat")
+    output = Output(process)
+    process.write(b"one\ntwo")
+    await process.drained()
+    assert await output.line(0) == b"one"
+    process.write(b" and a half\n")
+    assert await output.line(1) == b"two and a half"
+
+
+async def test_nothing_that_a_child_writes_before_it_is_attached_is_lost(start: Start) -> None:
+    process = await python(
+        start,
+        "import sys; print('early', flush=True); print('written', file=sys.stderr, flush=True); sys.stdin.read()",
+    )
+    await until(lambda: process.stderr.tail() == ("written",))
+    output = Output(process)
+    assert await output.line() == b"early"
+    assert not output.ended.is_set()
+
+
+async def test_what_a_child_wrote_before_it_crashed_is_read_before_the_end(start: Start) -> None:
+    count = 2000
+    process = await python(
+        start, f"import os, sys; sys.stdout.write('x' * 99 + '\\n') if 0 else [print(i) for i in range({count})]"
+    )
+    assert await Output(process).all() == [str(number).encode() for number in range(count)]
+
+
+async def test_a_child_that_has_ended_before_it_is_attached_is_reported_as_ended(start: Start) -> None:
+    process = await python(start, "raise SystemExit(3)")
+    await within_the_safety_net(process.closed.wait())
+    output = Output(process)
+    assert output.ended.is_set()
+    await within_the_safety_net(process.exited.wait())
+    await process.stop()
+    assert output.ends == 1
+
+
+async def test_a_child_that_is_not_read_waits_and_goes_on_when_it_is(start: Start) -> None:
+    lines = 20_000
+    code = f"""
+import sys
+for number in range({lines}):
+    print(number, "x" * 100)
+print("all written", file=sys.stderr)
+"""
+    process = await python(start, code)
+    output = Output(process)
+    await output.line()
+    process.pause_reading()
+    held = len(output.lines)
+    assert process.stderr.tail() == ()
+    assert held < lines
+    process.resume_reading()
+    assert len(await output.all()) == lines
+    await until(lambda: process.stderr.tail() == ("all written",))
+
+
+async def test_a_writer_waits_while_the_child_does_not_read(start: Start, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    code = f"""
+import os, sys
+while not os.path.exists({str(go)!r}):
+    os.sched_yield()
+print(len(sys.stdin.buffer.read()))
+"""
+    process = await python(start, code)
+    output = Output(process)
+    size = 8 * 1024 * 1024
+    process.write(b"x" * size)
+    drained = asyncio.create_task(process.drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    go.touch()
+    await within_the_safety_net(drained)
+    await process.stop()
+    assert output.lines == [str(size).encode()]
+
+
+async def test_a_line_over_the_limit_is_dropped_and_the_next_one_comes_through(start: Start) -> None:
+    code = f"""
+import sys
+for _ in range({LINE_LIMIT} // 1048576 + 1):
+    sys.stdout.write("x" * 1048576)
+print("\\nnext", flush=True)
+"""
+    process = await python(start, code)
+    assert await Output(process).all() == [b"next"]
+
+
+async def test_writing_after_the_process_is_gone_raises_an_os_error(start: Start) -> None:
+    process = await python(start, "pass")
+    await within_the_safety_net(process.exited.wait())
+    with pytest.raises(OSError):  # noqa: PT011 - which of its subclasses is the system's choice
+        process.write(b"anybody?\n")
+    with pytest.raises(OSError):  # noqa: PT011
+        await process.drained()
+
+
+async def test_a_writer_that_waits_for_room_is_told_when_the_process_goes(start: Start) -> None:
+    process = await python(start, "import signal; signal.pause()")
+    process.write(b"x" * 8 * 1024 * 1024)
+    drained = asyncio.create_task(process.drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(OSError):  # noqa: PT011
+        await within_the_safety_net(drained)
+
+
+# Its end, when we ask for it.
+
+
+async def test_a_child_that_exits_when_its_stdin_is_closed_gets_no_signal(start: Start) -> None:
+    process = await python(start, "import sys; sys.stdin.read(); print('goodbye', flush=True)")
+    output = Output(process)
+    await stop_within(process, SAFETY_NET)
+    assert process.returncode == 0
+    assert output.lines == [b"goodbye"]
+
+
+async def test_a_child_that_ignores_eof_is_asked_by_signal_to_end_and_may_clean_up(start: Start) -> None:
+    code = """
+import signal, sys
+def leave(*_):
+    print("cleaned up", flush=True)
+    sys.exit(4)
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+    process = await python(start, code)
+    output = Output(process)
+    await output.line()
+    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    assert process.returncode == 4
+    assert output.lines == [b"ready", b"cleaned up"]
+
+
+async def test_a_child_that_ignores_eof_and_sigterm_is_killed_within_the_bound(start: Start) -> None:
+    code = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+    process = await python(start, code)
+    await Output(process).line()
+    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    assert process.returncode == -signal.SIGKILL
+    assert is_gone(process.pid)
+
+
+async def test_a_stopped_process_can_be_ended_too(start: Start) -> None:
+    process = await python(start, "print('ready', flush=True); import sys; sys.stdin.read()")
+    await Output(process).line()
+    os.kill(process.pid, signal.SIGSTOP)
+    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    assert is_gone(process.pid)
+
+
+async def test_stopping_a_child_twice_or_after_its_end_is_harmless(start: Start) -> None:
+    process = await python(start, "pass")
+    await within_the_safety_net(process.exited.wait())
+    await stop_within(process, SAFETY_NET)
+    await stop_within(process, SAFETY_NET)
+    assert process.returncode == 0
+
+
+async def test_a_stop_that_is_cancelled_kills_the_child_all_the_same(start: Start) -> None:
+    process = await python(start, "import signal; print('ready', flush=True); signal.pause()")
+    await Output(process).line()
+    stopping = asyncio.create_task(process.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    await within_the_safety_net(process.exited.wait())
+    assert stopping.cancelled()
+    assert process.returncode == -signal.SIGKILL
+
+
+# What it has started.
+
+
+async def grandchild_of(start: Start, record: Path, **options: Any) -> tuple[ChildProcess, int]:
+    process = await start(sys.executable, str(LEAN_CHILD), json.dumps({"grandchild": str(record), **options}))
+    Output(process)
+    await until(lambda: record.exists() and record.read_text().endswith("\n"))
+    pid = int(record.read_text())
+    assert not is_gone(pid)
+    return process, pid
+
+
+async def test_grandchildren_are_gone_after_a_polite_stop(start: Start, tmp_path: Path) -> None:
+    process, grandchild = await grandchild_of(start, tmp_path / "pids")
+    await stop_within(process, SAFETY_NET)
+    assert process.returncode == 0
+    await until(lambda: is_gone(grandchild))
+
+
+async def test_grandchildren_are_gone_after_a_stop_by_force(start: Start, tmp_path: Path) -> None:
+    process, grandchild = await grandchild_of(start, tmp_path / "pids", ignore_eof=True)
+    await stop_within(process, SAFETY_NET)
+    assert process.returncode == -signal.SIGKILL
+    await until(lambda: is_gone(grandchild))
+
+
+async def test_grandchildren_are_gone_after_a_crash_without_any_stop(start: Start, tmp_path: Path) -> None:
+    process, grandchild = await grandchild_of(start, tmp_path / "pids")
+    os.kill(process.pid, signal.SIGKILL)
+    await until(lambda: is_gone(grandchild))
+    await within_the_safety_net(process.closed.wait())
+
+
+async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_end_of_the_child(start: Start) -> None:
+    """A process that made a session of its own is out of our reach, and so is its end of the pipe."""
+    code = """
+import subprocess, sys
+held = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(held.pid, flush=True)
+"""
+    process = await python(start, code)
+    output = Output(process)
+    escaped = int(await output.line())
+    try:
+        await output.all()
+        assert process.returncode == 0
+    finally:
+        os.kill(escaped, signal.SIGKILL)
+
+
+# What is recorded.
+
+
+async def test_kill_recorded_groups_kills_every_child_and_grandchild_at_once(start: Start, tmp_path: Path) -> None:
+    first, one = await grandchild_of(start, tmp_path / "one", ignore_eof=True)
+    second, two = await grandchild_of(start, tmp_path / "two")
+    kill_recorded_groups()
+    for process in (first, second):
+        await within_the_safety_net(process.exited.wait())
+        assert process.returncode == -signal.SIGKILL
+    await until(lambda: is_gone(one) and is_gone(two))
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.stdin.read()", "pass", "import signal; signal.pause()"])
+async def test_a_child_is_recorded_while_it_may_live_and_not_after_its_stop(start: Start, code: str) -> None:
+    before = set(process_module._recorded)
+    process = await python(start, code)
+    assert process_module._recorded == before | {process}
+    await stop_within(process, SAFETY_NET)
+    assert process_module._recorded == before
+
+
+async def test_a_child_that_cannot_be_started_leaves_nothing_recorded(start: Start) -> None:
+    before = set(process_module._recorded)
+    with pytest.raises(ChildServerError):
+        await start("no-such-command-anywhere")
+    assert process_module._recorded == before
+
+
+# What is said about it.
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise SystemExit(0)", "it exited with code 0"),
+        ("raise SystemExit(3)", "it exited with code 3"),
+        ("import os; os.kill(os.getpid(), 9)", "it was ended by signal SIGKILL"),
+        ("import os; os.abort()", "it was ended by signal SIGABRT"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 5)", f"it was ended by signal {signal.SIGRTMIN + 5}"),
+    ],
+)
+async def test_an_end_is_described_by_exit_code_or_signal(start: Start, code: str, words: str) -> None:
+    process = await python(start, code)
+    await within_the_safety_net(process.exited.wait())
+    assert process.describe_exit() == words
+
+
+async def test_a_child_that_closes_its_stdout_and_lives_on_is_described_as_such(start: Start) -> None:
+    process = await python(start, "import os, sys; os.close(1); sys.stdin.read()")
+    await Output(process).all()
+    assert process.returncode is None
+    assert process.describe_exit() == "it closed its stdout"
+
+
+async def failure_of(start: Start, command: str, **options: Any) -> ChildServerError:
+    with pytest.raises(ChildServerError) as raised:
+        await start(command, **options)
+    assert raised.value.server_key == "files"
+    assert raised.value.phase == "startup"
+    assert isinstance(raised.value.cause, OSError | ValueError)
+    return raised.value
+
+
+async def test_a_command_that_does_not_exist_is_named(start: Start) -> None:
+    error = await failure_of(start, "no-such-command-anywhere")
+    assert error.reason == (
+        "command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`"
+    )
+
+
+async def test_a_file_that_is_not_executable_is_named(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text("print()")
+    error = await failure_of(start, str(script))
+    assert error.reason == (
+        f"command is not executable: {str(script)!r}; make it executable, or name the program that runs it"
+    )
+
+
+async def test_a_working_directory_that_does_not_exist_is_blamed_and_not_the_command(
+    start: Start, tmp_path: Path
+) -> None:
+    error = await failure_of(start, sys.executable, cwd=str(tmp_path / "missing"))
+    assert error.reason == "its working directory (`cwd`) does not exist; create it or correct the path"
+
+
+async def test_a_file_that_no_system_can_run_is_named_with_the_kind_of_error(start: Start, tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense"
+    nonsense.write_bytes(b"\x7fnothing")
+    nonsense.chmod(0o755)
+    error = await failure_of(start, str(nonsense))
+    assert error.reason == f"cannot start {str(nonsense)!r}: OSError"
+
+
+async def test_a_failure_to_start_shows_the_label_and_never_a_value_that_was_filled_in() -> None:
+    server = StdioServer(
+        key="files",
+        label="${HOME_OF_SECRETS}/run",
+        command="/hunter2/run",
+        args=("--token=hunter2", "nul\0byte"),
+        env={"TOKEN": SecretStr("hunter2")},
+    )
+    with pytest.raises(ChildServerError) as raised:
+        await ChildProcess.spawn(server)
+    assert "${HOME_OF_SECRETS}/run" in raised.value.reason
+    assert "hunter2" not in str(raised.value)

@@ -1,0 +1,141 @@
+"""The stdio front as a process: what a desktop client starts."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ServerProcess, config, lean, running, until
+
+PROGRAM = (
+    "import json, sys\n"
+    "from fastmcp_aggregator import build_aggregator\n"
+    "app = build_aggregator(json.loads(sys.argv[1]), **json.loads(sys.argv[2]))\n"
+    "{extra}\n"
+    "app.run()\n"
+)
+
+
+@asynccontextmanager
+async def served(
+    document: dict[str, Any], *, extra: str = "", modern: bool = False, handshake: bool = True, **settings: Any
+) -> AsyncIterator[ServerProcess]:
+    command = [sys.executable, "-c", PROGRAM.replace("{extra}", extra), json.dumps(document), json.dumps(settings)]
+    async with running(*command, modern=modern, handshake=handshake) as server:
+        yield server
+
+
+def pids(record: Path) -> list[int]:
+    return [int(line) for line in record.read_text().split()] if record.exists() else []
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy client", "modern client"])
+async def test_a_client_of_either_era_is_served_and_the_end_of_its_stdin_ends_everything(
+    modern: bool, tmp_path: Path
+) -> None:
+    record = tmp_path / "pids"
+    async with served(config(a=lean(record=str(record)), b=lean(era="modern")), modern=modern) as server:
+        assert {name.split(":")[0] for name in await server.client.names()} == {"a", "b"}
+        assert (await server.client.call("b:echo", x="ü"))["arguments"] == {"x": "ü"}
+        assert await server.end() == 0
+    assert len(pids(record)) == 1
+    await until(lambda: is_gone(pids(record)[0]))
+
+
+async def test_stdout_carries_nothing_but_protocol() -> None:
+    extra = "@app.tool\ndef shout() -> str:\n    print('stray'); import os; os.system('echo stray'); return 'done'"
+    async with served(config(a=lean(stderr=["from the child"])), extra=extra) as server:
+        result = await server.client.result("tools/call", {"name": "shout"})
+        assert result["content"][0]["text"] == "done"
+        assert await server.end() == 0
+        assert all(json.loads(line)["jsonrpc"] == "2.0" for line in server.client.lines)
+        assert server.stderr.count(b"stray") == 2
+        assert b"[a] from the child" in server.stderr
+
+
+async def test_initialize_is_answered_while_a_child_hangs(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with served(config(slow=lean(wait_for_file=str(gate)))) as server:
+        assert server.client.introduction["serverInfo"]["name"] == "fastmcp-aggregator"
+        _, listing = server.client.begin("tools/list")
+        assert await server.client.result("ping") == {}
+        assert not listing.done()
+        gate.touch()
+        assert (await listing)["result"]["tools"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_ends_it_cleanly_with_its_children(number: signal.Signals, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    async with served(config(a=lean(record=str(record)))) as server:
+        await server.client.names()
+        server.process.send_signal(number)
+        assert await server.wait() == 0
+        assert b"Traceback" not in server.stderr
+    await until(lambda: is_gone(pids(record)[0]))
+
+
+async def test_a_second_signal_ends_it_at_once_and_kills_the_children(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    async with served(config(a=lean(record=str(record), ignore_eof=True))) as server:
+        await server.client.names()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGINT)
+        assert await server.wait() == 1
+    await until(lambda: is_gone(pids(record)[0]))
+
+
+async def test_a_strict_start_that_fails_ends_the_program_with_the_reasons(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    document = config(missing={"command": "no-such-command"}, good=lean(record=str(record)))
+    async with served(document, handshake=False) as server:
+        assert await server.wait() == 1
+        assert b"command not found: 'no-such-command'" in server.stderr
+        assert b"--no-strict" in server.stderr
+    await until(lambda: all(is_gone(pid) for pid in pids(record)))
+
+
+async def test_what_is_no_json_is_answered_with_a_parse_error_and_the_connection_goes_on() -> None:
+    async with served(config(a=lean())) as server:
+        assert server.process.stdin is not None
+        for junk in (b"nonsense\n", b"\xff\xfe\n", b'{"jsonrpc": "2.0"}\n', b"\n", b"[]\n"):
+            server.process.stdin.write(junk)
+        assert (await server.client.call("a:echo"))["tool"] == "echo"
+        errors = [n["error"] for n in server.client.notifications if "error" in n]
+        assert [error["code"] for error in errors] == [-32700] * 4
+
+
+async def test_messages_larger_than_any_pipe_pass_in_both_directions() -> None:
+    async with served(config(a=lean())) as server:
+        payload = "x" * 3_000_000
+        assert (await server.client.call("a:echo", payload=payload))["arguments"]["payload"] == payload
+
+
+async def test_stdin_from_a_file_is_served_too(tmp_path: Path) -> None:
+    requests = tmp_path / "requests"
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "f", "version": "1"}},
+    }
+    requests.write_text(json.dumps(hello) + "\n")
+    import subprocess
+
+    command = [sys.executable, "-c", PROGRAM.replace("{extra}", ""), json.dumps(config(a=lean())), "{}"]
+    with requests.open() as stdin:
+        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=60, check=False)
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
