@@ -16,13 +16,14 @@ from mcp_types import SubscriptionsListenRequestParams
 
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.provider import ChildrenProvider
-from fastmcp_aggregator.catalogue.routes import Naming
+from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.supervisor import Launched, Supervisor
+from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig, load_config
-from fastmcp_aggregator.front.http import require_safe_bind, serve_http
+from fastmcp_aggregator.front.http import listening_socket, require_safe_bind, serve_http, url_of
 from fastmcp_aggregator.front.instructions import instructions
 from fastmcp_aggregator.front.requests import ComponentRequests
 from fastmcp_aggregator.front.signals import stop_on_signals
@@ -85,6 +86,7 @@ class Aggregator(FastMCP[None]):
         )
         self._audience = Audience()
         self._supervisor: Supervisor | None = None
+        self._begun = asyncio.Event()
         self._entered: list[AsyncExitStack] = []
         super().__init__(
             settings.name,
@@ -124,6 +126,7 @@ class Aggregator(FastMCP[None]):
         self._supervisor = supervisor
         self._directory.open(list(supervisor.children.values()))
         supervisor.start()
+        self._begun.set()
         try:
             yield
         finally:
@@ -131,6 +134,7 @@ class Aggregator(FastMCP[None]):
             await supervisor.stop()
             self._directory.close()
             self._supervisor = None
+            self._begun.clear()
 
     async def run_stdio_async(
         self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
@@ -157,23 +161,27 @@ class Aggregator(FastMCP[None]):
         port: int | None = None,
         path: str | None = None,
         log_level: str | None = None,
+        on_listening: Callable[[str], None] = lambda _: None,
         **app_options: Any,
     ) -> None:
         """Serve streamable HTTP at `path` until the program is told to end. Defaults come from the settings.
 
-        Host and Origin headers are always checked; `app_options` go to `http_app()`.
+        Host and Origin headers are always checked; `app_options` go to `http_app()`. `on_listening` is told the URL.
 
         Raises:
-            AggregatorError: the host is reachable from other machines and there is no `auth`.
+            AggregatorError: the address cannot be used, or other machines can reach it and there is no `auth`.
             StartupError: strict, and at least one child failed.
         """
         bind = host or self.settings.host
         require_safe_bind(bind, has_auth=self.auth is not None)
-        app = self.http_app(path=path or self.settings.path, transport=transport, **app_options)
-        with temporary_log_level(log_level), stop_on_signals() as stop:
+        route = path or self.settings.path
+        app = self.http_app(path=route, transport=transport, **app_options)
+        listening = listening_socket(bind, self.settings.port if port is None else port)
+        with temporary_log_level(log_level), stop_on_signals() as stop, listening as listener:
+            url = url_of(listener, bind) + route
             async with self._lifespan_manager():
-                number = self.settings.port if port is None else port
-                await self._serve_until(stop, serve_http(app, bind, number, stop), grace=None)
+                serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
+                await self._serve_until(stop, serving, grace=None)
 
     def http_app(self, *args: Any, **options: Any) -> Any:
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
@@ -204,11 +212,27 @@ class Aggregator(FastMCP[None]):
 
     def health(self) -> dict[str, ServerStatus]:
         """The state of every child, by server key, in config order; empty while the app is not running."""
-        children = self._supervisor.children if self._supervisor else {}
-        return {key: child.status() for key, child in children.items()}
+        return {key: child.status() for key, child in self.children.items()}
+
+    async def settling(self) -> AsyncIterator[ServerStatus]:
+        """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""
+        await self._begun.wait()
+        if self._supervisor is not None:
+            async for status in self._supervisor.settling():
+                yield status
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The children by server key, in config order; empty while the app is not running."""
+        return self._supervisor.children if self._supervisor else {}
+
+    @property
+    def routes(self) -> RouteTable:
+        """What is listed now, and to whom each name belongs."""
+        return self._directory.table
 
     def _instructions(self) -> str:
-        return instructions(list(self._supervisor.children.values()) if self._supervisor else [])
+        return instructions(list(self.children.values()))
 
     # How the rooms are joined.
 

@@ -16,6 +16,7 @@ being imported.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
+logger = logging.getLogger(__name__)
+
 EXIT_GRACE = 1.0
 """Seconds a child has to exit by itself once its stdin is closed."""
 TERM_GRACE = 0.7
@@ -35,6 +38,7 @@ TERM_GRACE = 0.7
 REAP_WAIT = 2.0
 """Seconds to wait for the kernel to report a kill."""
 LINE_LIMIT = 100 * 1024 * 1024
+"""Bytes of one message, at most; a longer line is dropped."""
 
 _WINDOWS_VARIABLES = """
     APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT TEMP
@@ -64,7 +68,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self.closed = asyncio.Event()
         """Set when nothing more can be read from it: its stdout ended, or it did."""
         self._splitter = LineSplitter(LINE_LIMIT)
-        self._on_lines: Callable[[list[bytes]], None] = lambda _: None
+        self._early: list[bytes] = []
+        self._is_attached = False
+        self._on_lines: Callable[[list[bytes]], None] = self._early.extend
         self._on_end: Callable[[], None] = lambda: None
         self._room = asyncio.Event()
         self._room.set()
@@ -77,18 +83,29 @@ class ChildProcess(asyncio.SubprocessProtocol):
         Raises:
             ChildServerError: it cannot be started; the message says why and what to do.
         """
-        loop = asyncio.get_running_loop()
+        creating = asyncio.ensure_future(cls._create(server))
         try:
-            _, process = await loop.subprocess_exec(
-                lambda: cls(server.key),
-                server.command,
-                *server.args,
-                env=child_environment(server),
-                cwd=server.cwd,
-                start_new_session=sys.platform != "win32",
-            )
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # A cancelled creation never returns (asyncio waits for pipes that it has not connected), so it is
+            # left to finish, which takes milliseconds, and what it made is ended.
+            process = await creating
+            process.kill_group()
+            await process.stop()
+            raise
         except (OSError, ValueError) as error:
             raise ChildServerError(server.key, "startup", _spawn_failure(server, error), cause=error) from None
+
+    @classmethod
+    async def _create(cls, server: StdioServer) -> ChildProcess:
+        _, process = await asyncio.get_running_loop().subprocess_exec(
+            lambda: cls(server.key),
+            server.command,
+            *server.args,
+            env=child_environment(server),
+            cwd=server.cwd,
+            start_new_session=sys.platform != "win32",
+        )
         return process
 
     @property
@@ -104,10 +121,16 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None]) -> None:
         """Start reading stdout: whole lines go to `on_lines`, its end to `on_end`."""
+        self._is_attached = True
         self._on_lines = on_lines
         self._on_end = on_end
+        # asyncio reads from the moment it has the pipe, so something may be here before it could be told to wait.
+        if self._early:
+            on_lines(self._early)
         if self.closed.is_set():
             on_end()
+        elif self.exited.is_set():
+            self._end_output_soon()
         self.resume_reading()
 
     def pause_reading(self) -> None:
@@ -192,8 +215,15 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self.stderr.feed(data)
-        elif lines := self._splitter.feed(data):
+            return
+        dropped = self._splitter.oversized
+        if lines := self._splitter.feed(data):
             self._on_lines(lines)
+        if self._splitter.oversized > dropped:
+            megabytes = LINE_LIMIT // 1024**2
+            logger.warning(
+                "server %r wrote a line of more than %d MiB to its stdout; it was dropped", self.server_key, megabytes
+            )
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 2:
@@ -209,13 +239,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         # A grandchild may hold the pipe open, and then only this says that the child is gone.
         self.exited.set()
         self.kill_group()
-        asyncio.get_running_loop().call_later(0.2, self._end_of_output)
+        if self._is_attached:
+            self._end_output_soon()
 
     def pause_writing(self) -> None:
         self._room.clear()
 
     def resume_writing(self) -> None:
         self._room.set()
+
+    def _end_output_soon(self) -> None:
+        asyncio.get_running_loop().call_later(0.2, self._end_of_output)
 
     def _end_of_output(self) -> None:
         if not self.closed.is_set():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
+from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 
@@ -17,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 _STOP_BOUND = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
 """Seconds after which a child that is still being closed is abandoned; its process group is killed by then."""
-
-Launched = Mapping[str, asyncio.Task[ChildProcess]]
 
 
 class Supervisor:
@@ -45,6 +45,21 @@ class Supervisor:
     def start(self) -> None:
         """Start every child at once; returns without waiting for any."""
         self._tasks = [asyncio.create_task(child.run(), name=f"child:{key}") for key, child in self.children.items()]
+
+    async def settling(self) -> AsyncIterator[ServerStatus]:
+        """The status of each child, as soon as its first start has succeeded or failed."""
+
+        async def settled(child: Child) -> ServerStatus:
+            await child.settled.wait()
+            return child.status()
+
+        waits = [asyncio.create_task(settled(child)) for child in self.children.values()]
+        try:
+            for status in asyncio.as_completed(waits):
+                yield await status
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def settled(self) -> None:
         """Wait until the first start of every child has succeeded or failed."""
@@ -74,15 +89,3 @@ class Supervisor:
         for task in self._tasks:
             with suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(asyncio.shield(task), 1.0)
-
-
-def launch_early(config: McpConfig) -> dict[str, asyncio.Task[ChildProcess]]:
-    """Start every process of the config now, before anybody talks to it.
-
-    Gives a child the time in which FastMCP is imported. A task's failure is reported by the child that takes it over.
-    """
-    return {
-        key: asyncio.ensure_future(ChildProcess.spawn(server))
-        for key, server in config.servers.items()
-        if isinstance(server, StdioServer)
-    }

@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
 from sse_starlette.sse import AppStatus
+from starlette.types import ASGIApp
 
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.front.drain import Drain
 
-_DRAIN_BOUND = 30
+_DRAIN_BOUND = 30.0
 """Seconds that requests in flight have to finish once the server is told to end."""
+_CLOSE_BOUND = 2
+"""Seconds that connections have to close after that."""
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_listening()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -50,26 +62,49 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def serve_http(app: Any, host: str, port: int, stop: asyncio.Event) -> None:
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. uvicorn would end the program where this raises.
+
+    Raises:
+        AggregatorError: the address cannot be used.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise AggregatorError(f"cannot listen on {host}, port {port}: {reason}") from None
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """The origin that clients on this machine connect to."""
+    port = listener.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve_http(
+    app: ASGIApp, listener: socket.socket, stop: asyncio.Event, *, on_listening: Callable[[], None] = lambda: None
+) -> None:
     """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended."""
-    AppStatus.should_exit = False
+    drain = Drain(app)
     config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
+        drain,
         log_level="warning",
         access_log=False,
         lifespan="on",
         ws="none",
-        timeout_graceful_shutdown=_DRAIN_BOUND,
+        timeout_graceful_shutdown=_CLOSE_BOUND,
     )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(), name="http")
+    server = _Server(config, on_listening)
+    AppStatus.should_exit = False
+    serving = asyncio.create_task(server.serve([listener]), name="http")
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            await drain.close(_DRAIN_BOUND)
     finally:
         stopping.cancel()
         AppStatus.should_exit = True
         server.should_exit = True
-    await serving
+        await serving

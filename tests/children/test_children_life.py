@@ -257,6 +257,18 @@ async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_pat
     assert is_gone(pids(record)[0])
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: int, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record))))
+    async with app._lifespan_manager():
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        tasks = app._supervisor._tasks  # type: ignore[union-attr]
+    assert [task.cancelled() for task in tasks] == [False]
+    assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
+
+
 async def test_an_app_can_be_entered_again_after_it_has_ended() -> None:
     app = build_aggregator(config(a=lean()))
     for _ in range(2):

@@ -171,40 +171,60 @@ async def test_nothing_that_a_child_writes_before_it_is_attached_is_lost(start: 
 
 async def test_what_a_child_wrote_before_it_crashed_is_read_before_the_end(start: Start) -> None:
     count = 2000
-    process = await python(
-        start, f"import os, sys; sys.stdout.write('x' * 99 + '\\n') if 0 else [print(i) for i in range({count})]"
-    )
+    process = await python(start, f"import os\nfor i in range({count}): print(i, flush=True)\nos.abort()")
     assert await Output(process).all() == [str(number).encode() for number in range(count)]
 
 
-async def test_a_child_that_has_ended_before_it_is_attached_is_reported_as_ended(start: Start) -> None:
-    process = await python(start, "raise SystemExit(3)")
-    await within_the_safety_net(process.closed.wait())
-    output = Output(process)
-    assert output.ended.is_set()
+async def test_a_child_that_has_ended_before_it_is_attached_is_read_all_the_same(start: Start) -> None:
+    process = await python(start, "print('Error: no token'); raise SystemExit(3)")
     await within_the_safety_net(process.exited.wait())
-    await process.stop()
+    output = Output(process)
+    assert await output.all() == [b"Error: no token"]
     assert output.ends == 1
 
 
-async def test_a_child_that_is_not_read_waits_and_goes_on_when_it_is(start: Start) -> None:
-    lines = 20_000
-    code = f"""
-import sys
-for number in range({lines}):
-    print(number, "x" * 100)
-print("all written", file=sys.stderr)
-"""
-    process = await python(start, code)
+async def test_the_end_is_told_once_and_after_the_last_line(start: Start) -> None:
+    process = await start("/bin/cat")
+    output = Output(process)
+    process.write(b"last\n")
+    await stop_within(process, SAFETY_NET)
+    assert output.lines == [b"last"]
+    assert output.ends == 1
+
+
+async def test_a_child_that_was_stopped_before_it_is_attached_is_reported_as_ended(start: Start) -> None:
+    process = await start("/bin/cat")
+    await stop_within(process, SAFETY_NET)
+    await within_the_safety_net(process.closed.wait())
+    output = Output(process)
+    assert output.ended.is_set()
+    assert output.ends == 1
+
+
+async def test_a_child_whose_reader_has_paused_is_left_in_its_pipe_until_it_resumes(start: Start) -> None:
+    process = await python(
+        start,
+        "import sys\nfor line in sys.stdin: print(line, end='', flush=True); print('written', file=sys.stderr)",
+    )
+    output = Output(process)
+    process.pause_reading()
+    process.write(b"while paused\n")
+    await until(lambda: process.stderr.tail() == ("written",))
+    assert output.lines == []
+    process.resume_reading()
+    assert await output.line() == b"while paused"
+
+
+async def test_a_child_that_writes_faster_than_it_is_read_loses_nothing(start: Start) -> None:
+    process = await python(start, "for number in range(20_000): print(number, 'x' * 100)")
     output = Output(process)
     await output.line()
-    process.pause_reading()
-    held = len(output.lines)
-    assert process.stderr.tail() == ()
-    assert held < lines
-    process.resume_reading()
-    assert len(await output.all()) == lines
-    await until(lambda: process.stderr.tail() == ("all written",))
+    for _ in range(100):
+        process.pause_reading()
+        await asyncio.sleep(0)
+        process.resume_reading()
+        await asyncio.sleep(0)
+    assert [int(line.split()[0]) for line in await output.all()] == list(range(20_000))
 
 
 async def test_a_writer_waits_while_the_child_does_not_read(start: Start, tmp_path: Path) -> None:
@@ -228,7 +248,9 @@ print(len(sys.stdin.buffer.read()))
     assert output.lines == [str(size).encode()]
 
 
-async def test_a_line_over_the_limit_is_dropped_and_the_next_one_comes_through(start: Start) -> None:
+async def test_a_line_over_the_limit_is_dropped_with_a_warning_and_the_next_one_comes_through(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     code = f"""
 import sys
 for _ in range({LINE_LIMIT} // 1048576 + 1):
@@ -237,6 +259,7 @@ print("\\nnext", flush=True)
 """
     process = await python(start, code)
     assert await Output(process).all() == [b"next"]
+    assert caplog.messages == ["server 'files' wrote a line of more than 100 MiB to its stdout; it was dropped"]
 
 
 async def test_writing_after_the_process_is_gone_raises_an_os_error(start: Start) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
-BASE_TOOLS = "echo fail error progress hold release leave add_tool remove_tool environment pid params raw flood".split()
+BASE_TOOLS = "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood".split()
 
 
 class Child:
@@ -239,6 +239,11 @@ class Child:
     def call_hold(self, request_id: Any, arguments: dict[str, Any], _: Any) -> None:
         self.held.append((request_id, arguments))
         print("holding", file=sys.stderr, flush=True)
+
+    def call_wait(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        while not os.path.exists(arguments["file"]):
+            os.sched_yield()
+        return self.text({"waited": True})
 
     def call_release(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
         held, self.held = self.held, []

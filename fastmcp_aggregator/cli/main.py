@@ -1,0 +1,42 @@
+"""The entry point: parse, run the command, turn its errors into words and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from fastmcp_aggregator.cli import exits
+from fastmcp_aggregator.cli.logs import set_up_logging
+from fastmcp_aggregator.cli.output import say
+from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.signals import end_on_signals
+from fastmcp_aggregator.errors import AggregatorError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, by default that of this process; the exit code."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    end_on_signals(exits.FINE if options.command == "serve" else exits.FAILED)
+    set_up_logging(debug=options.debug)
+    try:
+        code: int = import_module(f"fastmcp_aggregator.cli.{options.command}").run(options)
+    except BrokenPipeError:
+        # Whoever read our stdout has left. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.FAILED
+    except Exception as error:
+        _tell(error, debug=options.debug)
+        return exits.exit_code_of(error)
+    return code
+
+
+def _tell(error: Exception, *, debug: bool) -> None:
+    if debug:
+        say("".join(traceback.format_exception(error)))
+    elif isinstance(error, AggregatorError):
+        say(str(error))
+    else:
+        say(f"unexpected {error.__class__.__name__}: {error}\nRun it with --debug to see where.")

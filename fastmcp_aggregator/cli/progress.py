@@ -1,0 +1,118 @@
+"""What is told on stderr while the children start: lines, a display on a terminal, or nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fastmcp_aggregator.children.state import ChildState
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.cli.output import say
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.aggregator import Aggregator
+
+
+class Report:
+    """Told of a start as it goes; this one tells nobody."""
+
+    def settled(self, status: ServerStatus, seconds: float) -> None:
+        """The first start of a child has succeeded or failed after so many seconds."""
+
+    def done(self) -> None:
+        """All have settled."""
+
+    def doing(self, what: str) -> None:
+        """What the program does now."""
+
+    def close(self) -> None:
+        """Nothing more comes. May be called more than once."""
+
+
+class Lines(Report):
+    """A line for each child as it settles, and one for all."""
+
+    def __init__(self) -> None:
+        self._all: list[ServerStatus] = []
+
+    def settled(self, status: ServerStatus, seconds: float) -> None:
+        self._all.append(status)
+        say(line_of(status))
+
+    def done(self) -> None:
+        say(summary_of(self._all))
+
+
+def on_terminal() -> bool:
+    """Whether stderr is a terminal that can do more than lines."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def full_report(keys: Iterable[str]) -> Report:
+    """For serving: what came of each child is told."""
+    return _display(keys, with_table=True) if on_terminal() else Lines()
+
+
+def brief_report(keys: Iterable[str]) -> Report:
+    """For commands whose result tells it: only a status line, on a terminal."""
+    return _display(keys, with_table=False) if on_terminal() else Report()
+
+
+def _display(keys: Iterable[str], *, with_table: bool) -> Report:
+    from fastmcp_aggregator.cli.display import Display  # noqa: PLC0415 - rich is for terminals only
+
+    return Display(keys, with_table=with_table)
+
+
+async def follow(app: Aggregator, report: Report) -> None:
+    """Tell a report how the start of the app's children goes."""
+    began = time.monotonic()
+    async for status in app.settling():
+        report.settled(status, time.monotonic() - began)
+    report.done()
+
+
+def is_running(status: ServerStatus) -> bool:
+    """Whether the child has come up."""
+    return status.state is ChildState.RUNNING
+
+
+def why_failed(status: ServerStatus) -> str:
+    """The reason why it has not."""
+    return status.last_error or "it was stopped"
+
+
+def line_of(status: ServerStatus) -> str:
+    """What came of one child."""
+    if is_running(status):
+        return f"{status.server_key}: running, {counts_of([status])} ({status.protocol_version})"
+    return f"{status.server_key}: failed: {why_failed(status)}"
+
+
+def summary_of(statuses: Iterable[ServerStatus]) -> str:
+    """What came of all."""
+    known = list(statuses)
+    running = [status for status in known if is_running(status)]
+    failed = [status.server_key for status in known if not is_running(status)]
+    summary = f"{len(running)} of {counted(len(known), 'server')} running, {counts_of(running)}"
+    return f"{summary}; failed: {', '.join(failed)}" if failed else summary
+
+
+def counts_of(statuses: Iterable[ServerStatus]) -> str:
+    """How many components they have: `12 tools, 3 resources, 0 prompts`; templates only if there are any."""
+    tools = resources = templates = prompts = 0
+    for status in statuses:
+        tools += status.tools
+        resources += status.resources
+        templates += status.templates
+        prompts += status.prompts
+    parts = [counted(tools, "tool"), counted(resources, "resource")]
+    parts += [counted(templates, "template")] if templates else []
+    return ", ".join([*parts, counted(prompts, "prompt")])
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,36 @@
+"""The table of a child's states."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from fastmcp_aggregator.children.state import TRANSITIONS, ChildState, may_become
+
+INITIALIZING, RUNNING, FAILED, STOPPED = ChildState
+
+ALLOWED = {
+    (INITIALIZING, RUNNING),
+    (INITIALIZING, FAILED),
+    (INITIALIZING, STOPPED),
+    (RUNNING, FAILED),
+    (RUNNING, STOPPED),
+    (FAILED, INITIALIZING),
+    (FAILED, STOPPED),
+}
+
+
+@pytest.mark.parametrize(("now", "then"), product(ChildState, ChildState))
+def test_exactly_the_designed_transitions_are_in_the_table(now: ChildState, then: ChildState) -> None:
+    assert may_become(now, then) is ((now, then) in ALLOWED)
+
+
+def test_every_state_can_be_reached_and_only_stopped_is_final() -> None:
+    assert set(TRANSITIONS) == set(ChildState)
+    assert {then for _, then in ALLOWED} == set(ChildState)
+    assert [state for state in ChildState if not TRANSITIONS[state]] == [STOPPED]
+
+
+def test_a_state_is_written_as_its_plain_word() -> None:
+    assert [f"{state}" for state in ChildState] == ["initializing", "running", "failed", "stopped"]

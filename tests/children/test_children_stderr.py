@@ -1,0 +1,163 @@
+"""What a child says on stderr: passed on under its key, and the end of it kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastmcp_aggregator.children.stderr import ChildStderr
+
+KIB = 1024
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a stderr of ours, as under `pythonw`; what is kept does not depend on it."""
+    monkeypatch.setattr(sys, "stderr", None)
+
+
+def test_each_line_arrives_on_our_stderr_marked_with_the_server_key(capfd: pytest.CaptureFixture[str]) -> None:
+    stderr = ChildStderr("files")
+    stderr.feed(b"one\ntw")
+    stderr.feed(b"o\r\n\n")
+    assert capfd.readouterr().err == "[files] one\n[files] two\n[files] \n"
+
+
+def test_what_stands_after_the_last_newline_arrives_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    stderr = ChildStderr("files")
+    stderr.feed(b"Traceback\nKeyError")
+    assert capfd.readouterr().err == "[files] Traceback\n"
+    stderr.end()
+    assert capfd.readouterr().err == "[files] KeyError\n"
+    assert stderr.tail() == ("Traceback", "KeyError")
+
+
+def test_nothing_is_written_to_our_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    ChildStderr("files").feed(b"one\n")
+    assert capfd.readouterr().out == ""
+
+
+def test_a_very_long_line_is_passed_on_in_part_and_kept_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    stderr = ChildStderr("files")
+    stderr.feed(b"x" * 10 * KIB + b"\n")
+    passed_on = capfd.readouterr().err
+    assert passed_on.startswith("[files] xxx")
+    assert passed_on.endswith("x\n")
+    assert len(passed_on) < 4 * KIB
+    assert stderr.tail() == ("x" * 10 * KIB,)
+
+
+def test_the_tail_has_the_last_lines_oldest_first(quiet: None) -> None:
+    stderr = ChildStderr("files")
+    stderr.feed(b"".join(b"%d\n" % number for number in range(100)))
+    assert stderr.tail(3) == ("97", "98", "99")
+    assert stderr.tail() == tuple(str(number) for number in range(80, 100))
+    assert len(stderr.tail(1000)) == 100
+
+
+def test_the_tail_of_a_child_that_said_nothing_is_empty() -> None:
+    stderr = ChildStderr("files")
+    stderr.end()
+    assert stderr.tail() == ()
+
+
+@given(st.lists(st.binary(max_size=9 * KIB), max_size=40))
+def test_the_tail_is_the_end_of_what_was_said_and_at_most_64_kib_of_it(chunks: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", None)
+        stderr = ChildStderr("files")
+        for chunk in chunks:
+            stderr.feed(chunk)
+        stderr.end()
+    said = b"".join(chunks).removesuffix(b"\n").split(b"\n") if any(chunks) else []
+    decoded = [line.decode(errors="replace").rstrip("\r") for line in said]
+    tail = stderr.tail(10**6)
+    kept = said[len(said) - len(tail) :]
+    assert list(tail) == decoded[len(decoded) - len(tail) :]
+    assert sum(len(line) + 1 for line in kept) <= 64 * KIB
+    assert len(tail) == len(said) or sum(len(line) + 1 for line in said[-len(tail) - 1 :]) > 64 * KIB
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\n", b"x\n", b"x" * 99 + b"\n", "茶🍵".encode() * 99 + b"\n", b"\xff" * 99 + b"\n", b"x" * 70 * KIB + b"\n", b"x"],
+    ids=["empty", "one letter", "ordinary", "not ASCII", "not UTF-8", "over the limit", "without an end"],
+)
+def test_a_flood_costs_a_few_times_the_tail_and_no_more(quiet: None, line: bytes) -> None:
+    stderr = ChildStderr("files")
+    chunk = line * max(1, 4 * KIB // len(line))
+    tracemalloc.start()
+    try:
+        for _ in range(4096 * KIB // len(chunk)):
+            stderr.feed(chunk)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4096 * KIB
+
+
+def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    stderr = ChildStderr("files")
+    stderr.feed(b"caf\xe9 \xff\xfe na\xc3\xafve\n")
+    assert stderr.tail() == ("caf\ufffd \ufffd\ufffd naïve",)
+    assert "naïve" in capfd.readouterr().err
+
+
+def test_a_character_cut_in_two_by_the_pipe_is_put_together_again(quiet: None) -> None:
+    stderr = ChildStderr("files")
+    for byte in "čaj 茶 🍵\n".encode():
+        stderr.feed(bytes([byte]))
+    assert stderr.tail() == ("čaj 茶 🍵",)
+
+
+@pytest.mark.parametrize("broken", [None, io.StringIO()], ids=["none", "without a descriptor"])
+def test_without_a_usable_stderr_of_ours_lines_are_kept_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, broken: io.StringIO | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", broken)
+    stderr = ChildStderr("files")
+    stderr.feed(b"one\n")
+    assert stderr.tail() == ("one",)
+
+
+def test_a_closed_stderr_of_ours_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1) as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+        stderr = ChildStderr("files")
+        stderr.feed(b"one\n")
+        stderr.feed(b"two\n")
+        assert stderr.tail() == ("one", "two")
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="select on pipes is POSIX")
+def test_a_client_that_never_reads_our_stderr_does_not_stop_us() -> None:
+    code = """
+from fastmcp_aggregator.children.stderr import ChildStderr
+stderr = ChildStderr("files")
+for number in range(20_000):
+    stderr.feed(b"%d %s\\n" % (number, b"x" * 200))
+print(stderr.tail(1)[0][:5])
+"""
+    reading, writing = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writing, timeout=60, check=True
+        )
+        os.close(writing)
+        passed_on = os.read(reading, KIB * KIB)
+    finally:
+        os.close(reading)
+    assert done.stdout == b"19999\n"
+    assert passed_on.startswith(b"[files] 0 xxx"), "what fitted into the pipe is there"
+    assert set(passed_on[: passed_on.rindex(b"\n")].split(b"\n")[0][:8]) == set(b"[files] ")
