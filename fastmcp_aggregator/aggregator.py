@@ -18,6 +18,7 @@ from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.provider import ChildrenProvider
 from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.calls import Deadlines
 from fastmcp_aggregator.children.child import Child, ChildOptions
 from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.status import ServerStatus
@@ -240,9 +241,15 @@ class Aggregator(FastMCP[None]):
         server = self.config.servers[key]
         return ChildOptions(
             startup_timeout=self.settings.startup_timeout_of(key),
-            call_timeout=self.settings.call_timeout_of(key, server.timeout),
+            deadlines=Deadlines(
+                call=self.settings.call_timeout_of(key, server.timeout),
+                read=self.settings.read_timeout_of(key),
+                prompt=self.settings.prompt_timeout_of(key),
+            ),
             era=self.settings.era_of(key),
             version=self._version,
+            line_limit=self.settings.max_response_bytes,
+            max_tools=self.settings.max_tools_per_child,
         )
 
     def _child_changed(self, _: Child, kinds: frozenset[Kind]) -> None:

@@ -62,10 +62,10 @@ class ConfigError(AggregatorError):
 
 
 class ChildServerError(AggregatorError):
-    """A child could not be started, did not initialise, or stopped while it was in use.
+    """A child could not be started, did not initialise, stopped while it was in use, or does not answer.
 
-    `reason` is one sentence for the user; `stderr_tail` holds the last lines the child wrote to stderr,
-    oldest first, and is part of the message.
+    `reason` is one sentence for the user. `retry_in` is the number of seconds after which the child is tried again,
+    where that is known. `stderr_tail` holds the last lines it wrote to stderr, oldest first; the message has them too.
     """
 
     def __init__(
@@ -76,11 +76,13 @@ class ChildServerError(AggregatorError):
         *,
         cause: BaseException | None = None,
         stderr_tail: Sequence[str] = (),
+        retry_in: float | None = None,
     ) -> None:
         self.server_key = server_key
         self.phase: Phase = phase
         self.reason = reason
         self.cause = cause
+        self.retry_in = retry_in
         self.stderr_tail = tuple(stderr_tail)
         lines = [f"server {server_key!r} failed during {phase}: {reason}"]
         if self.stderr_tail:

@@ -48,6 +48,12 @@ class ServerSettings(BaseModel):
     call_timeout: Seconds | None = Field(
         default=None, description="Seconds a call to the server may take (default: as for every server)."
     )
+    read_timeout: Seconds | None = Field(
+        default=None, description="Seconds a read may take (default: as for every server)."
+    )
+    prompt_timeout: Seconds | None = Field(
+        default=None, description="Seconds a prompt may take (default: as for every server)."
+    )
     era: Era = Field(default="auto", description="Protocol era to speak with the server (default auto: its best).")
 
 
@@ -88,7 +94,17 @@ class AggregatorSettings(BaseSettings):
         allow_inf_nan=False,
         description="Seconds the first list waits for servers that still start (default 5).",
     )
-    call_timeout: Seconds = Field(default=300.0, description="Seconds a call may take (default 300).")
+    call_timeout: Seconds = Field(
+        default=300.0, description="Seconds a tool call may go on without a sign of life (default 300)."
+    )
+    read_timeout: Seconds = Field(default=60.0, description="Seconds a resource may take to be read (default 60).")
+    prompt_timeout: Seconds = Field(default=60.0, description="Seconds a prompt may take (default 60).")
+    max_response_size_mb: float = Field(
+        default=100.0, gt=0, allow_inf_nan=False, description="MiB of one message of a server, at most (default 100)."
+    )
+    max_tools_per_child: int = Field(
+        default=1000, ge=1, description="Tools taken from one server, at most; the rest is left out (default 1000)."
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1).")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to serve HTTP on (default 8000); 0 takes a free one."
@@ -100,6 +116,11 @@ class AggregatorSettings(BaseSettings):
         default_factory=dict, description="Settings of single servers, by server key (default none)."
     )
 
+    @property
+    def max_response_bytes(self) -> int:
+        """`max_response_size_mb` in bytes."""
+        return int(self.max_response_size_mb * 1024**2)
+
     def startup_timeout_of(self, key: str) -> float:
         """Seconds that the server may take to start."""
         own = self._of(key).startup_timeout
@@ -109,6 +130,16 @@ class AggregatorSettings(BaseSettings):
         """Seconds that a call to the server may take; `configured` is the `timeout` of the config file."""
         own = self._of(key).call_timeout
         return next(seconds for seconds in (own, configured, self.call_timeout) if seconds is not None)
+
+    def read_timeout_of(self, key: str) -> float:
+        """Seconds that a resource of the server may take to be read."""
+        own = self._of(key).read_timeout
+        return self.read_timeout if own is None else own
+
+    def prompt_timeout_of(self, key: str) -> float:
+        """Seconds that a prompt of the server may take."""
+        own = self._of(key).prompt_timeout
+        return self.prompt_timeout if own is None else own
 
     def era_of(self, key: str) -> Era:
         """The protocol era to speak with the server."""

@@ -105,7 +105,7 @@ class RawClient:
     async def names(self, method: str = "tools/list") -> list[str]:
         """The names of what a list method lists."""
         result = await self.result(method)
-        key = {"resources/templates/list": "resourceTemplates"}.get(method, method.split("/")[0])
+        key = "resourceTemplates" if "templates" in method else method.partition("/")[0]
         return [item.get("uri") or item.get("uriTemplate") or item["name"] for item in result[key]]
 
     async def heard(self, method: str) -> dict[str, Any]:
@@ -235,6 +235,10 @@ class _NoValve:
 class _Replies:
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
+
+    @property
+    def has_room(self) -> bool:
+        return True
 
     def write(self, data: bytes) -> None:
         self._reader.feed_data(data)

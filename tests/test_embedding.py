@@ -264,7 +264,8 @@ async def test_fastmcp_middleware_sees_calls_lists_and_reads_and_results_stay_th
         heard = [n["params"]["progressToken"] for n in client.notifications if n["method"] == "notifications/progress"]
     assert tool == {"name": "a:echo", "description": "The tool echo.", **extra}
     assert got == result | {"content": [{"type": "resource_link", "uri": "note://a//a", "name": "a"}]}
-    assert progress["content"] and heard == ["t"] * 3
+    assert progress["content"]
+    assert heard == ["t"] * 3
     assert read["contents"][0]["text"] == "lean reads note:///a"
     assert from_template["contents"][0]["text"] == "lean reads note:///7"
     assert prompt["messages"][0]["role"] == "user"

@@ -67,7 +67,7 @@ def _publish_block(block: Any, publish: Callable[[str], str]) -> Any:
         return block
     if block["type"] == "resource_link":
         return _publish_uri(block, publish)
-    return {**block, "resource": _publish_uri(block.get("resource"), publish)}
+    return {**block, "resource": _publish_uri(block["resource"], publish)} if "resource" in block else block
 
 
 def _publish_uri(item: Any, publish: Callable[[str], str]) -> Any:

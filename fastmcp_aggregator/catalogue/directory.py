@@ -16,6 +16,9 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 
+_HEAD = 40
+"""Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
+
 
 class Directory:
     """Where everything is that the children offer."""
@@ -77,10 +80,6 @@ class Directory:
             await child.settled.wait()
         return self.table.find(kind, name) if starting else None
 
-    def retry_in(self, server_key: str) -> float | None:
-        """Seconds until a failed child is tried again; None when it is not waiting."""
-        return next((child.retry_in for child in self._children if child.key == server_key), None)
-
     async def _wait_for_children(self) -> None:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
@@ -108,7 +107,7 @@ class Directory:
         return StartupError(failures) if failures else None
 
     def _may_own(self, child: Child, name: str) -> bool:
-        return not self.naming.prefix or _loose(name).startswith(_loose(child.key))
+        return not self.naming.prefix or _loose(name).startswith(_loose(child.key)[:_HEAD])
 
 
 def _conflicts_in(failures: Sequence[ChildServerError | NameConflictError]) -> list[NameConflictError]:

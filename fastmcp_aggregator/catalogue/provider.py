@@ -71,5 +71,4 @@ class ChildrenProvider(Provider):
 
     async def _served(self, kind: Kind) -> list[tuple[str, Route]]:
         await self._directory.ready()
-        table, rule = self._directory.table, self._directory.naming.rule(None)
-        return [(table.public_id(kind, rule, route), route) for route in table.served(kind)]
+        return list(self._directory.table.named(kind, self._directory.naming.rule(None)))

@@ -7,6 +7,7 @@ catalogue, so that a call can say what is wrong; only its listings are gone.
 
 Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
 then those that some client is shown under the present settings, then all other spellings; within each, config order.
+A component whose public name belongs to another is not listed: a listed name always leads to what it was listed for.
 """
 
 from __future__ import annotations
@@ -100,12 +101,20 @@ class RouteTable:
         return (component[id_field] for component in self.listing(kind, rule))
 
     def served(self, kind: Kind) -> Iterator[Route]:
-        """The routes that are listed now, in order."""
+        """What the running children offer, in order."""
         for child in self._children:
             if child.is_serving:
                 yield from (
                     Route(child, component[SPECS[kind].id_field], component) for component in _offered(child, kind)
                 )
+
+    def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
+        """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
+        for route in self.served(kind):
+            public = self.public_id(kind, rule, route)
+            owner = self.find(kind, public)
+            if owner is not None and owner.component is route.component:
+                yield public, route
 
     def conflicts(self, rule: NameRule) -> list[NameConflictError]:
         """Every public name under `rule` that two children offer."""
@@ -126,14 +135,9 @@ class RouteTable:
         return public_uri(route.child.key, route.original) if self._prefix else route.original
 
     def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
-        id_field = SPECS[kind].id_field
-        listed: set[str] = set()
-        for route in self.served(kind):
-            public = self.public_id(kind, rule, route)
-            if public not in listed:
-                listed.add(public)
-                component = {**route.component, id_field: public}
-                yield publish_addresses(component, self.publisher(route.child))
+        for public, route in self.named(kind, rule):
+            component = {**route.component, SPECS[kind].id_field: public}
+            yield publish_addresses(component, self.publisher(route.child))
 
     def publisher(self, child: Child) -> Publish:
         """How this child's addresses are written for clients; None where they stay as they are."""

@@ -1,18 +1,50 @@
-"""How long to wait before the next attempt at a failed child. Pure: the caller brings the randomness."""
+"""When a failed child is tried again. Pure: the caller brings the time and the randomness.
+
+The delay doubles with each failure in a row, with full jitter, so that children that failed together don't come back
+together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A child that crashes again and
+again is tried once every five minutes, and never given up.
+"""
 
 from __future__ import annotations
+
+from collections import deque
 
 FIRST_CEILING = 0.5
 LAST_CEILING = 60.0
 HEALTHY_AFTER = 30.0
 """Seconds of running after which the next failure counts as the first again."""
+CRASH_LOOP = 5
+"""So many failures within `CRASH_WINDOW` seconds make a crash loop."""
+CRASH_WINDOW = 60.0
+CRASH_LOOP_DELAY = 300.0
 
 
 def delay_before_attempt(failures: int, random_fraction: float) -> float:
     """Seconds to wait after `failures` failures in a row: exponential, capped, with full jitter.
 
-    `random_fraction` is in [0, 1). Full jitter spreads children that failed together, so that they don't all
-    come back at the same moment (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+    `random_fraction` is in [0, 1).
     """
     ceiling: float = min(LAST_CEILING, FIRST_CEILING * 2 ** min(failures - 1, 16))
     return ceiling * random_fraction
+
+
+class Backoff:
+    """The memory of one child's failures. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._recent: deque[float] = deque(maxlen=CRASH_LOOP)
+        self.is_crash_loop = False
+
+    def failed(self, now: float, *, ran_for: float, random_fraction: float, at_least: float = 0.0) -> float:
+        """The child failed after running for so many seconds (0: it never ran); seconds until the next attempt."""
+        if ran_for >= HEALTHY_AFTER:
+            self._in_a_row = 0
+            self._recent.clear()
+            self.is_crash_loop = False
+        self._in_a_row += 1
+        self._recent.append(now)
+        if len(self._recent) == CRASH_LOOP and now - self._recent[0] <= CRASH_WINDOW:
+            self.is_crash_loop = True
+        delay = CRASH_LOOP_DELAY if self.is_crash_loop else delay_before_attempt(self._in_a_row, random_fraction)
+        return max(at_least, delay)

@@ -3,7 +3,11 @@
 Theory. `run` is the whole life of a child, a loop of lives: connect and list under the start-up deadline, serve
 until the connection is lost, wait with back-off, again. Everything that a life opened is closed in the same task
 before the next life begins, so at most one process of a child exists. Requests come from other tasks; they only
-look at `session`, which is set exactly while the child is running. A request is never sent twice.
+look at `session`, which is set exactly while the child is running, and a request to a child that waits for its next
+attempt brings that attempt forward. A request is never sent twice.
+
+A child that has been silent and idle for a while is asked for a sign of life; without one, its life ends like after a
+crash. A busy child is never asked: its calls have deadlines of their own.
 
 Nothing else changes the state. `on_change` is told after each change in what the child offers or whether it can be
 used; it must not block.
@@ -21,24 +25,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.backoff import HEALTHY_AFTER, delay_before_attempt
+from fastmcp_aggregator.children.backoff import Backoff
+from fastmcp_aggregator.children.calls import Calls, Deadlines
 from fastmcp_aggregator.children.failures import describe
 from fastmcp_aggregator.children.listing import read_catalogue
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.session import ChildSession, OnProgress, open_session, wait_first
 from fastmcp_aggregator.children.state import ChildState, may_become
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.transports import ProcessTransport, RemoteTransport, WatchedTransport
+from fastmcp_aggregator.children.stdio import ProcessTransport
+from fastmcp_aggregator.children.transports import RemoteTransport, WatchedTransport
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 
 logger = logging.getLogger(__name__)
 
 _LIST_DEADLINE = 60.0
-"""Seconds a running child has to answer each page of a list."""
+"""Seconds a running child has to list everything again."""
+HEALTH_INTERVAL = 30.0
+"""Seconds of silence after which an idle child is asked for a sign of life."""
+HEALTH_DEADLINE = 10.0
+"""Seconds it has to give one."""
+WAKE_BOUND = 5.0
+"""Seconds that a call waits for the attempt that it has brought forward."""
 _CHANGE_QUIET = 0.05
 """Seconds to collect list_changed notifications before listing again."""
 _EXIT_CODE_WAIT = 0.5
@@ -47,12 +58,14 @@ _EXIT_CODE_WAIT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What the settings say about one child; the timeouts are in seconds."""
+    """What the settings say about one child; times are in seconds, `line_limit` in bytes."""
 
     startup_timeout: float
-    call_timeout: float
+    deadlines: Deadlines
     era: str
     version: str
+    line_limit: int
+    max_tools: int
 
 
 class Child:
@@ -63,7 +76,7 @@ class Child:
         server: ServerConfig,
         options: ChildOptions,
         on_change: Callable[[Child, frozenset[Kind]], None],
-        launch: Callable[[StdioServer], Awaitable[ChildProcess]] = ChildProcess.spawn,
+        launch: Callable[[StdioServer, int], Awaitable[ChildProcess]] = ChildProcess.spawn,
     ) -> None:
         self.server = server
         self.key = server.key
@@ -75,19 +88,21 @@ class Child:
         self.last_failure: ChildServerError | None = None
         self.settled = asyncio.Event()
         """Set when the first start has succeeded or failed."""
+        self._calls = Calls(server.key, options.deadlines)
         self._on_change = on_change
         self._launch = launch
         self._stopping = asyncio.Event()
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._list_changed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._attempted = asyncio.Event()
+        self._backoff = Backoff()
         self._process: ChildProcess | None = None
         self._since = time.monotonic()
         self._retry_at: float | None = None
         self._starts = 0
-        self._failures = 0
         self._lists_read = 0
-        self._in_flight = 0
 
     # The owner's side.
 
@@ -99,7 +114,7 @@ class Child:
             await self._live_once()
             if self.state is ChildState.FAILED:
                 await self._wait_before_retry()
-        self.settled.set()
+        self._end_attempt()
         self._become(ChildState.STOPPED)
 
     def stop(self) -> None:
@@ -142,7 +157,7 @@ class Child:
                 transport = await self._reach(stack)
                 self._phase = "initialization"
                 session = await stack.enter_async_context(self._session_over(transport))
-                catalogue = await self._read(session, self.options.startup_timeout)
+                catalogue = await self._read(session)
         finally:
             self._startup = None
         self._phase = "runtime"
@@ -151,7 +166,7 @@ class Child:
     async def _reach(self, stack: AsyncExitStack) -> WatchedTransport:
         if not isinstance(self.server, StdioServer):
             return RemoteTransport(self.server)
-        process = await self._launch(self.server)
+        process = await self._launch(self.server, self.options.line_limit)
         self._process = process
         stack.push_async_callback(process.stop)
         return ProcessTransport(process)
@@ -172,7 +187,8 @@ class Child:
         if self.catalogue is not None:
             changed |= catalogue.differences(self.catalogue)
         self.catalogue = catalogue
-        self.settled.set()
+        self._calls.answered()
+        self._end_attempt()
         self._on_change(self, changed)
 
     async def _until_lost(self) -> None:
@@ -182,12 +198,15 @@ class Child:
         listening = asyncio.create_task(self._listen(session), name=f"listen:{self.key}")
         try:
             while True:
-                await wait_first(self._stopping, session.lost, self._list_changed)
+                await wait_first(self._stopping, session.lost, self._list_changed, timeout=HEALTH_INTERVAL)
                 if self._stopping.is_set() or session.lost.is_set():
                     return
-                await asyncio.sleep(_CHANGE_QUIET)
-                self._list_changed.clear()
-                await self._refresh(session)
+                if self._list_changed.is_set():
+                    await asyncio.sleep(_CHANGE_QUIET)
+                    self._list_changed.clear()
+                    await self._refresh(session)
+                else:
+                    await self._check_health(session)
         finally:
             listening.cancel()
             with suppress(asyncio.CancelledError):
@@ -199,27 +218,48 @@ class Child:
         except Exception as error:
             logger.warning("server %r no longer tells when its lists change: %s", self.key, error)
 
+    async def _check_health(self, session: ChildSession) -> None:
+        """Ask a silent, idle child for a sign of life.
+
+        Raises:
+            ChildServerError: there was none.
+        """
+        if self._calls.in_flight or time.monotonic() - self._calls.last_answer < HEALTH_INTERVAL:
+            return
+        try:
+            async with asyncio.timeout(HEALTH_DEADLINE):
+                await session.probe()
+        except TimeoutError:
+            reason = f"it gave no sign of life within {HEALTH_DEADLINE:g} s"
+            raise ChildServerError(self.key, "runtime", reason) from None
+        self._calls.answered()
+
     async def _refresh(self, session: ChildSession) -> None:
         try:
-            catalogue = await self._read(session, _LIST_DEADLINE)
-        except MCPError as error:
-            logger.warning("server %r changed its lists, but cannot list: %s", self.key, error.message)
+            async with asyncio.timeout(_LIST_DEADLINE):
+                catalogue = await self._read(session)
+        except (MCPError, TimeoutError) as error:
+            logger.warning("server %r changed its lists, but cannot list: %s", self.key, describe(error))
             return
         changed = catalogue.differences(self.catalogue)
         self.catalogue = catalogue
         if changed:
             self._on_change(self, changed)
 
-    async def _read(self, session: ChildSession, timeout: float) -> Catalogue:
+    async def _read(self, session: ChildSession) -> Catalogue:
         self._lists_read += 1
-        return await read_catalogue(self.key, session, version=self._lists_read, timeout=timeout)
+        return await read_catalogue(self.key, session, version=self._lists_read, max_tools=self.options.max_tools)
 
     async def _wait_before_retry(self) -> None:
-        delay = delay_before_attempt(self._failures, random.random())
-        self._retry_at = time.monotonic() + delay
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), delay)
+        self._wake.clear()
+        await wait_first(self._stopping, self._wake, timeout=self.retry_in)
         self._retry_at = None
+
+    def _end_attempt(self) -> None:
+        """Let go whoever waits for the present attempt; who comes later waits for the next."""
+        self.settled.set()
+        self._attempted.set()
+        self._attempted = asyncio.Event()
 
     # State and failures.
 
@@ -232,11 +272,12 @@ class Child:
         self._since = time.monotonic()
 
     def _fail(self, failure: ChildServerError) -> None:
-        lived = time.monotonic() - self._since if self.state is ChildState.RUNNING else 0.0
-        self._failures = 1 if lived > HEALTHY_AFTER else self._failures + 1
+        now = time.monotonic()
+        ran_for = now - self._since if self.state is ChildState.RUNNING else 0.0
+        self._retry_at = now + self._backoff.failed(now, ran_for=ran_for, random_fraction=random.random())
         self.last_failure = failure
         self._become(ChildState.FAILED)
-        self.settled.set()
+        self._end_attempt()
         logger.warning("%s", failure)
         if self.catalogue is not None:
             self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
@@ -277,27 +318,23 @@ class Child:
             ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
             MCPError: the child's own error.
         """
-        await self.settled.wait()
-        session = self.session
-        if session is None or session.lost.is_set():
-            raise ChildServerError(self.key, "runtime", self._unavailable())
-        self._in_flight += 1
+        session = await self._session_for_call()
         try:
-            return await session.request(method, params, timeout=self.options.call_timeout, on_progress=on_progress)
-        except MCPError as error:
-            if (reason := await self._own_reason(error, session, method)) is not None:
-                raise ChildServerError(self.key, "runtime", reason, cause=error) from None
-            raise
-        finally:
-            self._in_flight -= 1
+            return await self._calls.ask(session, method, params, on_progress)
+        except ConnectionError as error:
+            reason = f"{(await self._explain(None)).reason} while it was answering {method}"
+            raise ChildServerError(self.key, "runtime", reason, cause=error, retry_in=self.retry_in) from None
 
-    async def _own_reason(self, error: MCPError, session: ChildSession, method: str) -> str | None:
-        """Our words for an error that the SDK made up; None for one that the child sent."""
-        if error.code == CONNECTION_CLOSED and (session.lost.is_set() or error.message == "Connection closed"):
-            return f"{(await self._explain(None)).reason} while it was answering {method}"
-        if error.code == REQUEST_TIMEOUT and error.message == f"Request {method!r} timed out":
-            return f"it did not answer {method} within {self.options.call_timeout:g} s"
-        return None
+    async def _session_for_call(self) -> ChildSession:
+        """The session of a running child; waits for its first start, and brings forward the next one."""
+        await self.settled.wait()
+        if self.session is None and not self._stopping.is_set() and not self._backoff.is_crash_loop:
+            self._wake.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._attempted.wait(), WAKE_BOUND)
+        if self.session is None or self.session.lost.is_set():
+            raise ChildServerError(self.key, "runtime", self._unavailable(), retry_in=self.retry_in)
+        return self.session
 
     def _unavailable(self) -> str:
         if self.state is ChildState.STOPPED or self._stopping.is_set():
@@ -332,5 +369,5 @@ class Child:
             resources=len(catalogue.of(Kind.RESOURCE)),
             templates=len(catalogue.of(Kind.TEMPLATE)),
             prompts=len(catalogue.of(Kind.PROMPT)),
-            in_flight=self._in_flight,
+            in_flight=self._calls.in_flight,
         )

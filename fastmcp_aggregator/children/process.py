@@ -38,7 +38,8 @@ TERM_GRACE = 0.7
 REAP_WAIT = 2.0
 """Seconds to wait for the kernel to report a kill."""
 LINE_LIMIT = 100 * 1024 * 1024
-"""Bytes of one message, at most; a longer line is dropped."""
+"""Bytes of one message, at most, unless the settings say otherwise; a longer line is dropped."""
+_PR_SET_PDEATHSIG = 1
 
 _WINDOWS_VARIABLES = """
     APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT TEMP
@@ -60,30 +61,32 @@ def kill_recorded_groups() -> None:
 class ChildProcess(asyncio.SubprocessProtocol):
     """A running child. Create it with `spawn`; whoever does owns it and calls `stop`."""
 
-    def __init__(self, server_key: str) -> None:
+    def __init__(self, server_key: str, line_limit: int = LINE_LIMIT) -> None:
         self.server_key = server_key
         self.stderr = ChildStderr(server_key)
         self.exited = asyncio.Event()
         """Set when the process has ended."""
         self.closed = asyncio.Event()
         """Set when nothing more can be read from it: its stdout ended, or it did."""
-        self._splitter = LineSplitter(LINE_LIMIT)
+        self._line_limit = line_limit
+        self._splitter = LineSplitter(line_limit, self._refuse_line)
         self._early: list[bytes] = []
         self._is_attached = False
         self._on_lines: Callable[[list[bytes]], None] = self._early.extend
         self._on_end: Callable[[], None] = lambda: None
+        self._on_oversized: Callable[[bytes], None] = lambda _: None
         self._room = asyncio.Event()
         self._room.set()
         self._broken = False
 
     @classmethod
-    async def spawn(cls, server: StdioServer) -> ChildProcess:
-        """Start the process; its stdout is not read before `attach`.
+    async def spawn(cls, server: StdioServer, line_limit: int = LINE_LIMIT) -> ChildProcess:
+        """Start the process; its stdout is not read before `attach`. `line_limit` is in bytes.
 
         Raises:
             ChildServerError: it cannot be started; the message says why and what to do.
         """
-        creating = asyncio.ensure_future(cls._create(server))
+        creating = asyncio.ensure_future(cls._create(server, line_limit))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -97,14 +100,15 @@ class ChildProcess(asyncio.SubprocessProtocol):
             raise ChildServerError(server.key, "startup", _spawn_failure(server, error), cause=error) from None
 
     @classmethod
-    async def _create(cls, server: StdioServer) -> ChildProcess:
+    async def _create(cls, server: StdioServer, line_limit: int) -> ChildProcess:
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(server.key),
+            lambda: cls(server.key, line_limit),
             server.command,
             *server.args,
             env=child_environment(server),
             cwd=server.cwd,
             start_new_session=sys.platform != "win32",
+            preexec_fn=_die_with_parent,
         )
         return process
 
@@ -119,9 +123,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         code: int | None = self._transport.get_returncode()
         return code
 
-    def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None]) -> None:
-        """Start reading stdout: whole lines go to `on_lines`, its end to `on_end`."""
+    def attach(
+        self,
+        on_lines: Callable[[list[bytes]], None],
+        on_end: Callable[[], None],
+        on_oversized: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        """Start reading stdout: whole lines go to `on_lines`, the head of one too long to `on_oversized`, its end to
+        `on_end`.
+        """
         self._is_attached = True
+        self._on_oversized = on_oversized
         self._on_lines = on_lines
         self._on_end = on_end
         # asyncio reads from the moment it has the pipe, so something may be here before it could be told to wait.
@@ -146,6 +158,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if self._broken:
             raise BrokenPipeError
         self._stdin.write(data)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its stdin takes more at once."""
+        return self._room.is_set()
 
     async def drained(self) -> None:
         """Wait until its stdin has room again."""
@@ -215,15 +232,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self.stderr.feed(data)
-            return
-        dropped = self._splitter.oversized
-        if lines := self._splitter.feed(data):
+        elif lines := self._splitter.feed(data):
             self._on_lines(lines)
-        if self._splitter.oversized > dropped:
-            megabytes = LINE_LIMIT // 1024**2
-            logger.warning(
-                "server %r wrote a line of more than %d MiB to its stdout; it was dropped", self.server_key, megabytes
-            )
+
+    def _refuse_line(self, head: bytes) -> None:
+        size = self._line_limit / 1024**2
+        logger.warning("server %r wrote a line of more than %g MiB to its stdout; dropped", self.server_key, size)
+        self._on_oversized(head)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 2:
@@ -255,6 +270,19 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if not self.closed.is_set():
             self.closed.set()
             self._on_end()
+
+
+def _parent_death_signal() -> Callable[[], object] | None:
+    """What a child does first on Linux: ask the kernel to kill it when we end, in whatever way."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - only here
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_die_with_parent = _parent_death_signal()
 
 
 def child_environment(server: StdioServer) -> dict[str, str]:

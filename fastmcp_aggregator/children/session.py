@@ -1,9 +1,9 @@
 """The held MCP session of one child: raw requests in the child's own era.
 
 Requests and results travel as plain JSON objects. The SDK's typed methods would parse every result into models
-that drop what they don't know and cost several times the forward itself. The private parts of the SDK's session
-that this needs (`_dispatcher`, `_stamp`, `_x_mcp_header_maps`) are touched in this file only, and
-`tests/children/test_sdk_seams.py` fails when they change.
+that drop what they don't know and cost several times the forward itself. The private parts of the SDK's session and of
+FastMCP's client that this needs (`_dispatcher`, `_stamp`, `_x_mcp_header_maps`; `_session_kwargs`) are touched in this
+file only, and `tests/children/test_children_sdk_seams.py` fails when they change.
 """
 
 from __future__ import annotations
@@ -17,21 +17,16 @@ from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
-from mcp_types import INVALID_REQUEST, Implementation
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.children.transports import LIST_CHANGED, WatchedTransport
 
 Era = Literal["legacy", "modern"]
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 OnListChanged = Callable[[], None]
 
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": MODERN_PROTOCOL_VERSIONS[-1]}
-_LIST_CHANGED = {
-    "notifications/tools/list_changed",
-    "notifications/resources/list_changed",
-    "notifications/prompts/list_changed",
-}
 
 
 class ChildSession:
@@ -49,26 +44,19 @@ class ChildSession:
         )
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        *,
-        timeout: float,
-        on_progress: OnProgress | None = None,
+        self, method: str, params: Mapping[str, Any] | None, *, on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
         """Send one request and wait for its result, as the JSON object that the child sent.
 
-        `timeout` is in seconds. Cancelling the caller cancels the request at the child.
+        There is no deadline here. Cancelling the caller cancels the request at the child.
 
         Raises:
-            MCPError: the child's error unchanged, or -32001 after the timeout, or -32000 when the connection ended.
+            MCPError: the child's error unchanged, or -32000 when the connection ended (see `is_over`).
         """
         data: dict[str, Any] = {"method": method}
         if params is not None:
             data["params"] = dict(params)
-        options: dict[str, Any] = {"timeout": timeout}
-        if on_progress is not None:
-            options["on_progress"] = on_progress
+        options: dict[str, Any] = {"on_progress": on_progress} if on_progress is not None else {}
         self._session._stamp(data, options)  # type: ignore[arg-type]
         try:
             return await self._session._dispatcher.send_raw_request(
@@ -81,6 +69,18 @@ class ChildSession:
                 # What the SDK makes of a 404 to our session id: the server has forgotten us.
                 self.lost.set()
             raise
+
+    def is_over(self, error: MCPError) -> bool:
+        """Whether a request failed because the connection ended, and not because the child said so."""
+        return self.lost.is_set() or (error.code == CONNECTION_CLOSED and error.message == "Connection closed")
+
+    async def probe(self) -> None:
+        """Ask for a sign of life, and return with it; any answer is one, "Method not found" too."""
+        try:
+            await self.request("ping" if self.era == "legacy" else "server/discover", None)
+        except MCPError as error:
+            if self.is_over(error):
+                self.lost.set()
 
     def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
         """Let calls of this tool carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""
@@ -112,8 +112,10 @@ async def open_session(
 ) -> AsyncIterator[ChildSession]:
     """Connect and initialise. The child sees a client without sampling, elicitation and roots."""
 
+    transport.on_list_changed = on_list_changed
+
     async def on_message(message: Any) -> None:
-        if getattr(message, "method", None) in _LIST_CHANGED:
+        if getattr(message, "method", None) in LIST_CHANGED:
             on_list_changed()
 
     client: ProxyClient[WatchedTransport] = ProxyClient(
@@ -131,6 +133,8 @@ async def open_session(
         log_handler=_ignore_log,
         progress_handler=None,
     )
+    # FastMCP would ask a modern child for every log message with every request; nobody here hears them.
+    client._session_kwargs["log_level"] = None
     async with client:
         yield ChildSession(client)
 
@@ -139,11 +143,11 @@ async def _ignore_log(_: Any) -> None:
     """A log message without a caller it belongs to goes to nobody."""
 
 
-async def wait_first(*events: asyncio.Event) -> None:
-    """Return when the first of these events is set."""
+async def wait_first(*events: asyncio.Event, timeout: float | None = None) -> None:
+    """Return when the first of these events is set, or after so many seconds."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=timeout)
     finally:
         for wait in waits:
             wait.cancel()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import select
 import sys
 from collections import deque
+from collections.abc import Iterable, Iterator
 
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
-_LINE_LIMIT = 64 * 1024
+_LINE_LIMIT = 64 * 1024 - 1
 _TAIL_BYTES = 64 * 1024
-_ATOMIC_WRITE = 4096
-"""POSIX: a pipe that select reports writable takes this many bytes without blocking (PIPE_BUF)."""
+_PIECE = 1024
+"""Characters, of up to 4 bytes: a pipe that select reports writable takes 4096 bytes without blocking (PIPE_BUF)."""
 
 
 class ChildStderr:
@@ -20,41 +21,56 @@ class ChildStderr:
     def __init__(self, server_key: str) -> None:
         self._mark = f"[{server_key}] "
         self._splitter = LineSplitter(_LINE_LIMIT)
-        self._tail: deque[str] = deque()
+        self._tail: deque[bytes] = deque()
         self._tail_size = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk from the pipe."""
-        for line in self._splitter.feed(data):
-            self._take(line)
+        self._take(self._splitter.feed(data))
 
     def end(self) -> None:
         """The pipe is closed: take what stands after the last newline."""
-        for line in self._splitter.end():
-            self._take(line)
+        self._take(self._splitter.end())
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
         """The last lines, oldest first."""
-        return tuple(self._tail)[-lines:]
+        return tuple(map(_text, tuple(self._tail)[-lines:]))
 
-    def _take(self, raw: bytes) -> None:
-        line = raw.decode(errors="replace").rstrip("\r")
-        self._tail.append(line)
-        self._tail_size += len(line)
+    def _take(self, lines: list[bytes]) -> None:
+        self._tail += lines
+        self._tail_size += sum(map(len, lines)) + len(lines)
         while self._tail_size > _TAIL_BYTES:
-            self._tail_size -= len(self._tail.popleft())
-        _pass_on(self._mark + line)
+            self._tail_size -= len(self._tail.popleft()) + 1
+        if lines:
+            _pass_on((self._mark + _text(line))[: _PIECE - 1] + "\n" for line in lines)
 
 
-def _pass_on(line: str) -> None:
-    """Write to our stderr, or drop the line: a client that does not read our stderr must not stop the event loop."""
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace").rstrip("\r")
+
+
+def _pass_on(lines: Iterable[str]) -> None:
+    """Write to our stderr, or drop what it does not take: a client that does not read must not stop the event loop."""
     stream = sys.stderr
     try:
-        if stream.isatty() or _is_writable(stream.fileno()):
-            stream.write(line[: _ATOMIC_WRITE // 4] + "\n")
+        for piece in _pieces(lines):
+            if not stream.isatty() and not _is_writable(stream.fileno()):
+                return
+            stream.write(piece)
             stream.flush()
     except (OSError, ValueError, AttributeError):
         return
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Whole lines, as many together as can be written without blocking: a write for each would be slow in a flood."""
+    piece = ""
+    for line in lines:
+        if len(piece) + len(line) > _PIECE:
+            yield piece
+            piece = ""
+        piece += line
+    yield piece
 
 
 def _is_writable(descriptor: int) -> bool:

@@ -34,9 +34,9 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         early = dict(launched or {})
 
-        async def launch(server: StdioServer) -> ChildProcess:
+        async def launch(server: StdioServer, line_limit: int) -> ChildProcess:
             started = early.pop(server.key, None)
-            return await (started or ChildProcess.spawn(server))
+            return await (started or ChildProcess.spawn(server, line_limit))
 
         self.children: dict[str, Child] = {}
         for key, server in config.servers.items():

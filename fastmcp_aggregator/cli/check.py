@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.clients import ClientGroup, client_groups, notes, pattern, plain_name
 from fastmcp_aggregator.cli.exits import FAILED, FINE, SERVER_FAILED
-from fastmcp_aggregator.cli.output import printable, put
-from fastmcp_aggregator.cli.progress import brief_report, counted, is_running, line_of, summary_of
+from fastmcp_aggregator.cli.output import counted, printable, put
+from fastmcp_aggregator.cli.progress import brief_report, is_running, line_of, summary_of
 from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.settings import AggregatorSettings
@@ -59,3 +59,28 @@ async def _connect(config: McpConfig, settings: AggregatorSettings, groups: Sequ
     put(_lines(line for section in sections if section for line in ["", *section]))
     is_fine = not conflicts and all(map(is_running, statuses))
     return FINE if is_fine or not settings.strict else SERVER_FAILED
+
+
+def _conflicts(app: package.Aggregator, groups: Sequence[ClientGroup]) -> list[str]:
+    found = (str(conflict) for group in groups for conflict in app.routes.conflicts(group.rule))
+    return list(dict.fromkeys(found))
+
+
+def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[str]:
+    """Each name of which some client sees more changed than the separator, and what it sees."""
+    routes = [route for kind in (Kind.TOOL, Kind.PROMPT) for route in app.routes.served(kind)]
+    names = dict.fromkeys((route.child.key, route.original) for route in routes)
+    for key, original in names:
+        seen = [(group, group.rule.public_name(key, original)) for group in groups]
+        changed = [(group, name) for group, name in seen if name != plain_name(group.rule, key, original)]
+        if changed:
+            yield f"  {key}:{original}"
+            yield from (f"    {name}  {', '.join(group.labels)}" for group, name in changed)
+
+
+def _section(heading: str, lines: Sequence[str]) -> list[str]:
+    return [heading, *lines] if lines else []
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(printable(line.rstrip()) for line in lines)

@@ -66,9 +66,9 @@ def notes(rule: NameRule, server_key: str) -> list[str]:
     """Why this server's names come out changed, or may."""
     if not rule.prefix:
         return []
-    found = [*_refused(rule, server_key)]
-    if rule.is_strict and rule.separator in server_key or server_key.endswith("_") and rule.separator == "__":
-        found.append(f"the key contains the separator {rule.separator}, so a hash keeps the names apart")
+    found = list(_refused(rule, server_key))
+    if rule.is_strict and f"{server_key}{rule.separator}".find(rule.separator) < len(server_key):
+        found.append(f"the key contains the separator {rule.separator}; a hash keeps the names apart")
     if rule.limit is not None:
         room = rule.limit - len(server_key) - len(rule.separator)
         if room < _SCARCE:
@@ -81,9 +81,9 @@ def _refused(rule: NameRule, server_key: str) -> Iterable[str]:
         return
     characters = sorted({*server_key} - rule.alphabet)
     if characters:
-        yield f"{_listed(characters)} in the key is refused and becomes _, so a hash keeps the names apart"
+        yield f"{_listed(characters)} in the key is refused and becomes _; a hash keeps the names apart"
     if not rule.alphabet.issuperset(rule.separator):
-        yield f"the separator {rule.separator} is refused and becomes _, so a hash keeps the names apart"
+        yield f"the separator {rule.separator} is refused and becomes _; a hash keeps the names apart"
 
 
 def _listed(characters: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -22,10 +21,10 @@ class Display(Report):
     """Shown from the moment it is made until it is closed."""
 
     def __init__(self, keys: Iterable[str], *, with_table: bool, console: Console | None = None) -> None:
+        super().__init__()
         self._outcomes: dict[str, tuple[ServerStatus, float] | None] = dict.fromkeys(keys)
         self._with_table = with_table
         self._console = console or Console(stderr=True)
-        self._began = time.monotonic()
         self._spinner = Spinner("dots", text=self._status())
         # What others write to stderr meanwhile appears above the line. stdout is the client's: it is left alone.
         self._live = Live(

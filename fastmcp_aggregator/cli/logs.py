@@ -36,9 +36,7 @@ def set_up_logging(*, debug: bool) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("fastmcp_aggregator").setLevel(logging.DEBUG if debug else logging.WARNING)
     _HANDLER.filters.clear()
-    _HANDLER.setFormatter(
-        logging.Formatter("%(levelname)s %(name)s: %(message)s") if debug else _WithoutTracebacks()
-    )
+    _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s") if debug else _WithoutTracebacks())
 
 
 def take_over(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import select
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 _PIECE = 400
 """POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
@@ -35,6 +35,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _put(text: str, encoding: str) -> None:
     data = (text if text.endswith("\n") else text + "\n").encode(encoding, "backslashreplace")
     sys.stdout.flush()
@@ -45,8 +50,16 @@ def _put(text: str, encoding: str) -> None:
 def _write(piece: str) -> None:
     stream = sys.stderr
     try:
-        if stream.isatty() or select.select([], [stream.fileno()], [], 0)[1]:
+        if stream.isatty() or _takes_more(stream):
             stream.write(piece)
             stream.flush()
     except (OSError, ValueError, AttributeError):  # it is closed, or was so from the beginning
         return
+
+
+def _takes_more(stream: TextIO) -> bool:
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # there is no file behind it
+        return True
+    return bool(select.select([], [descriptor], [], 0)[1])

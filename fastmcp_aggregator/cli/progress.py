@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.children.state import ChildState
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.cli.output import say
+from fastmcp_aggregator.cli.output import counted, say
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
 
 
 class Report:
-    """Told of a start as it goes; this one tells nobody."""
+    """Told of a start as it goes; this one tells nobody. To be made just before it begins."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
         """The first start of a child has succeeded or failed after so many seconds."""
@@ -35,6 +38,7 @@ class Lines(Report):
     """A line for each child as it settles, and one for all."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._all: list[ServerStatus] = []
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
@@ -68,9 +72,10 @@ def _display(keys: Iterable[str], *, with_table: bool) -> Report:
 
 async def follow(app: Aggregator, report: Report) -> None:
     """Tell a report how the start of the app's children goes."""
-    began = time.monotonic()
     async for status in app.settling():
-        report.settled(status, time.monotonic() - began)
+        if status.state is ChildState.STOPPED:
+            return  # the app ends before the child was up
+        report.settled(status, time.monotonic() - report.began)
     report.done()
 
 
@@ -81,7 +86,7 @@ def is_running(status: ServerStatus) -> bool:
 
 def why_failed(status: ServerStatus) -> str:
     """The reason why it has not."""
-    return status.last_error or "it was stopped"
+    return status.last_error or status.state
 
 
 def line_of(status: ServerStatus) -> str:
@@ -111,8 +116,3 @@ def counts_of(statuses: Iterable[ServerStatus]) -> str:
     parts = [counted(tools, "tool"), counted(resources, "resource")]
     parts += [counted(templates, "template")] if templates else []
     return ", ".join([*parts, counted(prompts, "prompt")])
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 tool`, `2 tools`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,7 +13,7 @@ from fastmcp_aggregator.cli.logs import leave_out, take_over
 from fastmcp_aggregator.cli.output import say
 from fastmcp_aggregator.cli.progress import follow, full_report
 from fastmcp_aggregator.cli.signals import end_on_signals
-from fastmcp_aggregator.cli.starting import build_early, load, run_to_end
+from fastmcp_aggregator.cli.starting import built_early, load, run_to_end
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.settings import AggregatorSettings
@@ -42,16 +42,16 @@ async def _serve(config: McpConfig, settings: AggregatorSettings, transport: str
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(FirstFailures(config.servers).includes)
     try:
-        app = await build_early(config, settings)
-        following = asyncio.create_task(follow(app, report))
-        try:
-            await _run_front(app, transport)
-        except StartupError as error:
-            await following
-            say(_why_it_ended(error))
-            return SERVER_FAILED
-        finally:
-            following.cancel()
+        async with built_early(config, settings) as app:
+            following = asyncio.create_task(follow(app, report))
+            try:
+                await _run_front(app, transport)
+            except StartupError as error:
+                await following
+                say(_why_it_ended(error))
+                return SERVER_FAILED
+            finally:
+                following.cancel()
     finally:
         report.close()
     return FINE

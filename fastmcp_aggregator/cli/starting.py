@@ -6,18 +6,19 @@ import argparse
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.children.launching import launch_early
-from fastmcp_aggregator.children.process import kill_recorded_groups
+from fastmcp_aggregator.children.process import ChildProcess, kill_recorded_groups
 from fastmcp_aggregator.cli.exits import FAILED
 from fastmcp_aggregator.cli.logs import leave_out, take_over
 from fastmcp_aggregator.cli.progress import Report, follow
 from fastmcp_aggregator.cli.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, load_config
-from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings, unknown_servers
 
@@ -43,13 +44,12 @@ def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
     return config, settings
 
 
-def _with_problems_of_settings(
-    error: ConfigError, settings_file: str | None, overrides: dict[str, Any]
-) -> ConfigError:
+def _with_problems_of_settings(error: ConfigError, settings_file: str | None, overrides: dict[str, Any]) -> ConfigError:
     try:
         load_settings(settings_file, **overrides)
     except ConfigError as other:
-        return ConfigError(f"{error.source} and {other.source}", [*error.details, *other.details])
+        both = [replace(d, path=f"{e.source} {d.path}") for e in (error, other) for d in e.details]
+        return ConfigError(f"{error.source} and {other.source}", both)
     return error
 
 
@@ -69,21 +69,30 @@ def run_to_end(work: Coroutine[Any, Any, int], *, code_when_told_to_end: int) ->
         kill_recorded_groups()
 
 
-async def build_early(config: McpConfig, settings: AggregatorSettings) -> package.Aggregator:
-    """An app whose processes have been started already."""
-    launched = launch_early(config)
-    if launched:
-        await asyncio.wait(launched.values())
-    # Only now, and by its first use here, is FastMCP imported. That takes a second, in which the children start.
-    app = package.Aggregator(config, settings, launched=launched)
-    take_over("fastmcp")
-    return app
+@asynccontextmanager
+async def built_early(config: McpConfig, settings: AggregatorSettings) -> AsyncIterator[package.Aggregator]:
+    """An app whose processes have been started already; those that it has not taken over are ended at the end."""
+    launched = launch_early(config, settings.max_response_bytes)
+    try:
+        if launched:
+            await asyncio.wait(launched.values())
+        # Only now, and by its first use here, is FastMCP imported. That takes a second, in which the children start.
+        app = package.Aggregator(config, settings, launched=launched)
+        take_over("fastmcp")
+        yield app
+    finally:
+        await asyncio.gather(*map(_end, launched.values()))
+
+
+async def _end(launched: asyncio.Task[ChildProcess]) -> None:
+    with suppress(ChildServerError):  # it could not be started
+        process = await launched
+        if not process.exited.is_set():
+            await process.stop()
 
 
 @asynccontextmanager
-async def started(
-    config: McpConfig, settings: AggregatorSettings, report: Report
-) -> AsyncIterator[package.Aggregator]:
+async def started(config: McpConfig, settings: AggregatorSettings, report: Report) -> AsyncIterator[package.Aggregator]:
     """The app, once the first start of each of its children has succeeded or failed.
 
     Raises:
@@ -92,11 +101,11 @@ async def started(
     leave_out(lambda _: True)  # whoever waits for the start says what has failed
     following: asyncio.Task[None] | None = None
     try:
-        app = await build_early(config, settings)
-        following = asyncio.create_task(follow(app, report))
-        async with app:
-            await following
-            yield app
+        async with built_early(config, settings) as app:
+            following = asyncio.create_task(follow(app, report))
+            async with app:
+                await following
+                yield app
     finally:
         if following is not None:
             following.cancel()

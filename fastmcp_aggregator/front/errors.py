@@ -15,9 +15,9 @@ SERVER_UNAVAILABLE = -32000
 """JSON-RPC: the server cannot be asked now. `data` names it, and says when it is tried again, in seconds."""
 
 
-def unavailable(error: ChildServerError, retry_in: float | None) -> MCPError:
+def unavailable(error: ChildServerError) -> MCPError:
     """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log."""
-    data = {"server": error.server_key, "phase": error.phase, "retryIn": retry_in}
+    data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
     return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {error.reason}", data)
 
 

@@ -83,7 +83,7 @@ class ComponentRequests:
         try:
             result = await answer(ctx, checked_params(ctx), self.rule(ctx))
         except ChildServerError as error:
-            raise errors.unavailable(error, self._retry_in(error.server_key)) from error
+            raise errors.unavailable(error) from error
         except StartupError as error:
             raise errors.failed_start(error) from error
         return await call_next(ctx) if result is None else self._shaped(ctx, result)
@@ -171,9 +171,6 @@ class ComponentRequests:
 
     def _publisher(self, child: Child) -> Publish:
         return self._directory.table.publisher(child)
-
-    def _retry_in(self, server_key: str) -> float | None:
-        return self._directory.retry_in(server_key)
 
     def _shaped(self, ctx: Context, result: Result) -> Result:
         if is_modern(ctx):

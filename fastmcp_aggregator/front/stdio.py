@@ -92,6 +92,10 @@ class _Output(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._room.set()
 
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
     def write(self, data: bytes) -> None:
         if self._gone.is_set():
             raise BrokenPipeError

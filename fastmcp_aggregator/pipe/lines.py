@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+HEAD = 256
+"""Bytes of an oversized line that are kept, to tell whose it is."""
+
 
 class LineSplitter:
     """Cuts a byte stream into lines.
 
-    A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept, and is
-    counted in `oversized`. Every byte is looked at once, however small the chunks are.
+    A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept; it is
+    counted in `oversized`, and its first bytes are given to `on_oversized`. Every byte is looked at once, however
+    small the chunks are.
     """
 
-    __slots__ = ("_kept", "_limit", "_skipping", "oversized")
+    __slots__ = ("_kept", "_limit", "_on_oversized", "_skipping", "oversized")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, on_oversized: Callable[[bytes], None] = lambda _: None) -> None:
         self._limit = limit
+        self._on_oversized = on_oversized
         self._kept = bytearray()
         self._skipping = False
         self.oversized = 0
@@ -36,15 +43,17 @@ class LineSplitter:
     def _keep(self, part: bytes) -> None:
         if self._skipping:
             return
-        if len(self._kept) + len(part) > self._limit:
-            self._skip()
-        else:
+        if len(self._kept) + len(part) <= self._limit:
             self._kept += part
-
-    def _skip(self) -> None:
+            return
+        head = bytes(self._kept[:HEAD]) + part[:HEAD]
         self._kept = bytearray()
         self._skipping = True
+        self._refuse(head[:HEAD])
+
+    def _refuse(self, head: bytes) -> None:
         self.oversized += 1
+        self._on_oversized(head)
 
     def _finish(self, part: bytes) -> bytes | None:
         if not self._kept and not self._skipping:
@@ -58,5 +67,5 @@ class LineSplitter:
     def _checked(self, line: bytes) -> bytes | None:
         if len(line) <= self._limit:
             return line
-        self.oversized += 1
+        self._refuse(line[:HEAD])
         return None

@@ -19,6 +19,10 @@ from pydantic import ValidationError
 
 _HIGH_WATER = 256
 _LOW_WATER = 64
+"""Lines that wait to be received: from the first number on the pipe is not read, down to the second."""
+_HIGH_WATER_BYTES = 1024 * 1024
+_TURN = 64
+"""Lines that are looked at, and left out, before others get their turn."""
 
 
 class Valve(Protocol):
@@ -31,6 +35,9 @@ class Valve(Protocol):
 
 class Outlet(Protocol):
     """What a writer needs from its pipe. Both methods raise OSError when the other end is gone."""
+
+    @property
+    def has_room(self) -> bool: ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -56,12 +63,19 @@ class _Stream:
 
 
 class MessageReader(_Stream):
-    """Lines in, messages out. A line that is no JSON-RPC message is handed to `on_junk` and left out."""
+    """Lines in, messages out.
 
-    def __init__(self, valve: Valve, on_junk: Callable[[bytes], None]) -> None:
+    A line that is no JSON-RPC message is handed to `on_junk` and left out; so is a message that `admit` refuses.
+    """
+
+    def __init__(
+        self, valve: Valve, on_junk: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
+    ) -> None:
         self._valve = valve
         self._on_junk = on_junk
+        self._admit = admit
         self._lines: deque[bytes] = deque()
+        self._size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._paused = False
@@ -69,7 +83,8 @@ class MessageReader(_Stream):
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
         self._lines.extend(lines)
-        if len(self._lines) > _HIGH_WATER and not self._paused:
+        self._size += sum(map(len, lines))
+        if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):
             self._paused = True
             self._valve.pause_reading()
         self._wake()
@@ -86,10 +101,14 @@ class MessageReader(_Stream):
             anyio.EndOfStream: the pipe was closed.
         """
         while True:
+            left_out = 0
             while self._lines:
                 message = self._next_message()
                 if message is not None:
                     return message
+                left_out += 1
+                if left_out % _TURN == 0:
+                    await asyncio.sleep(0)
             if self._ended:
                 raise anyio.EndOfStream
             self._waiter = asyncio.get_running_loop().create_future()
@@ -106,19 +125,22 @@ class MessageReader(_Stream):
 
     async def aclose(self) -> None:
         self._lines.clear()
+        self._size = 0
         self.feed_end()
 
     def _next_message(self) -> SessionMessage | None:
         line = self._lines.popleft()
-        if self._paused and len(self._lines) <= _LOW_WATER:
+        self._size -= len(line)
+        if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
             self._valve.resume_reading()
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError:
             if line.strip():
                 self._on_junk(line)
             return None
+        return SessionMessage(message) if self._admit(message) else None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -133,7 +155,9 @@ class MessageWriter(_Stream):
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write one message; returns when the pipe has room for the next.
+        """Write one message, as soon as the pipe has room.
+
+        A cancellation is dropped when there is none: it would be stuck behind the request that it is to cancel.
 
         Raises:
             anyio.ClosedResourceError: this stream was closed.
@@ -142,8 +166,11 @@ class MessageWriter(_Stream):
         if self._closed:
             raise anyio.ClosedResourceError
         try:
+            if not self._outlet.has_room:
+                if getattr(item.message, "method", None) == "notifications/cancelled":
+                    return
+                await self._outlet.drained()
             self._outlet.write(encode(item.message))
-            await self._outlet.drained()
         except OSError as error:
             raise anyio.BrokenResourceError from error
 

@@ -46,13 +46,9 @@ async def forward(
         MCPError: the child's own error, unchanged.
     """
     forwarded = {**params, **address}
-    meta = params.get("_meta")
-    if meta is not None:
-        kept = {key: value for key, value in meta.items() if key not in _CONNECTION_META}
-        if kept:
-            forwarded["_meta"] = kept
-        else:
-            del forwarded["_meta"]
+    meta = forwarded.pop("_meta", None) or {}
+    if kept := {key: value for key, value in meta.items() if key not in _CONNECTION_META}:
+        forwarded["_meta"] = kept
     if child.session is not None and child.session.era == "legacy":
         for name in _MODERN_PARAMS:
             forwarded.pop(name, None)

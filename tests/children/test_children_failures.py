@@ -33,7 +33,10 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (MCPError(-32603, "the database is closed"), "the database is closed"),
         (status_error(401), "HTTP status 401"),
         (status_error(503), "HTTP status 503"),
-        (httpx2.ConnectError("[Errno 111] connecting to " + ADDRESS, request=REQUEST), "connection refused or host not found"),
+        (
+            httpx2.ConnectError("[Errno 111] connecting to " + ADDRESS, request=REQUEST),
+            "connection refused or host not found",
+        ),
         (httpx2.ReadTimeout(ADDRESS, request=REQUEST), "no answer in time"),
         (httpx2.ConnectTimeout(ADDRESS, request=REQUEST), "no answer in time"),
         (httpx2.RemoteProtocolError(ADDRESS, request=REQUEST), "RemoteProtocolError"),

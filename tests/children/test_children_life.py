@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, RawClient, config, connected, lean, until
+from harness import LEAN_CHILD, PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
 
@@ -25,6 +26,12 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.fixture
+def slow_retries(monkeypatch: Any) -> None:
+    """Failed children wait for an hour."""
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
 
 
 def state_of(app: Aggregator, key: str) -> ChildState:
@@ -131,22 +138,92 @@ async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
-async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_why(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.child.delay_before_attempt", lambda *_: 3600.0)
-    async with build_aggregator(config(a=lean(), b=lean())) as app, connected(app) as client:
-        pid = app.health()["a"].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_why(
+    slow_retries: None, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    document = config(a=lean(exit_if_file=str(broken)), b=lean())
+    async with build_aggregator(document) as app, connected(app) as client:
+        broken.touch()
+        os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
         await until(lambda: state_of(app, "a") is ChildState.FAILED)
+        assert app.health()["a"].last_error == "it was ended by signal SIGKILL"
         assert {name.split(":")[0] for name in await client.names()} == {"b"}
         error = await client.error("tools/call", {"name": "a:echo"})
-        assert error["message"].startswith(
-            "server 'a': it is unavailable (it was ended by signal SIGKILL), next try in"
-        )
+        assert error["message"].startswith("server 'a': it is unavailable (it exited with code 9), next try in 36")
         assert error["data"]["retryIn"] > 3000
         assert app.health()["a"].pid is None
         unknown = await client.error("tools/call", {"name": "a:ecko"})
         assert "a:echo" not in unknown["message"]
+
+
+async def test_a_call_to_a_child_that_waits_for_its_next_attempt_brings_it_forward(slow_retries: None) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+        os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
+        await until(lambda: state_of(app, "a") is ChildState.FAILED)
+        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert app.health()["a"].restarts == 1
+
+
+async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    document = config(a=lean(record=str(record), exit_at_start=3))
+    async with build_aggregator(document, strict=False) as app, connected(app) as client:
+        child = app._supervisor.children["a"]  # type: ignore[union-attr]
+        await until(lambda: child._backoff.is_crash_loop)
+        retry_in = app.health()["a"].retry_in
+        assert retry_in is not None
+        assert 290 < retry_in <= 300
+        assert len(pids(record)) == 5
+        await client.error("tools/call", {"name": "a:echo"})
+        assert len(pids(record)) == 5
+
+
+async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.1)
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.2)
+    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+        frozen = {key: app.health()[key].pid or 0 for key in ("a", "b")}
+        for pid in frozen.values():
+            os.kill(pid, signal.SIGSTOP)
+        await until(lambda: all(status.restarts for status in app.health().values()))
+        await until(lambda: all(status.state is ChildState.RUNNING for status in app.health().values()))
+        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert all(is_gone(pid) for pid in frozen.values())
+
+
+async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.02)
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.5)
+    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+        answers = [app._supervisor.children[key]._calls for key in ("a", "b")]  # type: ignore[union-attr]
+        seen = [calls.last_answer for calls in answers]
+        await until(lambda: all(calls.last_answer > before for calls, before in zip(answers, seen, strict=True)))
+        assert [status.restarts for status in app.health().values()] == [0, 0]
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
+async def test_a_child_that_does_not_answer_is_not_asked_for_a_while(monkeypatch: Any) -> None:
+    app = build_aggregator(config(a=lean(), b=lean()), servers={"a": {"call_timeout": 0.05}})
+    async with app, connected(app) as client:
+        for _ in range(5):
+            error = await client.error("tools/call", {"name": "a:hold"})
+            assert "did not answer tools/call within 0.05 s" in error["message"]
+        error = await client.error("tools/call", {"name": "a:echo"})
+        assert "it did not answer several times in a row, next try in 30 s" in error["message"]
+        assert error["data"]["retryIn"] > 29
+        assert (await client.call("b:echo"))["tool"] == "echo"
+        later = time.monotonic() + 31
+        monkeypatch.setattr("time.monotonic", lambda: later)
+        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
+async def test_progress_keeps_a_call_alive_beyond_its_deadline() -> None:
+    app = build_aggregator(config(a=lean()), servers={"a": {"call_timeout": 0.4}})
+    async with app, connected(app) as client:
+        params = {"name": "a:progress", "arguments": {"steps": 6, "pause": 0.15}, "_meta": {"progressToken": "t"}}
+        assert await client.result("tools/call", params)
 
 
 async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarted(tmp_path: Path) -> None:
@@ -156,10 +233,8 @@ async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarte
         f"open({str(record)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
         "if len(open(sys.argv[1]).read().split()) == 1:\n"
         "    os.close(1); signal.pause()\n"
-        f"sys.argv = ['x', '{{}}']; exec(open({str(Path(__file__).parent.parent / 'programs' / 'lean_child.py')!r}).read())\n"
+        f"sys.argv = ['x', '{{}}']; exec(open({str(LEAN_CHILD)!r}).read())\n"
     )
-    import sys
-
     document = config(a={"command": sys.executable, "args": ["-S", "-c", program, str(record)]})
     async with build_aggregator(document, strict=False) as app:
         await until(lambda: state_of(app, "a") is ChildState.RUNNING)

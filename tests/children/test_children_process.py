@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from harness import LEAN_CHILD, PATIENCE, until
 from pydantic import SecretStr
 
 from fastmcp_aggregator.children import process as process_module
@@ -29,9 +30,6 @@ from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
-
-LEAN_CHILD = Path(__file__).parents[1] / "programs" / "lean_child.py"
-SAFETY_NET = 20.0
 
 Start = Callable[..., Awaitable[ChildProcess]]
 
@@ -55,14 +53,14 @@ class Output:
         self.ended.set()
 
     async def line(self, number: int = 0) -> bytes:
-        async with asyncio.timeout(SAFETY_NET):
+        async with asyncio.timeout(PATIENCE):
             while len(self.lines) <= number:
                 self._changed.clear()
                 await self._changed.wait()
         return self.lines[number]
 
     async def all(self) -> list[bytes]:
-        await within_the_safety_net(self.ended.wait())
+        await in_time(self.ended.wait())
         return self.lines
 
 
@@ -87,15 +85,8 @@ async def python(start: Start, code: str) -> ChildProcess:
     return await start(sys.executable, "-c", code)
 
 
-async def within_the_safety_net(awaitable: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(awaitable, SAFETY_NET)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a change outside of this process, of which no event tells."""
-    async with asyncio.timeout(SAFETY_NET):
-        while not condition():
-            await asyncio.sleep(0.01)
+async def in_time(awaitable: Awaitable[Any]) -> Any:
+    return await asyncio.wait_for(awaitable, PATIENCE)
 
 
 def is_gone(pid: int) -> bool:
@@ -177,7 +168,7 @@ async def test_what_a_child_wrote_before_it_crashed_is_read_before_the_end(start
 
 async def test_a_child_that_has_ended_before_it_is_attached_is_read_all_the_same(start: Start) -> None:
     process = await python(start, "print('Error: no token'); raise SystemExit(3)")
-    await within_the_safety_net(process.exited.wait())
+    await in_time(process.exited.wait())
     output = Output(process)
     assert await output.all() == [b"Error: no token"]
     assert output.ends == 1
@@ -187,15 +178,15 @@ async def test_the_end_is_told_once_and_after_the_last_line(start: Start) -> Non
     process = await start("/bin/cat")
     output = Output(process)
     process.write(b"last\n")
-    await stop_within(process, SAFETY_NET)
+    await stop_within(process, PATIENCE)
     assert output.lines == [b"last"]
     assert output.ends == 1
 
 
 async def test_a_child_that_was_stopped_before_it_is_attached_is_reported_as_ended(start: Start) -> None:
     process = await start("/bin/cat")
-    await stop_within(process, SAFETY_NET)
-    await within_the_safety_net(process.closed.wait())
+    await stop_within(process, PATIENCE)
+    await in_time(process.closed.wait())
     output = Output(process)
     assert output.ended.is_set()
     assert output.ends == 1
@@ -243,7 +234,7 @@ print(len(sys.stdin.buffer.read()))
     await asyncio.sleep(0)
     assert not drained.done()
     go.touch()
-    await within_the_safety_net(drained)
+    await in_time(drained)
     await process.stop()
     assert output.lines == [str(size).encode()]
 
@@ -259,12 +250,12 @@ print("\\nnext", flush=True)
 """
     process = await python(start, code)
     assert await Output(process).all() == [b"next"]
-    assert caplog.messages == ["server 'files' wrote a line of more than 100 MiB to its stdout; it was dropped"]
+    assert caplog.messages == ["server 'files' wrote a line of more than 100 MiB to its stdout; dropped"]
 
 
 async def test_writing_after_the_process_is_gone_raises_an_os_error(start: Start) -> None:
     process = await python(start, "pass")
-    await within_the_safety_net(process.exited.wait())
+    await in_time(process.exited.wait())
     with pytest.raises(OSError):  # noqa: PT011 - which of its subclasses is the system's choice
         process.write(b"anybody?\n")
     with pytest.raises(OSError):  # noqa: PT011
@@ -279,7 +270,7 @@ async def test_a_writer_that_waits_for_room_is_told_when_the_process_goes(start:
     assert not drained.done()
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(OSError):  # noqa: PT011
-        await within_the_safety_net(drained)
+        await in_time(drained)
 
 
 # Its end, when we ask for it.
@@ -288,7 +279,7 @@ async def test_a_writer_that_waits_for_room_is_told_when_the_process_goes(start:
 async def test_a_child_that_exits_when_its_stdin_is_closed_gets_no_signal(start: Start) -> None:
     process = await python(start, "import sys; sys.stdin.read(); print('goodbye', flush=True)")
     output = Output(process)
-    await stop_within(process, SAFETY_NET)
+    await stop_within(process, PATIENCE)
     assert process.returncode == 0
     assert output.lines == [b"goodbye"]
 
@@ -337,9 +328,9 @@ async def test_a_stopped_process_can_be_ended_too(start: Start) -> None:
 
 async def test_stopping_a_child_twice_or_after_its_end_is_harmless(start: Start) -> None:
     process = await python(start, "pass")
-    await within_the_safety_net(process.exited.wait())
-    await stop_within(process, SAFETY_NET)
-    await stop_within(process, SAFETY_NET)
+    await in_time(process.exited.wait())
+    await stop_within(process, PATIENCE)
+    await stop_within(process, PATIENCE)
     assert process.returncode == 0
 
 
@@ -350,7 +341,7 @@ async def test_a_stop_that_is_cancelled_kills_the_child_all_the_same(start: Star
     await asyncio.sleep(0)
     stopping.cancel()
     await asyncio.gather(stopping, return_exceptions=True)
-    await within_the_safety_net(process.exited.wait())
+    await in_time(process.exited.wait())
     assert stopping.cancelled()
     assert process.returncode == -signal.SIGKILL
 
@@ -369,14 +360,14 @@ async def grandchild_of(start: Start, record: Path, **options: Any) -> tuple[Chi
 
 async def test_grandchildren_are_gone_after_a_polite_stop(start: Start, tmp_path: Path) -> None:
     process, grandchild = await grandchild_of(start, tmp_path / "pids")
-    await stop_within(process, SAFETY_NET)
+    await stop_within(process, PATIENCE)
     assert process.returncode == 0
     await until(lambda: is_gone(grandchild))
 
 
 async def test_grandchildren_are_gone_after_a_stop_by_force(start: Start, tmp_path: Path) -> None:
     process, grandchild = await grandchild_of(start, tmp_path / "pids", ignore_eof=True)
-    await stop_within(process, SAFETY_NET)
+    await stop_within(process, PATIENCE)
     assert process.returncode == -signal.SIGKILL
     await until(lambda: is_gone(grandchild))
 
@@ -385,7 +376,7 @@ async def test_grandchildren_are_gone_after_a_crash_without_any_stop(start: Star
     process, grandchild = await grandchild_of(start, tmp_path / "pids")
     os.kill(process.pid, signal.SIGKILL)
     await until(lambda: is_gone(grandchild))
-    await within_the_safety_net(process.closed.wait())
+    await in_time(process.closed.wait())
 
 
 async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_end_of_the_child(start: Start) -> None:
@@ -413,7 +404,7 @@ async def test_kill_recorded_groups_kills_every_child_and_grandchild_at_once(sta
     second, two = await grandchild_of(start, tmp_path / "two")
     kill_recorded_groups()
     for process in (first, second):
-        await within_the_safety_net(process.exited.wait())
+        await in_time(process.exited.wait())
         assert process.returncode == -signal.SIGKILL
     await until(lambda: is_gone(one) and is_gone(two))
 
@@ -423,7 +414,7 @@ async def test_a_child_is_recorded_while_it_may_live_and_not_after_its_stop(star
     before = set(process_module._recorded)
     process = await python(start, code)
     assert process_module._recorded == before | {process}
-    await stop_within(process, SAFETY_NET)
+    await stop_within(process, PATIENCE)
     assert process_module._recorded == before
 
 
@@ -444,12 +435,15 @@ async def test_a_child_that_cannot_be_started_leaves_nothing_recorded(start: Sta
         ("raise SystemExit(3)", "it exited with code 3"),
         ("import os; os.kill(os.getpid(), 9)", "it was ended by signal SIGKILL"),
         ("import os; os.abort()", "it was ended by signal SIGABRT"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 5)", f"it was ended by signal {signal.SIGRTMIN + 5}"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 5)",
+            f"it was ended by signal {signal.SIGRTMIN + 5}",
+        ),
     ],
 )
 async def test_an_end_is_described_by_exit_code_or_signal(start: Start, code: str, words: str) -> None:
     process = await python(start, code)
-    await within_the_safety_net(process.exited.wait())
+    await in_time(process.exited.wait())
     assert process.describe_exit() == words
 
 

@@ -21,7 +21,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize(("now", "then"), product(ChildState, ChildState))
+@pytest.mark.parametrize(("now", "then"), list(product(ChildState, ChildState)))
 def test_exactly_the_designed_transitions_are_in_the_table(now: ChildState, then: ChildState) -> None:
     assert may_become(now, then) is ((now, then) in ALLOWED)
 

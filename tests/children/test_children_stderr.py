@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -18,9 +19,9 @@ KIB = 1024
 
 
 @pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a stderr of ours, as under `pythonw`; what is kept does not depend on it."""
-    monkeypatch.setattr(sys, "stderr", None)
+def silence(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Takes our stderr away. A test must call it: pytest puts its own in place before each test."""
+    return lambda: monkeypatch.setattr(sys, "stderr", None)
 
 
 def test_each_line_arrives_on_our_stderr_marked_with_the_server_key(capfd: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +55,8 @@ def test_a_very_long_line_is_passed_on_in_part_and_kept_whole(capfd: pytest.Capt
     assert stderr.tail() == ("x" * 10 * KIB,)
 
 
-def test_the_tail_has_the_last_lines_oldest_first(quiet: None) -> None:
+def test_the_tail_has_the_last_lines_oldest_first(silence: Callable[[], None]) -> None:
+    silence()
     stderr = ChildStderr("files")
     stderr.feed(b"".join(b"%d\n" % number for number in range(100)))
     assert stderr.tail(3) == ("97", "98", "99")
@@ -87,20 +89,57 @@ def test_the_tail_is_the_end_of_what_was_said_and_at_most_64_kib_of_it(chunks: l
 
 @pytest.mark.parametrize(
     "line",
-    [b"\n", b"x\n", b"x" * 99 + b"\n", "茶🍵".encode() * 99 + b"\n", b"\xff" * 99 + b"\n", b"x" * 70 * KIB + b"\n", b"x"],
+    [
+        b"\n",
+        b"x\n",
+        b"x" * 99 + b"\n",
+        "茶🍵".encode() * 99 + b"\n",
+        b"\xff" * 99 + b"\n",
+        b"x" * 64 * KIB + b"\n",
+        b"x",
+    ],
     ids=["empty", "one letter", "ordinary", "not ASCII", "not UTF-8", "over the limit", "without an end"],
 )
-def test_a_flood_costs_a_few_times_the_tail_and_no_more(quiet: None, line: bytes) -> None:
+def test_a_flood_costs_a_few_times_the_tail_and_no_more(silence: Callable[[], None], line: bytes) -> None:
+    silence()
     stderr = ChildStderr("files")
     chunk = line * max(1, 4 * KIB // len(line))
     tracemalloc.start()
     try:
-        for _ in range(4096 * KIB // len(chunk)):
+        for _ in range(1024 * KIB // len(chunk)):
             stderr.feed(chunk)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert kept < 4096 * KIB
+
+
+class CountingStderr(io.StringIO):
+    """Takes everything, and counts how often it is written to. Its descriptor is one that is always writable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def fileno(self) -> int:
+        return sys.__stdout__.fileno()
+
+    def write(self, text: str) -> int:
+        self.sizes.append(len(text.encode()))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("letter", ["x", "茶", "🍵"])
+def test_a_flood_of_short_lines_is_passed_on_in_order_and_in_few_writes_that_a_pipe_takes_whole(
+    monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    ours = CountingStderr()
+    monkeypatch.setattr(sys, "stderr", ours)
+    lines = [f"{number}{letter}" for number in range(5000)]
+    ChildStderr("files").feed("".join(f"{line}\n" for line in lines).encode())
+    assert ours.getvalue().splitlines() == [f"[files] {line}" for line in lines]
+    assert len(ours.sizes) < len(lines) / 50
+    assert max(ours.sizes) <= 4096
 
 
 def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +149,8 @@ def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytes
     assert "naïve" in capfd.readouterr().err
 
 
-def test_a_character_cut_in_two_by_the_pipe_is_put_together_again(quiet: None) -> None:
+def test_a_character_cut_in_two_by_the_pipe_is_put_together_again(silence: Callable[[], None]) -> None:
+    silence()
     stderr = ChildStderr("files")
     for byte in "čaj 茶 🍵\n".encode():
         stderr.feed(bytes([byte]))
@@ -160,4 +200,5 @@ print(stderr.tail(1)[0][:5])
         os.close(reading)
     assert done.stdout == b"19999\n"
     assert passed_on.startswith(b"[files] 0 xxx"), "what fitted into the pipe is there"
-    assert set(passed_on[: passed_on.rindex(b"\n")].split(b"\n")[0][:8]) == set(b"[files] ")
+    *whole, _ = passed_on.split(b"\n")
+    assert all(line.startswith(b"[files] ") and line.endswith(b"xxx") for line in whole), "no line is torn"

@@ -57,7 +57,7 @@ async def test_sigterm_lets_a_call_in_flight_finish_and_leaves_no_child(mode: st
         async with client:
             await client.list_tools()  # or the client would list after the call, to check the result
             call = asyncio.create_task(client.call_tool_mcp("a:wait", {"file": str(gate)}))
-            await until(lambda: record.exists())
+            await until(record.exists)
             await until(lambda: _is_busy(int(record.read_text())))
             server.process.send_signal(signal.SIGTERM)
             await until_refused(url)
@@ -90,7 +90,11 @@ async def test_ping_and_lists_by_hand(tmp_path: Path) -> None:
             "jsonrpc": "2.0",
             "id": 1,
             "method": "initialize",
-            "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "h", "version": "1"}},
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "h", "version": "1"},
+            },
         }
         answer = await http.post(url, json=hello, headers=accept)
         assert answer.status_code == 200

@@ -41,6 +41,10 @@ class Outlet:
         self.room.set()
         self.is_gone = False
 
+    @property
+    def has_room(self) -> bool:
+        return self.room.is_set()
+
     def write(self, data: bytes) -> None:
         if self.is_gone:
             raise BrokenPipeError
@@ -248,15 +252,24 @@ async def test_what_was_written_can_be_read_back() -> None:
     assert [message_of(item) async for item in reading.reader] == sent
 
 
-async def test_a_writer_whose_pipe_is_full_suspends_whoever_sends() -> None:
+async def test_a_writer_whose_pipe_is_full_suspends_whoever_sends_a_request() -> None:
     outlet = Outlet()
     outlet.room.clear()
     sending = asyncio.create_task(MessageWriter(outlet).send(request()))
-    while not outlet.written:
-        await asyncio.sleep(0)
+    await asyncio.sleep(0)
     assert not sending.done()
+    assert outlet.written == b""
     outlet.room.set()
     await asyncio.wait_for(sending, SAFETY_NET)
+    assert outlet.written.count(b"\n") == 1
+
+
+async def test_a_cancellation_to_a_full_pipe_is_dropped_and_holds_nobody_up() -> None:
+    outlet = Outlet()
+    outlet.room.clear()
+    cancel = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled"))
+    await asyncio.wait_for(MessageWriter(outlet).send(cancel), SAFETY_NET)
+    assert outlet.written == b""
 
 
 async def test_sending_to_a_pipe_whose_other_end_is_gone_raises_broken_resource() -> None:
@@ -270,8 +283,7 @@ async def test_a_sender_that_waits_for_room_is_told_when_the_other_end_goes() ->
     outlet = Outlet()
     outlet.room.clear()
     sending = asyncio.create_task(MessageWriter(outlet).send(request()))
-    while not outlet.written:
-        await asyncio.sleep(0)
+    await asyncio.sleep(0)
     outlet.is_gone = True
     outlet.room.set()
     with pytest.raises(anyio.BrokenResourceError):
@@ -319,6 +331,10 @@ class SocketPipe(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.room.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.room.is_set()
 
     def write(self, data: bytes) -> None:
         self.transport.write(data)

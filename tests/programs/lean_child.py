@@ -15,7 +15,9 @@ from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
-BASE_TOOLS = "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood".split()
+BASE_TOOLS = (
+    "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood".split()
+)
 
 
 class Child:
@@ -37,6 +39,7 @@ class Child:
         stderr: list[str] | None = None,
         stdout: list[str] | None = None,
         exit_at_start: int | None = None,
+        exit_if_file: str | None = None,
         silent: bool = False,
         wait_for_file: str | None = None,
         ignore_eof: bool = False,
@@ -71,6 +74,8 @@ class Child:
             print(line, flush=True)
         if grandchild:
             self.start_grandchild(grandchild)
+        if exit_if_file and os.path.exists(exit_if_file):
+            sys.exit(9)
         if exit_at_start is not None:
             sys.exit(exit_at_start)
         if wait_for_file:
@@ -230,6 +235,10 @@ class Child:
     def call_progress(self, _: Any, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         token = (params.get("_meta") or {}).get("progressToken")
         for step in range(arguments.get("steps", 3)):
+            if "pause" in arguments:
+                import time
+
+                time.sleep(arguments["pause"])
             self.notify(
                 "notifications/progress",
                 {"progressToken": token, "progress": step + 1, "total": 3, "message": f"step {step + 1}"},

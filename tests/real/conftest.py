@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,17 @@ def entries(place: Place, tmp_path: Path) -> Entries:
 
 
 @pytest.fixture(scope="session", params=["2025-06-18", LEGACY, MODERN])
-def both(
-    request: pytest.FixtureRequest, place: Place, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Both]:
+def both(request: pytest.FixtureRequest, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     memories, direct_memories = (tmp_path_factory.mktemp(name) for name in ("memories", "direct-memories"))
     front = start_front(memories, server_entries(place, memories), request.param)
     commands = {key: direct_command(entry) for key, entry in server_entries(place, direct_memories).items()}
     direct = {key: WireClient(command, env) for key, (command, env) in commands.items()}
-    try:
+    with ExitStack() as stack:
+        for client in (front, *direct.values()):
+            stack.callback(client.close)
         for client in (front, *direct.values()):
             client.connect()
         yield Both(front, direct)
-    finally:
-        for client in (front, *direct.values()):
-            client.close()
 
 
 @pytest.fixture(params=[LEGACY, MODERN])

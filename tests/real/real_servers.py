@@ -116,8 +116,7 @@ def direct_command(entry: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
 
 def aggregator_command(config: Path) -> list[str]:
     """The command line of an aggregator that serves this config on stdio."""
-    code = "import sys; from fastmcp_aggregator import build_aggregator; build_aggregator(sys.argv[1]).run()"
-    return [sys.executable, "-c", code, str(config)]
+    return [sys.executable, "-m", "fastmcp_aggregator", str(config)]
 
 
 def safe_environment() -> dict[str, str]:

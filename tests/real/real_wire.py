@@ -35,9 +35,7 @@ class WireClient:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], version: str | None = None) -> None:
         """Without a `version` it is the server's own best, as `connect` finds it."""
         self.version = version
-        self.process = subprocess.Popen(
-            list(command), env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self.process = subprocess.Popen(list(command), env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.notifications: SimpleQueue[Message] = SimpleQueue()
         self.transcript: list[Message] = []
         """Everything the server has sent, in its order."""

@@ -23,7 +23,7 @@ def descendants(front: WireClient) -> list[psutil.Process]:
 
 
 def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return psutil.wait_procs(processes, timeout=WAIT)[1]
+    return [process for process in processes if process.is_running()]
 
 
 def test_every_server_is_one_process_and_the_same_one_after_many_calls(start: Start, entries: Entries) -> None:
@@ -50,9 +50,7 @@ def test_no_process_is_left_when_the_client_closes_stdin(start: Start, entries: 
     assert still_running(started) == []
 
 
-def test_no_process_is_left_when_the_aggregator_is_told_to_end_during_a_call(
-    start: Start, entries: Entries
-) -> None:
+def test_no_process_is_left_when_the_aggregator_is_told_to_end_during_a_call(start: Start, entries: Entries) -> None:
     front = start(entries)
     front.result("tools/list")
     started = descendants(front)

@@ -179,7 +179,6 @@ def test_progress_arrives_under_the_callers_token_in_order_and_before_the_result
     progress = [
         message["params"]
         for message in both.front.transcript[:until]
-        if message.get("method") == "notifications/progress"
-        and message["params"]["progressToken"] == "the caller's"
+        if message.get("method") == "notifications/progress" and message["params"]["progressToken"] == "the caller's"
     ]
     assert [(params["progress"], params["total"]) for params in progress] == [(1, 4), (2, 4), (3, 4), (4, 4)]

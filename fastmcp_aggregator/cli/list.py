@@ -1,0 +1,93 @@
+"""`list`: what every server of a config offers, as a tree for people or as JSON for programs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.cli.exits import FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.output import put_json
+from fastmcp_aggregator.cli.progress import brief_report, is_running, why_failed
+from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.tree import Branch, put_outline
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.naming import rule_for
+from fastmcp_aggregator.settings import AggregatorSettings
+
+_TITLES = {
+    Kind.TOOL: "tools",
+    Kind.RESOURCE: "resources",
+    Kind.TEMPLATE: "resource templates",
+    Kind.PROMPT: "prompts",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    config, settings = load(options)
+    work = _list(config, settings, as_json=options.json)
+    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+
+
+async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
+    report = brief_report(config.servers)
+    async with started(config, tolerant(settings), report) as app:
+        servers = described(app)
+        report.close()
+        if as_json:
+            put_json({"servers": servers})
+        else:
+            put_outline([_branch(key, server) for key, server in servers.items()])
+    has_failed = any(server["error"] is not None for server in servers.values())
+    return SERVER_FAILED if has_failed and settings.strict else FINE
+
+
+def described(app: package.Aggregator) -> dict[str, dict[str, Any]]:
+    """Every server by server key, with its components as an ordinary client sees them."""
+    rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
+    table = app.routes
+    servers = {key: _server(app, key) for key in app.children}
+    for kind, spec in SPECS.items():
+        for component in table.listing(kind, rule):
+            owner = table.find(kind, component[spec.id_field])
+            if owner is not None:
+                servers[owner.child.key][spec.list_key].append(component)
+    return servers
+
+
+def _server(app: package.Aggregator, key: str) -> dict[str, Any]:
+    child = app.children[key]
+    status = child.status()
+    is_up = is_running(status)
+    return {
+        "state": "running" if is_up else "failed",
+        "protocolVersion": status.protocol_version,
+        "error": None if is_up else why_failed(status),
+        "instructions": child.catalogue.instructions if is_up and child.catalogue else None,
+        **{spec.list_key: [] for spec in SPECS.values()},
+    }
+
+
+def _branch(key: str, server: Mapping[str, Any]) -> Branch:
+    if server["error"] is not None:
+        return Branch(f"{key}: failed: {server['error']}", is_bad=True)
+    return Branch(f"{key}: running ({server['protocolVersion']})", branches=list(_kinds(server)))
+
+
+def _kinds(server: Mapping[str, Any]) -> Iterator[Branch]:
+    for kind, spec in SPECS.items():
+        components = server[spec.list_key]
+        if components:
+            below = [Branch(component[spec.id_field], _about(component)) for component in components]
+            yield Branch(_TITLES[kind], branches=below)
+
+
+def _about(component: Mapping[str, Any]) -> str:
+    """The first line of what it says about itself."""
+    for text in (component.get("description"), component.get("title")):
+        if isinstance(text, str) and text.strip():
+            return text.strip().splitlines()[0]
+    return ""

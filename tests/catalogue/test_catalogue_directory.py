@@ -1,0 +1,315 @@
+"""The directory: which table is current, and when it is complete enough to answer from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+import pytest
+from harness import PATIENCE
+
+from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.catalogue.routes import Naming
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
+
+FOREVER = 10_000.0
+
+
+class Child:
+    """What the directory looks at in a child; the test decides when it settles, and how."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.settled = asyncio.Event()
+        self.catalogue: Catalogue | None = None
+        self.is_serving = False
+        self.last_failure: ChildServerError | None = None
+
+    def arrive(self, *tools: str, **others: Iterable[str]) -> None:
+        components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
+        listed = {kind: tuple({SPECS[kind].id_field: id_} for id_ in ids) for kind, ids in components.items()}
+        self.catalogue = Catalogue(1, listed)
+        self.is_serving = True
+        self.last_failure = None
+        self.settled.set()
+
+    def fail(self) -> None:
+        self.is_serving = False
+        self.last_failure = ChildServerError(self.key, "startup", "it exited with code 3")
+        self.settled.set()
+
+
+def opened(
+    *children: Child,
+    strict: bool = True,
+    ready_wait: float = FOREVER,
+    separator: SeparatorSetting = "auto",
+    prefix: bool = True,
+) -> Directory:
+    directory = Directory(Naming(separator, prefix), strict=strict, ready_wait=ready_wait)
+    directory.open(children)  # type: ignore[arg-type]
+    return directory
+
+
+class Waiting:
+    """Something that is being waited for."""
+
+    def __init__(self, awaitable: Awaitable[object]) -> None:
+        self._task = asyncio.ensure_future(awaitable)
+
+    async def is_over(self) -> bool:
+        """Whether it is over once everything that can happen has happened."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return self._task.done()
+
+    async def result(self) -> object:
+        return await asyncio.wait_for(self._task, PATIENCE)
+
+    async def cancel(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def names(directory: Directory) -> list[str]:
+    return list(directory.table.names(Kind.TOOL, directory.naming.rule(None)))
+
+
+# When it is ready.
+
+
+async def test_a_strict_directory_is_ready_when_every_child_has_settled() -> None:
+    one, two = Child("one"), Child("two")
+    waiting = Waiting(opened(one, two, ready_wait=0).ready())
+    assert not await waiting.is_over()
+    one.arrive("x")
+    assert not await waiting.is_over()
+    two.arrive("x")
+    assert await waiting.result() is None
+
+
+async def test_a_directory_that_is_not_strict_waits_for_children_that_come_in_time() -> None:
+    one, two = Child("one"), Child("two")
+    waiting = Waiting(opened(one, two, strict=False).ready())
+    one.arrive("x")
+    assert not await waiting.is_over()
+    two.fail()
+    assert await waiting.result() is None
+
+
+async def test_a_directory_that_is_not_strict_waits_for_slow_children_only_so_long() -> None:
+    one, slow = Child("one"), Child("slow")
+    one.arrive("x")
+    directory = opened(one, slow, strict=False, ready_wait=0.01)
+    await asyncio.wait_for(directory.ready(), PATIENCE)
+    assert not slow.settled.is_set()
+    assert names(directory) == ["one:x"]
+
+
+async def test_the_wait_counts_from_the_start_and_is_waited_once_for_all() -> None:
+    directory = opened(Child("slow"), strict=False, ready_wait=0.01)
+    await asyncio.wait_for(directory.ready(), PATIENCE)
+    assert await Waiting(directory.ready()).is_over()
+
+
+async def test_several_may_wait_at_once_and_one_that_gives_up_stops_no_other() -> None:
+    one = Child("one")
+    directory = opened(one)
+    given_up, staying = Waiting(directory.ready()), Waiting(directory.ready())
+    assert not await given_up.is_over()
+    await given_up.cancel()
+    assert not await staying.is_over()
+    one.arrive("x")
+    assert await staying.result() is None
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_without_children_it_is_ready_at_once(strict: bool) -> None:
+    assert await Waiting(opened(strict=strict).ready()).is_over()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_an_aggregator_that_is_not_running_says_so(strict: bool) -> None:
+    directory = Directory(Naming(), strict=strict, ready_wait=0)
+    with pytest.raises(RuntimeError, match="is not running; enter it with `async with`"):
+        await directory.ready()
+    directory.open([])
+    directory.close()
+    with pytest.raises(RuntimeError, match="is not running"):
+        await directory.ready()
+
+
+# How a strict start fails.
+
+
+async def test_a_strict_start_fails_with_every_failure_in_config_order() -> None:
+    one, two, three = Child("one"), Child("two"), Child("three")
+    directory = opened(one, two, three)
+    three.fail()
+    two.arrive("x")
+    one.fail()
+    with pytest.raises(StartupError) as raised:
+        await directory.ready()
+    assert raised.value.failures == (one.last_failure, three.last_failure)
+
+
+async def test_a_failed_start_stays_failed_for_everybody_who_asks() -> None:
+    one = Child("one")
+    directory = opened(one)
+    one.fail()
+    with pytest.raises(StartupError) as first:
+        await directory.ready()
+    one.arrive("x")
+    with pytest.raises(StartupError) as second:
+        await directory.ready()
+    assert first.value is second.value
+
+
+async def test_a_start_that_has_succeeded_is_not_failed_by_a_later_crash() -> None:
+    one = Child("one")
+    directory = opened(one)
+    one.arrive("x")
+    await directory.ready()
+    one.fail()
+    await directory.ready()
+
+
+async def test_a_new_run_starts_anew() -> None:
+    one, again = Child("one"), Child("one")
+    directory = opened(one)
+    one.fail()
+    with pytest.raises(StartupError):
+        await directory.ready()
+    directory.open([again])  # type: ignore[list-item]
+    waiting = Waiting(directory.ready())
+    assert not await waiting.is_over()
+    again.arrive("x")
+    assert await waiting.result() is None
+
+
+async def test_without_strict_a_failed_child_is_no_failed_start() -> None:
+    one, two = Child("one"), Child("two")
+    directory = opened(one, two, strict=False)
+    one.fail()
+    two.arrive("x")
+    await directory.ready()
+    assert names(directory) == ["two:x"]
+
+
+async def test_a_strict_start_fails_when_two_children_offer_one_name() -> None:
+    one, two = Child("one"), Child("two")
+    directory = opened(one, two, prefix=False)
+    one.arrive("same", "own", prompts=["same"])
+    two.arrive("same")
+    with pytest.raises(StartupError) as raised:
+        await directory.ready()
+    (conflict,) = raised.value.failures
+    assert isinstance(conflict, NameConflictError)
+    assert (conflict.public_name, conflict.server_keys) == ("same", ("one", "two"))
+
+
+async def test_a_conflict_is_reported_once_however_many_clients_see_it_and_after_the_failures() -> None:
+    a, a_b, down = Child("a"), Child("a_b"), Child("down")
+    directory = opened(a, a_b, down, separator="_")
+    a.arrive("b_c")
+    a_b.arrive("c")
+    down.fail()
+    with pytest.raises(StartupError) as raised:
+        await directory.ready()
+    assert [type(failure) for failure in raised.value.failures] == [ChildServerError, NameConflictError]
+
+
+async def test_without_strict_two_children_may_offer_one_name_and_the_first_has_it() -> None:
+    one, two = Child("one"), Child("two")
+    directory = opened(one, two, strict=False, prefix=False)
+    two.arrive("same")
+    one.arrive("same")
+    await directory.ready()
+    route = await directory.route(Kind.TOOL, "same")
+    assert route is not None
+    assert route.child is one  # type: ignore[comparison-overlap]
+
+
+# Which table is current.
+
+
+async def test_a_table_is_kept_until_something_changes() -> None:
+    one = Child("one")
+    directory = opened(one, strict=False)
+    one.arrive("x")
+    table = directory.table
+    assert directory.table is table
+    one.arrive("x", "y")
+    directory.invalidate()
+    assert directory.table is not table
+    assert names(directory) == ["one:x", "one:y"]
+
+
+async def test_a_closed_directory_knows_no_child() -> None:
+    one = Child("one")
+    directory = opened(one)
+    one.arrive("x")
+    assert names(directory) == ["one:x"]
+    directory.close()
+    assert names(directory) == []
+
+
+# Which route a call takes while children are still starting.
+
+
+async def test_a_known_name_is_routed_at_once_whoever_is_still_starting() -> None:
+    one, slow = Child("one"), Child("one_slow")
+    directory = opened(one, slow)
+    one.arrive("slow_x")
+    assert await Waiting(directory.route(Kind.TOOL, "one:slow_x")).is_over()
+
+
+@pytest.mark.parametrize("key", ["files", "my files/é", "k" * 41, "k" * 60, "k" * 300, "日本語" * 30], ids=len)
+async def test_a_call_waits_for_the_child_that_the_name_belongs_to_in_every_spelling(key: str) -> None:
+    for name in every_spelling(key, "read"):
+        files = Child(key)
+        directory = opened(files, Child("other"))
+        waiting = Waiting(directory.route(Kind.TOOL, name))
+        assert not await waiting.is_over(), name
+        files.arrive("read")
+        directory.invalidate()
+        route = await waiting.result()
+        assert route == directory.table.find(Kind.TOOL, name) is not None
+
+
+async def test_a_call_does_not_wait_for_children_that_the_name_cannot_belong_to() -> None:
+    directory = opened(Child("web"), Child("filesystem"), Child("files_2"))
+    waiting = Waiting(directory.route(Kind.TOOL, "files:read"))
+    assert await waiting.is_over()
+    assert await waiting.result() is None
+
+
+async def test_without_prefixes_a_call_waits_for_every_child_that_is_starting() -> None:
+    one, two = Child("one"), Child("two")
+    directory = opened(one, two, prefix=False)
+    one.arrive("x")
+    waiting = Waiting(directory.route(Kind.TOOL, "y"))
+    assert not await waiting.is_over()
+    two.arrive("y")
+    directory.invalidate()
+    assert await waiting.result() is directory.table.find(Kind.TOOL, "y") is not None
+
+
+async def test_a_name_that_the_child_does_not_offer_has_no_route_once_it_has_started() -> None:
+    files = Child("files")
+    directory = opened(files)
+    waiting = Waiting(directory.route(Kind.TOOL, "files:write"))
+    assert not await waiting.is_over()
+    files.arrive("read")
+    assert await waiting.result() is None
+    assert await Waiting(directory.route(Kind.TOOL, "files:write")).is_over()
+
+
+async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting() -> None:
+    files = Child("files")
+    waiting = Waiting(opened(files, strict=False).route(Kind.TOOL, "files:read"))
+    assert not await waiting.is_over()
+    files.fail()
+    assert await waiting.result() is None

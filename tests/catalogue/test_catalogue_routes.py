@@ -1,0 +1,351 @@
+"""The table that routes: every accepted name, and the listings that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.naming import NameRule, SeparatorSetting, every_spelling
+
+NAMED = (Kind.TOOL, Kind.PROMPT)
+ADDRESSED = (Kind.RESOURCE, Kind.TEMPLATE)
+CLAUDE = "claude-ai"
+SETTINGS: list[SeparatorSetting] = ["auto", ":", "__", ".", "_"]
+
+
+@dataclass(eq=False)
+class Child:
+    """What the table looks at in a child."""
+
+    key: str
+    catalogue: Catalogue | None
+    is_serving: bool = True
+
+
+def child(key: str, *tools: str, is_serving: bool = True, **others: Sequence[str]) -> Child:
+    """A child with these tools, and with components of other kinds by id."""
+    components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
+    listed = {kind: tuple({SPECS[kind].id_field: id_, "from": key} for id_ in ids) for kind, ids in components.items()}
+    return Child(key, Catalogue(1, listed), is_serving)
+
+
+def table(*children: Child, separator: SeparatorSetting = "auto", prefix: bool = True) -> RouteTable:
+    return RouteTable(children, Naming(separator, prefix))  # type: ignore[arg-type]
+
+
+def found(routes: RouteTable, name: str, kind: Kind = Kind.TOOL) -> tuple[str, str] | None:
+    """The server key and the original name."""
+    route = routes.find(kind, name)
+    return (route.child.key, route.original) if route else None
+
+
+def listed(routes: RouteTable, client: str | None = None, kind: Kind = Kind.TOOL, **naming: Any) -> list[str]:
+    return list(routes.names(kind, Naming(**naming).rule(client)))
+
+
+# Finding a name.
+
+
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("separator", SETTINGS)
+def test_a_name_is_found_under_every_spelling_whatever_the_separator(separator: SeparatorSetting, kind: Kind) -> None:
+    files = child("files", **{kind: ["read", "a:b", "__x__", "odd name/é", "long" * 30]})
+    routes = table(child("other", "x"), files, separator=separator)
+    for component in files.catalogue.of(kind):  # type: ignore[union-attr]
+        original = component["name"]
+        for spelling in every_spelling("files", original):
+            assert found(routes, spelling, kind) == ("files", original), spelling
+
+
+def test_only_the_first_colon_separates() -> None:
+    routes = table(child("server", "tool:sub"))
+    assert found(routes, "server:tool:sub") == ("server", "tool:sub")
+    assert found(routes, "server:tool") is None
+
+
+@pytest.mark.parametrize("name", ["read", "read_file", ":read_file", "files:", "files", "FILES:read_file", "", "x:y"])
+def test_a_name_that_nobody_offers_is_not_found(name: str) -> None:
+    assert found(table(child("files", "read_file")), name) is None
+
+
+def test_a_tool_and_a_prompt_of_one_name_are_two_components() -> None:
+    routes = table(child("a", "same", prompts=["same"]))
+    tool, prompt = routes.find(Kind.TOOL, "a:same"), routes.find(Kind.PROMPT, "a:same")
+    assert tool is not None
+    assert prompt is not None
+    assert found(routes, "a:same", Kind.RESOURCE) is None
+
+
+def test_a_route_knows_how_the_child_listed_the_component() -> None:
+    files = child("files", "read")
+    route = table(files).find(Kind.TOOL, "files__read")
+    assert route is not None
+    assert route.component is files.catalogue.of(Kind.TOOL)[0]  # type: ignore[union-attr]
+
+
+# Who is entitled to a spelling.
+
+
+def test_key_and_name_with_a_colon_beat_what_any_client_is_shown() -> None:
+    """Without prefixes, one child's original name can be another's name with a prefix."""
+    routes = table(child("files", "read"), child("odd", "files:read"), prefix=False)
+    assert found(routes, "files:read") == ("odd", "files:read")
+
+
+def test_a_name_that_some_client_is_shown_beats_one_that_is_only_understood() -> None:
+    """`x_` + `_` + `y` is spelled like `x` + `__` + `y`, which Claude is shown."""
+    routes = table(child("x_", "y"), child("x", "y"), separator="auto")
+    assert listed(routes, CLAUDE) == [*listed(table(child("x_", "y")), CLAUDE), "x__y"]
+    assert found(routes, "x__y") == ("x", "y")
+
+
+def test_of_two_with_an_equal_claim_the_first_in_config_order_has_the_name() -> None:
+    one, other = child("a", "b_c"), child("a_b", "c")
+    assert found(table(one, other), "a_b_c") == ("a", "b_c")
+    assert found(table(other, one), "a_b_c") == ("a_b", "c")
+    for routes in (table(one, other), table(other, one)):
+        assert found(routes, "a:b_c") == ("a", "b_c")
+        assert found(routes, "a_b:c") == ("a_b", "c")
+
+
+@pytest.mark.parametrize("client", [None, CLAUDE, "cursor-vscode"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_with_an_underscore_as_separator_a_listed_name_leads_to_the_child_it_is_listed_for(
+    client: str | None, turned: bool
+) -> None:
+    children = [child("a", "b_c"), child("a_b", "c"), child("d", "x")]
+    routes = table(*(reversed(children) if turned else children), separator="_")
+    for component in routes.listing(Kind.TOOL, Naming("_").rule(client)):
+        route = routes.find(Kind.TOOL, component["name"])
+        assert route is not None
+        assert route.component["from"] == component["from"]
+    assert "d_x" in listed(routes, client, separator="_")
+
+
+KEYS = st.lists(st.text(alphabet="ab_é", min_size=1, max_size=4), min_size=1, max_size=3, unique=True)
+NAMES = st.lists(st.text(alphabet="ab_:.", min_size=1, max_size=5), max_size=4, unique=True)
+CHILDREN = KEYS.flatmap(
+    lambda keys: st.tuples(*(st.builds(child_of, st.just(key), NAMES, st.booleans()) for key in keys))
+)
+CLIENTS = st.sampled_from([None, CLAUDE, "cursor-vscode", "Visual Studio Code"])
+
+
+def child_of(key: str, names: list[str], is_serving: bool) -> Child:
+    return child(key, *names, is_serving=is_serving, resources=[f"x://{name}" for name in names], templates=names)
+
+
+@given(CHILDREN, st.sampled_from(SETTINGS), st.booleans(), CLIENTS)
+def test_whatever_is_listed_for_a_client_is_found_under_that_name(
+    children: tuple[Child, ...], separator: SeparatorSetting, prefix: bool, client: str | None
+) -> None:
+    naming = Naming(separator, prefix)
+    routes = RouteTable(children, naming)  # type: ignore[arg-type]
+    for kind in Kind:
+        id_field = SPECS[kind].id_field
+        names = [component[id_field] for component in routes.listing(kind, naming.rule(client))]
+        assert len(set(names)) == len(names)
+        for component in routes.listing(kind, naming.rule(client)):
+            route = routes.find(kind, component[id_field])
+            assert route is not None
+            assert route.child.is_serving
+            assert route.child.key == component["from"]
+            assert routes.public_id(kind, naming.rule(client), route) == component[id_field]
+
+
+@given(CHILDREN, st.sampled_from(SETTINGS), st.booleans())
+def test_every_component_can_be_called_by_key_colon_name(
+    children: tuple[Child, ...], separator: SeparatorSetting, prefix: bool
+) -> None:
+    routes = RouteTable(children, Naming(separator, prefix=prefix))  # type: ignore[arg-type]
+    for one in children:
+        for component in one.catalogue.of(Kind.TOOL):  # type: ignore[union-attr]
+            name = f"{one.key}:{component['name']}" if prefix else component["name"]
+            route = routes.find(Kind.TOOL, name)
+            assert route is not None
+            assert route.original == component["name"]
+            assert not prefix or route.child is one
+
+
+@given(CHILDREN, st.sampled_from(SETTINGS), CLIENTS)
+def test_every_served_component_is_listed_unless_another_has_its_name(
+    children: tuple[Child, ...], separator: SeparatorSetting, client: str | None
+) -> None:
+    naming = Naming(separator)
+    routes = RouteTable(children, naming)  # type: ignore[arg-type]
+    names = set(routes.names(Kind.TOOL, naming.rule(client)))
+    for route in routes.served(Kind.TOOL):
+        public = routes.public_id(Kind.TOOL, naming.rule(client), route)
+        owner = routes.find(Kind.TOOL, public)
+        assert owner is not None
+        assert (public in names) or (owner.child is not route.child or owner.original != route.original)
+
+
+# Names without prefixes.
+
+
+def test_without_prefixes_original_names_are_listed_and_prefixed_ones_are_still_understood() -> None:
+    routes = table(child("files", "read", prompts=["ask"]), child("web", "fetch"), prefix=False)
+    assert listed(routes, prefix=False) == ["read", "fetch"]
+    assert found(routes, "read") == ("files", "read")
+    assert found(routes, "ask", Kind.PROMPT) == ("files", "ask")
+    assert found(routes, "web:fetch") == found(routes, "web__fetch") == ("web", "fetch")
+
+
+def test_without_prefixes_one_name_of_two_children_is_listed_once_and_reported_with_both_keys() -> None:
+    routes = table(child("one", "same", "own"), child("two", "same"), child("three", "same"), prefix=False)
+    assert listed(routes, prefix=False) == ["same", "own"]
+    assert found(routes, "same") == ("one", "same")
+    assert found(routes, "two:same") == ("two", "same")
+    conflicts = routes.conflicts(Naming(prefix=False).rule(None))
+    assert [(conflict.public_name, conflict.server_keys) for conflict in conflicts] == [
+        ("same", ("one", "two")),
+        ("same", ("one", "three")),
+    ]
+
+
+# Conflicts.
+
+
+def test_with_a_colon_there_are_no_conflicts() -> None:
+    routes = table(child("a", "b_c", "x"), child("a_b", "c", "x"), separator=":")
+    assert [routes.conflicts(rule) for rule in Naming(":").listed_rules()] == [[]] * len(Naming(":").listed_rules())
+
+
+def test_two_keys_that_share_an_underscore_conflict_where_it_separates() -> None:
+    routes = table(child("a", "b_c"), child("a_b", "c"), separator="_")
+    (conflict,) = routes.conflicts(Naming("_").rule(None))
+    assert (conflict.public_name, conflict.server_keys) == ("a_b_c", ("a", "a_b"))
+    assert routes.conflicts(Naming("auto").rule(None)) == []
+
+
+def test_a_child_that_is_down_is_in_no_conflict() -> None:
+    routes = table(child("a", "b_c", is_serving=False), child("a_b", "c"), separator="_")
+    assert routes.conflicts(Naming("_").rule(None)) == []
+
+
+def test_resources_conflict_too_when_there_are_no_prefixes() -> None:
+    routes = table(child("a", resources=["x://y"]), child("b", resources=["x://y"]), prefix=False)
+    (conflict,) = routes.conflicts(Naming(prefix=False).rule(None))
+    assert conflict.public_name == "x://y"
+    assert table(child("a", resources=["x://y"]), child("b", resources=["x://y"])).conflicts(Naming().rule(None)) == []
+
+
+def test_every_rule_under_which_a_client_sees_names_is_known_once_and_the_plain_one_first() -> None:
+    rules = Naming().listed_rules()
+    assert rules[0] == NameRule(":")
+    assert Naming().rule(CLAUDE) in rules
+    assert len(set(rules)) == len(rules)
+    assert all(rule.separator == "." for rule in Naming(".").listed_rules())
+
+
+# Listings.
+
+
+def test_a_listing_is_in_config_order_and_then_in_the_childs_order() -> None:
+    routes = table(child("b", "z", "a"), child("a", "y", "x"))
+    assert listed(routes) == ["b:z", "b:a", "a:y", "a:x"]
+    assert listed(routes, CLAUDE) == ["b__z", "b__a", "a__y", "a__x"]
+
+
+@pytest.mark.parametrize("kind", ADDRESSED)
+def test_resources_and_templates_are_listed_with_the_key_as_host_whatever_the_separator(kind: Kind) -> None:
+    for separator in SETTINGS:
+        routes = table(child("a", **{kind: ["note:///{id}", "{+path}"]}), separator=separator)
+        assert listed(routes, kind=kind, separator=separator) == ["note://a//{id}", "{+path}"]
+    assert listed(table(child("a", **{kind: ["x://y"]}), prefix=False), kind=kind, prefix=False) == ["x://y"]
+
+
+def test_a_listed_component_is_as_the_child_sent_it_but_for_its_name_and_its_addresses() -> None:
+    tool = {"name": "show", "x-unknown": [1], "_meta": {"ui": {"resourceUri": "ui://page"}}}
+    one = Child("a", Catalogue(1, {Kind.TOOL: (tool,)}))
+    (shown,) = table(one).listing(Kind.TOOL, Naming().rule(None))
+    assert shown == {"name": "a:show", "x-unknown": [1], "_meta": {"ui": {"resourceUri": "ui://a/page"}}}
+    assert tool["name"] == "show"
+    (shown,) = table(one, prefix=False).listing(Kind.TOOL, Naming(prefix=False).rule(None))
+    assert shown == tool
+
+
+def test_a_listing_is_made_once_for_all_clients_of_one_rule() -> None:
+    routes = table(child("a", "x"))
+    assert routes.listing(Kind.TOOL, Naming().rule("t")) is routes.listing(Kind.TOOL, Naming().rule(None))
+    assert routes.listing(Kind.TOOL, Naming().rule(CLAUDE)) is not routes.listing(Kind.TOOL, Naming().rule(None))
+
+
+def test_a_child_that_is_down_loses_its_listings_and_keeps_its_routes() -> None:
+    down = child("down", "x", resources=["n://x"], prompts=["p"], is_serving=False)
+    routes = table(down, child("up", "y"))
+    assert listed(routes) == ["up:y"]
+    assert [listed(routes, kind=kind) for kind in Kind] == [["up:y"], [], [], []]
+    assert found(routes, "down:x") == ("down", "x")
+    assert found(routes, "down:p", Kind.PROMPT) == ("down", "p")
+    assert routes.find_uri("n://down/x") == (down, "n://x")
+
+
+def test_a_child_that_was_never_up_has_no_routes_and_no_listings() -> None:
+    routes = table(Child("new", None, is_serving=False))
+    assert found(routes, "new:x") is None
+    assert listed(routes) == []
+
+
+def test_a_name_that_belongs_to_a_child_that_is_down_is_not_listed_for_another() -> None:
+    """A call to it would be answered with the news that the first one is down."""
+    routes = table(child("a", "same", is_serving=False), child("b", "same", "own"), prefix=False)
+    assert found(routes, "same") == ("a", "same")
+    assert listed(routes, prefix=False) == ["own"]
+
+
+# Addresses.
+
+
+def test_a_listed_resource_is_found_by_its_public_address() -> None:
+    files = child("files", resources=["file:///a", "readme"])
+    routes = table(files)
+    assert routes.find_uri("file://files//a") == (files, "file:///a")
+    assert routes.find_uri("readme") == (files, "readme")
+
+
+def test_an_address_that_nobody_listed_goes_to_the_child_whose_key_it_carries() -> None:
+    files = child("files", "x")
+    routes = table(files, child("other", "x"))
+    assert routes.find_uri("file://files//made/up") == (files, "file:///made/up")
+    assert routes.find_uri("urn://files:/isbn:1") == (files, "urn:isbn:1")
+    assert routes.find_uri("file://files//é%20ü") == (files, "file:///é%20ü")
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///a", "file://unknown//a", "file://FILES//a", "readme", "", "file://files", "://"]
+)
+def test_an_address_without_a_known_key_is_not_found(uri: str) -> None:
+    assert table(child("files", "x"), child("other", "x")).find_uri(uri) is None
+
+
+def test_without_prefixes_an_unlisted_address_can_only_be_the_only_childs() -> None:
+    one, two = child("one", resources=["x://1"]), child("two", resources=["x://2"])
+    alone = table(one, prefix=False)
+    assert alone.find_uri("x://1") == (one, "x://1")
+    assert alone.find_uri("anything at all") == (one, "anything at all")
+    both = table(one, two, prefix=False)
+    assert both.find_uri("x://2") == (two, "x://2")
+    assert both.find_uri("x://3") is None
+    assert table(prefix=False).find_uri("x://1") is None
+
+
+def test_an_address_is_published_under_the_key_unless_there_are_no_prefixes() -> None:
+    files = child("files", "x")
+    publish = table(files).publisher(files)  # type: ignore[arg-type]
+    assert publish is not None
+    assert publish("file:///a") == "file://files//a"
+    assert table(files, prefix=False).publisher(files) is None  # type: ignore[arg-type]
+
+
+def test_a_table_of_no_children_is_empty() -> None:
+    routes = table()
+    assert [listed(routes, kind=kind) for kind in Kind] == [[]] * 4
+    assert routes.find_uri("x://y") is None

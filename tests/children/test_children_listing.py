@@ -1,0 +1,268 @@
+"""Reading everything that a child offers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from harness import lean
+from mcp.shared.exceptions import MCPError
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.children.listing import read_catalogue
+from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.session import ChildSession, open_session
+from fastmcp_aggregator.children.stdio import ProcessTransport
+from fastmcp_aggregator.config import StdioServer
+
+EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}
+
+Answer = Callable[[Kind, str | None], Mapping[str, Any]]
+
+
+CLOSED_DATABASE = MCPError(-32000, "the database is closed")
+CONNECTION_LOST = MCPError(-32000, "Connection closed")
+
+
+def named(kind: Kind, *names: str) -> list[dict[str, str]]:
+    return [{SPECS[kind].id_field: name} for name in names]
+
+
+def page(kind: Kind, *names: str, next_cursor: Any = None) -> dict[str, Any]:
+    cursor = {} if next_cursor is None else {"nextCursor": next_cursor}
+    return {SPECS[kind].list_key: named(kind, *names), **cursor}
+
+
+class Session:
+    """Answers as it is told, and notes what it is asked."""
+
+    def __init__(self, answer: Answer, capabilities: dict[str, Any] | None = None) -> None:
+        self.capabilities = EVERYTHING if capabilities is None else capabilities
+        self.instructions = "Ask nicely."
+        self.asked: list[tuple[Kind, str | None]] = []
+        self.mirrored: dict[str, Mapping[str, Any]] = {}
+        self._answer = answer
+
+    async def request(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        kind, cursor = KIND_OF[method], (params or {}).get("cursor")
+        self.asked.append((kind, cursor))
+        return self._answer(kind, cursor)
+
+    def is_over(self, error: MCPError) -> bool:
+        return error is CONNECTION_LOST
+
+    def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
+        self.mirrored[tool_name] = input_schema
+
+    async def catalogue(self, **options: Any) -> Catalogue:
+        return await read_catalogue("files", self, version=7, **options)  # type: ignore[arg-type]
+
+
+def one_of_each(kind: Kind, _: str | None) -> Mapping[str, Any]:
+    return page(kind, f"one of the {kind}")
+
+
+def failing(failed: Kind, error: MCPError) -> Answer:
+    def answer(kind: Kind, _: str | None) -> Mapping[str, Any]:
+        if kind is failed:
+            raise error
+        return page(kind, "x")
+
+    return answer
+
+
+async def test_every_kind_is_read_with_its_version_and_the_instructions() -> None:
+    session = Session(one_of_each)
+    catalogue = await session.catalogue()
+    assert {kind: catalogue.of(kind) for kind in Kind} == {
+        kind: tuple(named(kind, f"one of the {kind}")) for kind in Kind
+    }
+    assert (catalogue.version, catalogue.instructions) == (7, "Ask nicely.")
+
+
+async def test_a_list_in_pages_is_read_whole_and_in_order() -> None:
+    pages = {None: ("a", "b", "1"), "1": ("c", "2"), "2": ("d",)}
+
+    def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
+        *names, last = pages[cursor]
+        return page(kind, *names, last, next_cursor=last if last.isdigit() else None)
+
+    session = Session(answer)
+    catalogue = await session.catalogue()
+    for kind in Kind:
+        assert catalogue.of(kind) == tuple(named(kind, "a", "b", "1", "c", "2", "d"))
+        assert [cursor for asked, cursor in session.asked if asked is kind] == [None, "1", "2"]
+
+
+async def test_a_cursor_that_repeats_ends_the_list() -> None:
+    session = Session(
+        lambda kind, cursor: page(kind, f"after {cursor}", next_cursor={None: "x", "x": "y", "y": "x"}[cursor])
+    )
+    catalogue = await session.catalogue()
+    assert catalogue.of(Kind.TOOL) == tuple(named(Kind.TOOL, "after None", "after x", "after y"))
+
+
+async def test_a_list_that_never_ends_is_given_up_on() -> None:
+    session = Session(
+        lambda kind, cursor: page(kind, str(cursor), next_cursor=str(int(cursor or 0) + 1)), {"tools": {}}
+    )
+    catalogue = await session.catalogue()
+    assert len(catalogue.of(Kind.TOOL)) == len(session.asked) == 1000
+
+
+@pytest.mark.parametrize("cursor", [None, 5, {}, False])
+async def test_only_a_text_is_a_cursor(cursor: Any) -> None:
+    session = Session(lambda kind, _: {**page(kind, "a"), "nextCursor": cursor})
+    await session.catalogue()
+    assert len(session.asked) == len(Kind)
+
+
+async def test_an_empty_text_is_a_cursor_too() -> None:
+    session = Session(lambda kind, cursor: page(kind, f"{cursor!r}", next_cursor="" if cursor is None else None))
+    assert (await session.catalogue()).of(Kind.TOOL) == tuple(named(Kind.TOOL, "None", "''"))
+
+
+@pytest.mark.parametrize("listed", [None, "text", 5, {}])
+async def test_an_answer_without_a_list_in_it_offers_nothing(listed: Any) -> None:
+    session = Session(lambda kind, _: {SPECS[kind].list_key: listed})
+    catalogue = await session.catalogue()
+    assert [catalogue.of(kind) for kind in Kind] == [()] * 4
+
+
+async def test_an_item_without_a_name_is_left_out() -> None:
+    session = Session(lambda kind, _: {SPECS[kind].list_key: [{}, *named(kind, "good"), None]})
+    catalogue = await session.catalogue()
+    assert [catalogue.of(kind) for kind in Kind] == [tuple(named(kind, "good")) for kind in Kind]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked"),
+    [
+        ({"tools": {}}, {Kind.TOOL}),
+        ({"tools": {"listChanged": True}, "logging": {}}, {Kind.TOOL}),
+        ({"prompts": {}}, {Kind.PROMPT}),
+        ({"resources": {}}, {Kind.RESOURCE, Kind.TEMPLATE}),
+        (EVERYTHING, set(Kind)),
+        ({}, set(Kind)),
+        ({"logging": {}, "completions": {}}, set(Kind)),
+    ],
+    ids=str,
+)
+async def test_what_is_declared_is_asked_for_and_everything_when_nothing_is(
+    capabilities: dict[str, Any], asked: set[Kind]
+) -> None:
+    session = Session(one_of_each, capabilities)
+    catalogue = await session.catalogue()
+    assert {kind for kind, _ in session.asked} == asked
+    assert {kind for kind in Kind if catalogue.of(kind)} == asked
+
+
+@pytest.mark.parametrize("kind", Kind)
+async def test_method_not_found_means_that_there_are_none(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = await Session(failing(kind, MCPError(-32601, "no such method"))).catalogue()
+    assert {k for k in Kind if catalogue.of(k)} == set(Kind) - {kind}
+    assert caplog.messages == []
+
+
+async def test_tools_that_cannot_be_listed_are_a_failure() -> None:
+    with pytest.raises(MCPError, match="the database is closed"):
+        await Session(failing(Kind.TOOL, CLOSED_DATABASE)).catalogue()
+
+
+@pytest.mark.parametrize("kind", [Kind.RESOURCE, Kind.TEMPLATE, Kind.PROMPT])
+async def test_anything_else_that_cannot_be_listed_is_left_out_with_a_warning(
+    kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogue = await Session(failing(kind, CLOSED_DATABASE)).catalogue()
+    assert {k for k in Kind if catalogue.of(k)} == set(Kind) - {kind}
+    assert caplog.messages == [f"server 'files' cannot list its {kind}, which are left out: the database is closed"]
+
+
+@pytest.mark.parametrize("kind", Kind)
+async def test_a_lost_connection_is_a_failure_whatever_was_asked_for(kind: Kind) -> None:
+    with pytest.raises(MCPError) as raised:
+        await Session(failing(kind, CONNECTION_LOST)).catalogue()
+    assert raised.value is CONNECTION_LOST
+
+
+async def test_the_kinds_are_asked_for_at_once_and_not_one_after_the_other() -> None:
+    session = Session(one_of_each)
+    all_asked = asyncio.Barrier(len(Kind))
+    plain = session.request
+
+    async def request(method: str, params: Any) -> Mapping[str, Any]:
+        await all_asked.wait()
+        return await plain(method, params)
+
+    session.request = request  # type: ignore[method-assign]
+    catalogue = await asyncio.wait_for(session.catalogue(), 10)
+    assert all(catalogue.of(kind) for kind in Kind)
+
+
+async def test_the_schema_of_every_tool_is_handed_to_the_session() -> None:
+    schemas = {"plain": {"type": "object"}, "odd": "no schema", "none": None}
+    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()] + named(Kind.TOOL, "bare")
+    session = Session(lambda kind, _: {"tools": tools}, {"tools": {}})
+    await session.catalogue()
+    assert session.mirrored == {"plain": {"type": "object"}}
+
+
+async def test_of_too_many_tools_the_first_are_used_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    tools = [{"name": name, "inputSchema": {"title": name}} for name in "abcd"]
+    session = Session(lambda kind, _: {"tools": tools, "resources": tools}, {"tools": {}})
+    assert (await session.catalogue(max_tools=4)).of(Kind.TOOL) == tuple(tools)
+    assert caplog.messages == []
+    session.mirrored.clear()
+    assert (await session.catalogue(max_tools=3)).of(Kind.TOOL) == tuple(tools[:3])
+    assert caplog.messages == ["server 'files' lists 4 tools; the first 3 are used"]
+    assert session.mirrored.keys() == {"a", "b", "c"}
+
+
+# A real child.
+
+
+@asynccontextmanager
+async def session_with(**options: Any) -> AsyncIterator[ChildSession]:
+    entry = lean(**options)
+    server = StdioServer(key="lean", label="lean", command=entry["command"], args=tuple(entry["args"]))
+    process = await ChildProcess.spawn(server)
+    try:
+        async with open_session(
+            ProcessTransport(process), era="auto", version="1", on_list_changed=lambda: None
+        ) as session:
+            yield session
+    finally:
+        await process.stop()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_real_child_of_either_era_is_read_whole_with_unknown_fields_in_place(era: str) -> None:
+    resources = [{"uri": f"file:///{number}", "name": str(number), "x-size": number} for number in range(5)]
+    options = {
+        "era": era,
+        "page_size": 2,
+        "tools": 9,
+        "resources": resources,
+        "templates": [{"uriTemplate": "file:///{path}", "name": "any"}],
+        "prompts": [{"name": "greet", "x-tone": ["warm"]}],
+        "instructions": "Be brief.",
+    }
+    async with session_with(**options) as session:
+        assert session.era == era
+        catalogue = await read_catalogue("lean", session, version=1)
+    assert catalogue.of(Kind.RESOURCE) == tuple(resources)
+    assert catalogue.of(Kind.TEMPLATE) == ({"uriTemplate": "file:///{path}", "name": "any"},)
+    assert catalogue.of(Kind.PROMPT) == ({"name": "greet", "x-tone": ["warm"]},)
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)][-9:] == [f"tool_{number}" for number in range(9)]
+    assert catalogue.instructions == "Be brief."
+
+
+async def test_a_real_child_that_lists_nothing_of_what_it_declares_has_none_of_that_kind() -> None:
+    async with session_with(capabilities={"tools": {}, "prompts": {}}, results={"prompts/list": {}}) as session:
+        catalogue = await read_catalogue("lean", session, version=1)
+    assert catalogue.of(Kind.TOOL)
+    assert catalogue.of(Kind.PROMPT) == ()

@@ -1,0 +1,482 @@
+"""`check`, `list` and `call`, with real children: what they print and how they end."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+from harness import ServerProcess, config, lean, running
+
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.starting import interruptible
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "limit": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "path": {"type": "string"},
+    },
+}
+MISSING = {"command": "no-such-command-anywhere"}
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
+    """Run a command on these servers; the process is afterwards as it was found."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    root = logging.getLogger()
+    log_handlers, level = root.handlers, root.level
+    path = tmp_path / "config.json"
+
+    def run(command: str, *arguments: str, **servers: dict[str, Any]) -> Ended:
+        path.write_text(json.dumps(config(**servers)))
+        code = main([command, str(path), *arguments])
+        return Ended(code, *capfd.readouterr())
+
+    yield run
+    root.handlers = log_handlers
+    root.setLevel(level)
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines()]
+
+
+def gone(record: Path) -> bool:
+    pids = [int(line) for line in record.read_text().split()]
+    return bool(pids) and not any(psutil.pid_exists(pid) for pid in pids)
+
+
+# check
+
+
+def test_check_shows_each_server_and_what_clients_make_of_its_names(run: Run, tmp_path: Path) -> None:
+    remote = {"url": "https://user:pass@example.com/mcp?key=1"}
+    ended = run("check", files=lean(record=str(tmp_path / "pids")), **{"my.docs": remote})
+    assert ended.code == 0
+    assert ended.err == ""
+    assert lines(ended.out) == [
+        f"{tmp_path}/config.json: 2 servers",
+        f"files    stdio  {sys.executable}",
+        "my.docs  http   https://example.com/mcp",
+        "",
+        "What clients see:",
+        "Claude Desktop, Claude Code, OpenAI Codex, ChatGPT, GitHub Copilot CLI "
+        "(at most 64 characters, only A-Z a-z 0-9 _ -)",
+        "files__<tool>",
+        "my_docs__<tool>_<hash>  '.' in the key is refused and becomes _; a hash keeps the names apart",
+        "Cursor (at most 50 characters, only A-Z a-z 0-9 _)",
+        "files__<tool>",
+        "my_docs__<tool>_<hash>  '.' in the key is refused and becomes _; a hash keeps the names apart",
+        "VS Code, Gemini CLI, every other client",
+        "files:<tool>",
+        "my.docs:<tool>",
+    ]
+    assert not (tmp_path / "pids").exists()
+
+
+def test_check_shows_the_names_under_the_separator_that_is_given(run: Run) -> None:
+    out = lines(run("check", "--separator", "__", files=lean()).out)
+    assert "files__<tool>" in out
+    assert "files:<tool>" not in out
+
+
+def test_check_without_prefixes_shows_that_names_stay_as_they_are(run: Run) -> None:
+    out = lines(run("check", "--no-prefix", files=lean(), git=lean()).out)
+    assert out[-2:] == ["VS Code, Gemini CLI, every other client", "<tool>"]
+
+
+def test_check_of_a_config_without_servers_is_fine(run: Run) -> None:
+    ended = run("check", "--connect")
+    assert ended.code == 0
+    assert ended.out.startswith(ended.out.split(":")[0] + ": 0 servers\n")
+    assert ended.out.endswith("\n0 of 0 servers running, 0 tools, 0 resources, 0 prompts\n")
+
+
+def test_check_tells_every_problem_of_the_config_and_ends_with_code_2(run: Run) -> None:
+    ended = run("check", a={"command": 1}, b={"url": "ftp://x"})
+    assert ended.code == 2
+    assert ended.out == ""
+    assert "2 problems" in ended.err
+    assert "$.mcpServers.a.command: must be a string" in ended.err
+    assert "$.mcpServers.b.url: must begin with http" in ended.err
+
+
+def test_the_problems_of_config_and_settings_are_told_together(run: Run, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("nonsense = 1")
+    ended = run("check", "--settings", str(settings), a={})
+    assert ended.code == 2
+    assert "2 problems" in ended.err
+    assert "config.json $.mcpServers.a: " in ended.err
+    assert "settings.toml $.nonsense: " in ended.err
+    assert run("check", "--settings", str(settings), a=MISSING).code == 2
+
+
+def test_settings_for_a_server_that_is_not_there_are_mentioned(run: Run, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"servers": {"gti": {"era": "legacy"}}}')
+    ended = run("check", "--settings", str(settings), git=MISSING)
+    assert ended.code == 0
+    assert ended.err.startswith("warning: there are settings for the server 'gti', which is not in ")
+
+
+def test_check_connect_shows_the_names_that_some_client_sees_changed(run: Run, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    odd = lean(record=str(record), tool_names=["git.log", "l" * 55], prompts=[{"name": "sum up"}])
+    ended = run("check", "--connect", git=odd)
+    assert ended.code == 0
+    assert ended.err == ""
+    changes = lines(ended.out.partition("Names that some clients see changed:\n")[2])
+    strict = "Claude Desktop, Claude Code, OpenAI Codex, ChatGPT, GitHub Copilot CLI"
+    assert [line.rpartition("_")[0] or line for line in changes[:3]] == ["git:git.log", "git__git_log", "git__git_log"]
+    assert changes[1].endswith(f"  {strict}")
+    assert changes[2].endswith("  Cursor")
+    assert [line[:10] for line in changes[3:]] == [
+        f"git:{'l' * 6}",
+        f"git__{'l' * 5}",
+        "git:sum up",
+        *["git__sum_u"] * 2,
+    ]
+    assert gone(record)
+
+
+def test_check_connect_says_which_servers_failed_and_ends_with_code_3(run: Run) -> None:
+    ended = run("check", "--connect", good=lean(), bad=MISSING)
+    assert ended.code == 3
+    assert ended.err == ""
+    assert "1 of 2 servers running" in ended.out
+    assert "\n  bad: failed: command not found: 'no-such-command-anywhere'" in ended.out
+    assert run("check", "--connect", "--no-strict", bad=MISSING).code == 0
+
+
+def test_check_connect_tells_name_conflicts_and_ends_with_code_3(run: Run) -> None:
+    ended = run("check", "--connect", "--no-prefix", a=lean(), b=lean())
+    assert ended.code == 3
+    assert ended.out.count("servers 'a' and 'b' both offer 'echo'") == 1
+    assert "Name conflicts:\n" in ended.out
+
+
+# list
+
+
+def test_list_prints_servers_and_components_as_indented_lines(run: Run, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    rich = lean(
+        record=str(record),
+        tool_extra={"description": "\n  First line.\nSecond line."},
+        resources=[{"uri": "file:///a", "name": "a", "title": "The file"}],
+        templates=[{"uriTemplate": "file:///{x}", "name": "t", "description": "\x1b[31m[bold]"}],
+        prompts=[{"name": "sum-up", "description": ""}],
+    )
+    ended = run("list", files=rich, bad=MISSING)
+    assert ended.code == 3
+    assert ended.err == ""
+    out = ended.out.splitlines()
+    assert out[:3] == ["files: running (2025-11-25)", "  tools", "    files:echo  First line."]
+    assert out[-7:] == [
+        "  resources",
+        "    file://files//a  The file",
+        "  resource templates",
+        "    file://files//{x}  \\x1b[31m[bold]",
+        "  prompts",
+        "    files:sum-up",
+        "bad: failed: command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`",
+    ]
+    assert gone(record)
+
+
+def test_list_without_strict_is_fine_with_servers_that_fail(run: Run) -> None:
+    assert run("list", "--no-strict", bad=MISSING).code == 0
+
+
+def test_list_of_a_config_without_servers_prints_nothing(run: Run) -> None:
+    assert run("list") == (0, "", "")
+
+
+def test_list_waits_for_every_server_although_lists_do_not(run: Run, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("ready_wait = 0")
+    ended = run("list", "--no-strict", "--settings", str(settings), a=lean(), b=lean())
+    assert "a: running" in ended.out
+    assert "b: running" in ended.out
+
+
+def test_list_as_json_has_everything_that_a_client_is_told(run: Run) -> None:
+    ended = run(
+        "list",
+        "--json",
+        old=lean(instructions="Be brief. ü", prompts=[{"name": "p", "x-unknown": 1}]),
+        new=lean(era="modern", resources=[{"uri": "a:b", "name": "b"}]),
+        bad=MISSING,
+    )
+    assert ended.code == 3
+    servers = json.loads(ended.out)["servers"]
+    assert list(servers) == ["old", "new", "bad"]
+    assert servers["old"] | {"tools": []} == {
+        "state": "running",
+        "protocolVersion": "2025-11-25",
+        "error": None,
+        "instructions": "Be brief. ü",
+        "tools": [],
+        "resources": [],
+        "resourceTemplates": [],
+        "prompts": [{"name": "old:p", "x-unknown": 1}],
+    }
+    assert servers["old"]["tools"][0]["name"] == "old:echo"
+    assert "inputSchema" in servers["old"]["tools"][0]
+    assert servers["new"]["protocolVersion"] == "2026-07-28"
+    assert servers["new"]["resources"] == [{"uri": "a://new:/b", "name": "b"}]
+    assert servers["bad"] == {
+        "state": "failed",
+        "protocolVersion": None,
+        "error": "command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`",
+        "instructions": None,
+        "tools": [],
+        "resources": [],
+        "resourceTemplates": [],
+        "prompts": [],
+    }
+
+
+def test_list_as_json_gives_a_name_to_the_server_that_a_call_would_reach(run: Run) -> None:
+    ended = run("list", "--json", "--no-prefix", "--no-strict", a=lean(), b=lean(tool_names=["more"]))
+    servers = json.loads(ended.out)["servers"]
+    assert servers["a"]["tools"][0]["name"] == "echo"
+    assert [tool["name"] for tool in servers["b"]["tools"]] == ["more"]
+
+
+class Screen(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_list_draws_a_tree(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert run("list", files=lean(tool_names=["[red]"]), bad=MISSING).code == 3
+    assert "── " in screen.getvalue()
+    assert "files:[red]" in screen.getvalue()
+    assert "bad: failed" in screen.getvalue()
+
+
+# call
+
+
+def test_call_types_the_arguments_by_the_tools_schema_and_prints_the_text(run: Run, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    files = lean(record=str(record), tool_extra={"inputSchema": SCHEMA})
+    ended = run("call", "files:echo", "limit=5", "tags=a", "tags=1", "path=7", "other=[1]", files=files)
+    assert (ended.code, ended.err) == (0, "")
+    answer = json.loads(ended.out)
+    assert answer["arguments"] == {"limit": 5, "tags": ["a", "1"], "path": "7", "other": [1]}
+    assert gone(record)
+
+
+@pytest.mark.parametrize("name", ["my.git:echo", "my.git__echo", "my.git.echo", "my.git_echo"])
+def test_call_accepts_every_spelling_and_starts_no_other_server(name: str, run: Run, tmp_path: Path) -> None:
+    others = {key: lean(record=str(tmp_path / "pids")) for key in ("files", "my.gi", "my.git2")}
+    ended = run("call", name, **others, **{"my.git": lean(name="it")})
+    assert json.loads(ended.out)["server"] == "it"
+    assert not (tmp_path / "pids").exists()
+
+
+def test_call_starts_each_server_whose_key_fits(run: Run, tmp_path: Path) -> None:
+    shorter = lean(record=str(tmp_path / "pids"), name="shorter")
+    ended = run("call", "my.git.echo", my=shorter, **{"my.git": lean(name="it")})
+    assert json.loads(ended.out)["server"] == "it"
+    assert gone(tmp_path / "pids")
+    assert json.loads(run("call", "my:echo", my=shorter, **{"my.git": MISSING}).out)["server"] == "shorter"
+
+
+def test_call_accepts_a_name_in_which_the_key_was_shortened(run: Run) -> None:
+    key = "k" * 70
+    changed = run("check", "--connect", **{key: lean()}).out.partition("changed:\n")[2].splitlines()
+    name = changed[1].split()[0]
+    assert len(name) == 64
+    ended = run("call", name, **{key: lean(name="it"), "other": MISSING})
+    assert ended.code == 0
+    assert json.loads(ended.out)["server"] == "it"
+
+
+def test_call_without_prefixes_starts_all_servers_because_any_may_have_the_tool(run: Run) -> None:
+    ended = run("call", "--no-prefix", "more", a=lean(capabilities={"prompts": {}}), b=lean(tool_names=["more"]))
+    assert ended.code == 0
+    assert json.loads(ended.out)["tool"] == "more"
+
+
+@pytest.mark.parametrize("source", ["text", "file", "stdin"])
+def test_call_takes_all_arguments_as_one_json_object(
+    source: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '{"a": {"b": [null]}}'
+    (tmp_path / "args.json").write_text(text)
+    monkeypatch.setattr(sys, "stdin", StringIO(text))
+    given = {"text": text, "file": f"@{tmp_path}/args.json", "stdin": "-"}[source]
+    ended = run("call", "files:echo", "--args", given, files=lean())
+    assert json.loads(ended.out)["arguments"] == {"a": {"b": [None]}}
+
+
+def test_call_as_json_prints_the_whole_result(run: Run) -> None:
+    result = {"content": [], "structuredContent": {"ü": 1}, "x-unknown": {"kept": True}, "_meta": {"a": 1}}
+    ended = run("call", "--json", "a:raw", "--args", json.dumps(result), a=lean())
+    assert ended.code == 0
+    assert json.loads(ended.out) == result
+    assert "ü" in ended.out
+
+
+def test_call_prints_other_blocks_in_one_line_each_and_nothing_for_nothing(run: Run) -> None:
+    block = {"type": "image", "mimeType": "image/png", "data": "eHh4eA=="}
+    ended = run("call", "a:raw", "--args", json.dumps({"content": [block]}), a=lean())
+    assert ended.out == "[image image/png, 4 bytes]\n"
+    assert run("call", "a:raw", "--args", '{"content": []}', a=lean()) == (0, "", "")
+
+
+def test_call_ends_with_code_1_when_the_tool_reports_an_error(run: Run) -> None:
+    assert run("call", "a:fail", a=lean()) == (1, "it failed\n", "")
+
+
+def test_call_ends_with_code_1_and_the_message_of_a_json_rpc_error(run: Run) -> None:
+    assert run("call", "a:error", a=lean()) == (1, "", "error -32099: told to\n")
+
+
+def test_call_of_a_tool_that_is_not_there_suggests_others(run: Run) -> None:
+    ended = run("call", "a:ecko", "x=1", a=lean())
+    assert ended == (1, "", "error -32602: Tool not found: a:ecko\nDid you mean: a:echo?\n")
+
+
+def test_call_of_a_tool_that_answers_nonsense_says_so(run: Run) -> None:
+    ended = run("call", "a:raw", "--args", '{"content": 5}', a=lean())
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("the answer of a:raw is no tool result: ")
+
+
+def test_call_of_a_server_that_dies_meanwhile_says_so_once(run: Run) -> None:
+    ended = run("call", "a:leave", "code=7", a=lean())
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.count("exited with code 7") == 1
+
+
+def test_call_of_a_server_that_does_not_start_ends_with_code_3_and_says_why_once(run: Run) -> None:
+    ended = run("call", "bad:x", bad=MISSING)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.count("command not found") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["files:echo", "limit=abc"], 'argument limit: "abc" is not an integer'),
+        (["files:echo", "limit"], "argument 'limit': write it as key=value"),
+        (["files:echo", "a=1", "--args", "{}"], "give the arguments as key=value or with --args, not both"),
+        (["files:echo", "--args", "[]"], "--args must be a JSON object, with the tool's arguments by name"),
+        (["files:echo", "--args", "@/no/such"], "/no/such cannot be read: No such file or directory"),
+        (["files:echo", "--args", f"@{sys.executable}"], f"{sys.executable} cannot be read: it is not UTF-8"),
+        (
+            ["fiels:echo"],
+            "the name 'fiels:echo' begins with the key of no server in the config\nDid you mean: files?",
+        ),
+        (
+            ["echo"],
+            "the name 'echo' begins with the key of no server in the config\nThe servers are: files, git.",
+        ),
+    ],
+)
+def test_call_with_bad_arguments_ends_with_code_2(arguments: list[str], message: str, run: Run) -> None:
+    ended = run("call", *arguments, files=lean(tool_extra={"inputSchema": SCHEMA}), git=MISSING)
+    assert ended == (2, "", message + "\n")
+
+
+class Stderr(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_call_shows_what_it_does_on_stderr(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.spinner import Spinner
+
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "stderr", Stderr())
+    monkeypatch.setattr(Spinner, "update", lambda self, *, text: seen.append(str(text)))
+    ended = run("call", "a:progress", a=lean())
+    assert ended.code == 0
+    assert seen[:2] == ["1 of 1 servers ready", "calling a:progress"]
+    assert seen[2:] == [f"calling a:progress: {step} of 3, step {step}" for step in (1, 2, 3)]
+    assert json.loads(ended.out)["token"] is not None
+
+
+# The end of a command that is interrupted
+
+
+@asynccontextmanager
+async def begun(folder: Path, command: str, *arguments: str, **servers: dict[str, Any]) -> AsyncIterator[ServerProcess]:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config(**servers)))
+    line = [sys.executable, "-m", "fastmcp_aggregator", command, str(path), *arguments]
+    async with running(*line, handshake=False) as process:
+        yield process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+async def test_a_call_that_is_interrupted_closes_its_server_and_ends_with_code_1(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    record = tmp_path / "pids"
+    async with begun(tmp_path, "call", "a:hold", a=lean(record=str(record))) as process:
+        await process.said("[a] holding")
+        process.process.send_signal(number)
+        assert await process.wait() == 1
+        assert process.stderr == b"[a] holding\n"
+        assert process.client.lines == []
+    assert gone(record)
+
+
+async def test_a_list_that_is_interrupted_while_a_server_starts_ends_with_code_1(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    slow = lean(record=str(record), wait_for_file=str(tmp_path / "never"), stderr=["starting"])
+    async with begun(tmp_path, "list", slow=slow) as process:
+        await process.said("[slow] starting")
+        process.process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 1
+        assert process.stderr == b"[slow] starting\n"
+    assert gone(record)
+
+
+async def test_work_that_is_interrupted_is_cancelled_and_awaited() -> None:
+    steps: list[str] = []
+
+    async def work() -> int:
+        steps.append("begun")
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("closed")
+        return 0
+
+    assert await interruptible(work()) == 1
+    assert steps == ["begun", "closed"]

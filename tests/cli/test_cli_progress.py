@@ -1,0 +1,153 @@
+"""What is told while the children start."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from fastmcp_aggregator.children.state import ChildState
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.cli.display import Display
+from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, full_report, line_of, summary_of
+
+
+def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:
+    facts = dict.fromkeys(ServerStatus.__dataclass_fields__, 0) | {
+        "server_key": key,
+        "state": ChildState.FAILED if error else ChildState.RUNNING,
+        "protocol_version": None if error else "2025-11-25",
+        "last_error": error,
+        **counts,
+    }
+    return ServerStatus(**facts)  # type: ignore[arg-type]
+
+
+FILES = status("files", tools=12, resources=3, templates=2, prompts=1)
+GIT = status("git", error="command not found: 'uvx'; install it")
+CLOCK = status("clock", tools=1, resources=1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_line_says_what_came_of_a_server() -> None:
+    assert line_of(FILES) == "files: running, 12 tools, 3 resources, 2 templates, 1 prompt (2025-11-25)"
+    assert line_of(CLOCK) == "clock: running, 1 tool, 1 resource, 0 prompts (2025-11-25)"
+    assert line_of(GIT) == "git: failed: command not found: 'uvx'; install it"
+
+
+def test_a_summary_counts_what_is_served_and_names_what_failed() -> None:
+    assert summary_of([FILES, CLOCK]) == "2 of 2 servers running, 13 tools, 4 resources, 2 templates, 1 prompt"
+    assert summary_of([FILES, GIT]).startswith("1 of 2 servers running, 12 tools,")
+    assert summary_of([FILES, GIT]).endswith("; failed: git")
+    assert summary_of([GIT]) == "0 of 1 server running, 0 tools, 0 resources, 0 prompts; failed: git"
+
+
+def test_without_a_terminal_each_server_is_a_line_when_it_settles(capfd: pytest.CaptureFixture[str]) -> None:
+    report = full_report(["git", "files"])
+    assert isinstance(report, Lines)
+    report.settled(GIT, 0.1)
+    assert capfd.readouterr().err == line_of(GIT) + "\n"
+    report.settled(FILES, 0.2)
+    report.done()
+    report.close()
+    assert capfd.readouterr().err == line_of(FILES) + "\n" + summary_of([GIT, FILES]) + "\n"
+
+
+def test_without_a_terminal_a_brief_report_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    report = brief_report(["git"])
+    report.settled(GIT, 0.1)
+    report.done()
+    report.doing("calling")
+    report.close()
+    assert type(report) is Report
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("make", [full_report, brief_report])
+def test_a_terminal_gets_a_display(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    report = make(["git"])  # type: ignore[operator]
+    report.close()
+    assert isinstance(report, Display)
+
+
+def test_a_program_without_stderr_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert isinstance(full_report([]), Lines)
+
+
+def test_the_status_line_says_how_many_are_ready_and_which_are_awaited(terminal: Console) -> None:
+    display = Display(["files", "git", "a", "b"], with_table=False, console=terminal)
+    lines = [str(display._spinner.text)]
+    display.settled(FILES, 0.1)
+    lines.append(str(display._spinner.text))
+    display.settled(GIT, 0.2)
+    lines.append(str(display._spinner.text))
+    for key in ("a", "b"):
+        display.settled(status(key), 0.3)
+    lines.append(str(display._spinner.text))
+    display.doing("calling a:[b]\x1b")
+    lines.append(str(display._spinner.text))
+    display.close()
+    assert lines == [
+        "0 of 4 servers ready, waiting for files, git, a and 1 more",
+        "1 of 4 servers ready, waiting for git, a, b",
+        "1 of 4 servers ready, waiting for a, b",
+        "3 of 4 servers ready",
+        "calling a:[b]\\x1b",
+    ]
+
+
+def test_the_table_shows_every_server_in_config_order_whatever_its_key(terminal: Console) -> None:
+    display = Display(["files", "git", "[red]"], with_table=True, console=terminal)
+    display.settled(status("[red]", tools=5), 1.26)
+    display.settled(GIT, 0.2)
+    display.settled(FILES, 0.1)
+    display.done()
+    display.close()
+    table = shown(terminal).rpartition("\x1b[2K")[2]
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[0] == ["server", "state", "protocol", "tools", "resources", "prompts", "seconds", "or", "error"]
+    assert rows[1] == ["files", "running", "2025-11-25", "12", "3", "+", "2", "templates", "1", "0.1"]
+    assert rows[2] == ["git", "failed", *["command", "not", "found:", "'uvx';", "install", "it"]]
+    assert rows[3] == ["[red]", "running", "2025-11-25", "5", "0", "0", "1.3"]
+
+
+def test_a_table_without_failures_speaks_of_none(terminal: Console) -> None:
+    display = Display(["clock"], with_table=True, console=terminal)
+    display.settled(CLOCK, 0.1)
+    display.done()
+    assert "error" not in shown(terminal)
+
+
+def test_a_brief_display_has_no_table_and_stays_for_what_comes_next(terminal: Console) -> None:
+    display = Display(["clock"], with_table=False, console=terminal)
+    display.settled(CLOCK, 0.1)
+    display.done()
+    assert display._live.is_started
+    display.close()
+    display.close()
+    assert "protocol" not in shown(terminal)
+
+
+def test_what_others_write_to_stderr_meanwhile_stands_above_the_status_line(terminal: Console) -> None:
+    display = Display(["clock"], with_table=False, console=terminal)
+    print("[clock] hello", file=sys.stderr)
+    print("protocol", file=sys.stdout)
+    display.close()
+    assert "[clock] hello\n" in shown(terminal)
+    assert "protocol" not in shown(terminal)

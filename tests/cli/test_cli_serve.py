@@ -1,0 +1,295 @@
+"""`serve`: what desktop clients and service managers start."""
+
+import json
+import logging
+import os
+import pty
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fastmcp import Client
+from harness import PATIENCE, ServerProcess, config, lean, running, until
+
+from fastmcp_aggregator.cli import progress, serve
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.serve import FirstFailures
+from fastmcp_aggregator.errors import ChildServerError
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
+MISSING = {"command": "no-such-command-anywhere"}
+NOT_FOUND = "command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`"
+
+
+def write(folder: Path, **servers: dict[str, Any]) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config(**servers)))
+    return str(path)
+
+
+def pids(record: Path) -> list[int]:
+    return [int(line) for line in record.read_text().split()] if record.exists() else []
+
+
+def gone(record: Path) -> bool:
+    return bool(pids(record)) and not any(psutil.pid_exists(pid) for pid in pids(record))
+
+
+@asynccontextmanager
+async def served(path: str, *options: str, handshake: bool = True) -> AsyncIterator[ServerProcess]:
+    async with running(*PROGRAM, path, *options, handshake=handshake) as server:
+        yield server
+
+
+async def test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leaves(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, files=lean(record=str(record)), git=lean(era="modern"))
+    async with served(path) as server:
+        assert {name.split(":")[0] for name in await server.client.names()} == {"files", "git"}
+        assert (await server.client.call("files:echo", x=1))["arguments"] == {"x": 1}
+        assert await server.end() == 0
+    assert gone(record)
+
+
+async def test_stdout_carries_nothing_but_protocol_and_stderr_is_plain_lines(tmp_path: Path) -> None:
+    noisy = lean(stdout=["no message"], stderr=["hello"], resources=[{"uri": "a://b", "name": "b"}])
+    async with served(write(tmp_path, noisy=noisy), "--debug") as server:
+        await server.client.names()
+        await server.said("1 of 1 server running")
+        assert await server.end() == 0
+        assert all(json.loads(line)["jsonrpc"] == "2.0" for line in server.client.lines)
+        said = server.stderr.decode().splitlines()
+    assert "[noisy] hello" in said
+    assert [
+        line for line in said if re.match(r"noisy: running, \d+ tools, 1 resource, 0 prompts \(2025-11-25\)$", line)
+    ]
+    assert "\x1b" not in server.stderr.decode()
+
+
+async def test_each_server_is_told_once_when_it_settles_and_then_all_in_one_line(tmp_path: Path) -> None:
+    async with served(write(tmp_path, bad=MISSING, good=lean()), "--no-strict") as server:
+        await server.client.names()
+        await server.said("failed: bad\n")
+        said = server.stderr.decode().partition("failed: bad\n")[0].splitlines()
+        assert await server.end() == 0
+    assert sorted(line for line in said if not line.startswith("warning:"))[0].startswith("1 of 2 servers running, ")
+    assert said.count(f"bad: failed: {NOT_FOUND}") == 1
+    assert len([line for line in said if line.startswith("good: running, ")]) == 1
+
+
+async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure_once(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, good=lean(record=str(record)), bad=MISSING, ill=lean(exit_at_start=4))
+    async with served(path, handshake=False) as server:
+        assert await server.wait() == 3
+        said = server.stderr.decode()
+        assert server.client.lines == []
+    assert said.count(NOT_FOUND) == 1
+    assert said.count("exited with code 4") == 1
+    assert "Traceback" not in said
+    assert said.endswith(
+        "The start has ended, because not every server started: bad, ill.\n"
+        "To serve without the failed ones, use --no-strict.\n"
+    )
+    assert gone(record)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Signals, tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    async with served(write(tmp_path, a=lean(record=str(record)))) as server:
+        await server.client.names()
+        server.process.send_signal(number)
+        assert await server.wait() == 0
+        assert "Traceback" not in server.stderr.decode()
+        assert "^C" not in server.stderr.decode()
+    assert gone(record)
+
+
+async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    slow = lean(record=str(record), wait_for_file=str(tmp_path / "never"))
+    async with served(write(tmp_path, slow=slow, fast=lean())) as server:
+        await server.said("fast: running")
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+        assert "slow: " not in server.stderr.decode()
+    assert gone(record)
+
+
+async def test_the_options_reach_what_the_client_sees(tmp_path: Path) -> None:
+    options = ["--name", "hub", "--server-version", "7", "--separator", "__"]
+    async with served(write(tmp_path, a=lean()), *options) as server:
+        assert server.client.introduction["serverInfo"]["name"] == "hub"
+        assert server.client.introduction["serverInfo"]["version"] == "7"
+        assert (await server.client.names())[0] == "a__echo"
+        assert await server.end() == 0
+
+
+async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, a=lean(record=str(record)))
+    async with served(path, "--transport", "http", "--port", "0", handshake=False) as server:
+        told = await until(lambda: re.search(rb"serving on (http://127\.0\.0\.1:[1-9]\d*/mcp)\n", server.stderr))
+        async with Client(told[1].decode(), timeout=PATIENCE) as client:
+            assert (await client.list_tools())[0].name == "a:echo"
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+        assert server.client.lines == []
+        assert "Traceback" not in server.stderr.decode()
+    assert gone(record)
+
+
+async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    shown = b""
+
+    def screen() -> bytes:
+        nonlocal shown
+        with suppress(BlockingIOError):
+            shown += os.read(master, 65536)
+        return shown
+
+    gate = tmp_path / "gate"
+    path = write(tmp_path, slow=lean(wait_for_file=str(gate)), bad=MISSING)
+    process = await running_on(slave, path)
+    try:
+        await until(lambda: b"0 of 2 servers ready, waiting for slow" in screen())
+        gate.touch()
+        await until(lambda: b"seconds or error" in screen() and b"command not found" in screen())
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.stdout is not None
+        assert await process.stdout.read() == b""
+        assert await process.wait() == 0
+        assert b"\x1b[?25h" in screen().rpartition(b"\x1b[?25l")[2]  # the cursor is shown again
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+async def running_on(terminal: int, path: str) -> Any:
+    import asyncio
+
+    pipe = asyncio.subprocess.PIPE
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150"}
+    return await asyncio.create_subprocess_exec(
+        *PROGRAM, path, "--no-strict", stdin=pipe, stdout=pipe, stderr=terminal, env=environment
+    )
+
+
+# In this process: the same, without its cost.
+
+
+@pytest.fixture(autouse=True)
+def _process_as_found() -> Iterator[None]:
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    root = logging.getLogger()
+    log_handlers, level = root.handlers, root.level
+    yield
+    root.handlers = log_handlers
+    root.setLevel(level)
+    for number, handler in zip(SIGNALS, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def serve_here(*arguments: str) -> int:
+    """The exit code of `serve` in this process, with a client that says nothing."""
+    kept = [os.dup(0), os.dup(1)]
+    pipes = [os.pipe(), os.pipe()]
+    os.dup2(pipes[0][0], 0)
+    os.dup2(pipes[1][1], 1)
+    try:
+        return main(arguments)
+    finally:
+        for descriptor, original in enumerate(kept):
+            os.dup2(original, descriptor)
+        for descriptor in (*kept, *pipes[0], *pipes[1]):
+            os.close(descriptor)
+
+
+def test_a_config_without_servers_is_served_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(progress, "say", hear)
+    assert serve_here(write(tmp_path)) == 0
+    assert said == ["0 of 0 servers running, 0 tools, 0 resources, 0 prompts"]
+
+
+def test_a_conflict_of_names_ends_a_strict_start_with_code_3(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve_here(write(tmp_path, a=lean(), b=lean()), "--no-prefix") == 3
+    said = capfd.readouterr().err
+    assert "2 of 2 servers running" in said
+    assert said.count("servers 'a' and 'b' both offer 'echo'") == 1
+    assert "not every server started" not in said
+
+
+def test_a_failure_ends_a_strict_start_with_code_3(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert serve_here("serve", write(tmp_path, bad=MISSING)) == 3
+    assert capfd.readouterr().err == (
+        f"bad: failed: {NOT_FOUND}\n"
+        "0 of 1 server running, 0 tools, 0 resources, 0 prompts; failed: bad\n"
+        "The start has ended, because not every server started: bad.\n"
+        "To serve without the failed ones, use --no-strict.\n"
+    )
+
+
+def test_http_ends_with_code_0_when_the_program_is_told_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(serve, "say", hear)
+    assert serve_here(write(tmp_path), "--transport", "http", "--port", "0") == 0
+    assert re.fullmatch(r"serving on http://127\.0\.0\.1:\d+/mcp", said[0])
+
+
+def test_an_address_that_others_can_reach_is_refused_before_anything_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, a=lean(record=str(record)))
+    assert serve_here(path, "--transport", "http", "--host", "0.0.0.0") == 2
+    assert capfd.readouterr().err.startswith("refusing to listen on 0.0.0.0: ")
+    assert not record.exists()
+
+
+def test_a_port_that_is_taken_ends_with_code_1_and_leaves_no_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    record = tmp_path / "pids"
+    path = write(tmp_path, a=lean(record=str(record)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert serve_here(path, "--transport", "http", "--port", port) == 1
+    assert capfd.readouterr().err == f"cannot listen on 127.0.0.1, port {port}: Address already in use\n"
+    assert not any(psutil.pid_exists(pid) for pid in pids(record))
+
+
+def test_the_report_tells_the_failures_of_first_starts_and_the_log_all_others() -> None:
+    failures = FirstFailures(["a", "b"])
+    startup = {key: ChildServerError(key, "startup", "x") for key in ("a", "b", "c")}
+    assert failures.includes(startup["a"])
+    assert not failures.includes(startup["a"])
+    assert not failures.includes(ChildServerError("b", "runtime", "x"))
+    assert not failures.includes(startup["b"])
+    assert not failures.includes(startup["c"])

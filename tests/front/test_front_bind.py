@@ -1,0 +1,66 @@
+"""Where the HTTP front may listen."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.front.http import is_loopback, listening_socket, require_safe_bind, url_of
+
+LOOPBACK = ["127.0.0.1", "127.9.8.7", "localhost", "::1", "0:0:0:0:0:0:0:1"]
+REACHABLE = [
+    "0.0.0.0",
+    "::",
+    "",
+    "192.168.1.5",
+    "8.8.8.8",
+    "fe80::1",
+    "example.org",
+    "localhost.example.org",
+    "127.1",
+    "*",
+]
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_loopback_needs_no_authentication(host: str) -> None:
+    assert is_loopback(host)
+    require_safe_bind(host, has_auth=False)
+
+
+@pytest.mark.parametrize("host", REACHABLE)
+def test_anything_that_others_may_reach_needs_authentication(host: str) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(AggregatorError, match="refusing to listen on") as raised:
+        require_safe_bind(host, has_auth=False)
+    assert "Listen on 127.0.0.1, or give the app an `auth` provider" in str(raised.value)
+    require_safe_bind(host, has_auth=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_port_zero_takes_a_free_port_that_the_url_names(host: str) -> None:
+    with listening_socket(host, 0) as one, listening_socket(host, 0) as other:
+        assert one.getsockname()[1] != other.getsockname()[1] != 0
+        assert url_of(one, host) == f"http://{host}:{one.getsockname()[1]}"
+        with socket.create_connection(one.getsockname()[:2], timeout=10):
+            pass
+
+
+def test_an_ipv6_address_stands_in_brackets_in_the_url() -> None:
+    with listening_socket("127.0.0.1", 0) as listener:
+        assert url_of(listener, "::1") == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    with listening_socket("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AggregatorError) as raised:
+            listening_socket("127.0.0.1", port)
+    assert str(raised.value) == f"cannot listen on 127.0.0.1, port {port}: Address already in use"
+
+
+def test_a_host_that_does_not_exist_is_an_error_that_names_it() -> None:
+    with pytest.raises(AggregatorError, match=r"cannot listen on no-such-host\.invalid, port 0: "):
+        listening_socket("no-such-host.invalid", 0)
