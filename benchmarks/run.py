@@ -25,7 +25,7 @@ from typing import Any
 from clients import HttpClient, StdioClient
 
 LEAN_CHILD = Path(__file__).parent.parent / "tests" / "programs" / "lean_child.py"
-BASE_TOOLS = 15
+BASE_TOOLS = 23
 """Tools that every lean child has."""
 
 FASTMCP_PROXY = (

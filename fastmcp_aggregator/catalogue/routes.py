@@ -113,7 +113,7 @@ class RouteTable:
         for route in self.served(kind):
             public = self.public_id(kind, rule, route)
             owner = self.find(kind, public)
-            if owner is not None and owner.component is route.component:
+            if owner is not None and (owner.child, owner.original) == (route.child, route.original):
                 yield public, route
 
     def conflicts(self, rule: NameRule) -> list[NameConflictError]:

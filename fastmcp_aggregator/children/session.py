@@ -17,7 +17,7 @@ from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.transports import LIST_CHANGED, WatchedTransport
@@ -26,6 +26,7 @@ Era = Literal["legacy", "modern"]
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 OnListChanged = Callable[[], None]
 
+_PING = "ping"
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": MODERN_PROTOCOL_VERSIONS[-1]}
 
 
@@ -68,6 +69,8 @@ class ChildSession:
             if error.code == INVALID_REQUEST and error.message == "Session terminated":
                 # What the SDK makes of a 404 to our session id: the server has forgotten us.
                 self.lost.set()
+            if self._is_http_error(error) and method != _PING:
+                await self.probe()
             raise
 
     def is_over(self, error: MCPError) -> bool:
@@ -77,10 +80,19 @@ class ChildSession:
     async def probe(self) -> None:
         """Ask for a sign of life, and return with it; any answer is one, "Method not found" too."""
         try:
-            await self.request("ping" if self.era == "legacy" else "server/discover", None)
+            await self.request(_PING if self.era == "legacy" else "server/discover", None)
         except MCPError as error:
-            if self.is_over(error):
+            if self.is_over(error) or self._is_http_error(error):
                 self.lost.set()
+
+    def _is_http_error(self, error: MCPError) -> bool:
+        """Whether the SDK made this of an HTTP status, in the era that has sessions.
+
+        Servers are to answer 404 to the id of a session that they have forgotten; many answer 400. Whether they still
+        answer a `ping` tells that from a request that they did not like.
+        """
+        made_up = error.code == INTERNAL_ERROR and error.message == "Server returned an error response"
+        return self.era == "legacy" and made_up
 
     def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
         """Let calls of this tool carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""

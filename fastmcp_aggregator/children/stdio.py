@@ -29,7 +29,11 @@ logger = logging.getLogger(__name__)
 JUNK_PER_MINUTE = 1000
 NOTIFICATION_BURST = 1000
 NOTIFICATION_RATE = 200.0
-_ID_IN_HEAD = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
+_ANSWER_HEAD = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
+    rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
+)
+"""How an answer begins. An `"id"` further in may be anything, such as the number of somebody else's call."""
 
 
 class ProcessTransport(WatchedTransport):
@@ -90,7 +94,7 @@ class ProcessTransport(WatchedTransport):
 
 def _too_large(head: bytes) -> bytes | None:
     """The error to give to whoever waits for the answer that begins like this; None when that cannot be told."""
-    found = _ID_IN_HEAD.search(head)
+    found = _ANSWER_HEAD.match(head)
     if found is None:
         return None
     error = ErrorData(code=INTERNAL_ERROR, message="response too large")

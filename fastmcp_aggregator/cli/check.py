@@ -71,11 +71,14 @@ def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator
     routes = [route for kind in (Kind.TOOL, Kind.PROMPT) for route in app.routes.served(kind)]
     names = dict.fromkeys((route.child.key, route.original) for route in routes)
     for key, original in names:
-        seen = [(group, group.rule.public_name(key, original)) for group in groups]
-        changed = [(group, name) for group, name in seen if name != plain_name(group.rule, key, original)]
-        if changed:
+        seen: dict[str, list[str]] = {}
+        for group in groups:
+            name = group.rule.public_name(key, original)
+            if name != plain_name(group.rule, key, original):
+                seen.setdefault(name, []).extend(group.labels)
+        if seen:
             yield f"  {key}:{original}"
-            yield from (f"    {name}  {', '.join(group.labels)}" for group, name in changed)
+            yield from (f"    {name}  {', '.join(labels)}" for name, labels in seen.items())
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastmcp_aggregator.children.state import ChildState
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.cli.output import counted, say
+from fastmcp_aggregator.errors import ChildServerError
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
@@ -20,6 +21,11 @@ class Report:
 
     def __init__(self) -> None:
         self.began = time.monotonic()
+        self.is_done = False
+
+    def tells(self, failure: ChildServerError) -> bool:
+        """Whether a failure needs no other words: it is one of the start, or of trying it again meanwhile."""
+        return not self.is_done and failure.phase != "runtime"
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
         """The first start of a child has succeeded or failed after so many seconds."""
@@ -77,6 +83,7 @@ async def follow(app: Aggregator, report: Report) -> None:
             return  # the app ends before the child was up
         report.settled(status, time.monotonic() - report.began)
     report.done()
+    report.is_done = True
 
 
 def is_running(status: ServerStatus) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Collection
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.children.process import kill_recorded_groups
@@ -40,18 +39,21 @@ def _check_address(host: str) -> None:
 async def _serve(config: McpConfig, settings: AggregatorSettings, transport: str) -> int:
     report = full_report(config.servers)
     end_on_signals(FINE, kill_recorded_groups, report.close)
-    leave_out(FirstFailures(config.servers).includes)
+    leave_out(report.tells)
     try:
         async with built_early(config, settings) as app:
             following = asyncio.create_task(follow(app, report))
+            failed: StartupError | None = None
             try:
                 await _run_front(app, transport)
-            except StartupError as error:
+            except* StartupError as group:  # the SDK's stdio transport puts it into a group
+                failed = _first(group)
                 await following
-                say(_why_it_ended(error))
-                return SERVER_FAILED
             finally:
                 following.cancel()
+            if failed is not None:
+                say(_why_it_ended(failed))
+                return SERVER_FAILED
     finally:
         report.close()
     return FINE
@@ -69,6 +71,11 @@ def _say_url(url: str) -> None:
     say(f"serving on {url}")
 
 
+def _first(group: ExceptionGroup[StartupError]) -> StartupError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
 def _why_it_ended(error: StartupError) -> str:
     """What the report has not told yet."""
     conflicts = [str(failure) for failure in error.failures if isinstance(failure, NameConflictError)]
@@ -79,16 +86,3 @@ def _why_it_ended(error: StartupError) -> str:
             "To serve without the failed ones, use --no-strict."
         )
     return "\n".join(conflicts)
-
-
-class FirstFailures:
-    """The failures that the report tells: those of each server's first start."""
-
-    def __init__(self, keys: Collection[str]) -> None:
-        self._untold = set(keys)
-
-    def includes(self, failure: ChildServerError) -> bool:
-        """Whether the report tells it; to be asked once for each failure."""
-        is_first = failure.server_key in self._untold
-        self._untold.discard(failure.server_key)
-        return is_first and failure.phase != "runtime"

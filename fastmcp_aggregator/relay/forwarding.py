@@ -46,6 +46,9 @@ async def forward(
         MCPError: the child's own error, unchanged.
     """
     forwarded = {**params, **address}
+    # The aggregator declares no tasks, and then this is to be ignored (2025-11-25, tasks): nobody could ask for the
+    # task that the child would make of it.
+    forwarded.pop("task", None)
     meta = forwarded.pop("_meta", None) or {}
     if kept := {key: value for key, value in meta.items() if key not in _CONNECTION_META}:
         forwarded["_meta"] = kept

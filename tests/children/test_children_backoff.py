@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.backoff import FIRST_CEILING, LAST_CEILING, delay_before_attempt
+from fastmcp_aggregator.children.backoff import (
+    CRASH_LOOP,
+    CRASH_LOOP_DELAY,
+    CRASH_WINDOW,
+    FIRST_CEILING,
+    HEALTHY_AFTER,
+    LAST_CEILING,
+    Backoff,
+    delay_before_attempt,
+)
 
 FAILURES = st.integers(min_value=1, max_value=10**9)
 FRACTIONS = st.floats(min_value=0, max_value=1, exclude_max=True)
@@ -36,3 +45,49 @@ def test_more_failures_never_mean_a_shorter_wait(one: int, other: int, fraction:
 def test_children_that_failed_together_are_spread_over_the_whole_time() -> None:
     delays = [delay_before_attempt(1, fraction) for fraction in (0, 0.25, 0.5, 0.75)]
     assert delays == [fraction * FIRST_CEILING for fraction in (0, 0.25, 0.5, 0.75)]
+
+
+def delays(backoff: Backoff, *times: float, ran_for: float = 0.0) -> list[float]:
+    """The delays, with the most unlucky jitter, after failures at these times."""
+    return [backoff.failed(time, ran_for=ran_for, random_fraction=ALMOST_ONE) for time in times]
+
+
+def test_each_failure_in_a_row_doubles_the_delay() -> None:
+    assert delays(Backoff(), 0, 100, 200, 300) == pytest.approx([0.5, 1, 2, 4])
+
+
+def test_a_failure_after_a_healthy_run_counts_as_the_first_again() -> None:
+    backoff = Backoff()
+    assert delays(backoff, 0, 100, 200)[-1] == pytest.approx(2)
+    assert delays(backoff, 300, ran_for=HEALTHY_AFTER) == pytest.approx([0.5])
+    assert delays(backoff, 400, ran_for=HEALTHY_AFTER - 1) == pytest.approx([1])
+
+
+def test_a_child_that_crashes_again_and_again_is_tried_every_five_minutes() -> None:
+    backoff = Backoff()
+    times = [number * CRASH_WINDOW / (CRASH_LOOP - 1) for number in range(CRASH_LOOP)]
+    assert delays(backoff, *times)[-1] == CRASH_LOOP_DELAY == 300
+    assert backoff.is_crash_loop
+    assert delays(backoff, 1000, 2000) == [CRASH_LOOP_DELAY] * 2
+
+
+def test_failures_far_apart_are_no_crash_loop() -> None:
+    backoff = Backoff()
+    times = [number * (CRASH_WINDOW / (CRASH_LOOP - 1) + 0.1) for number in range(20)]
+    assert CRASH_LOOP_DELAY not in delays(backoff, *times)
+    assert not backoff.is_crash_loop
+
+
+def test_a_healthy_run_ends_a_crash_loop() -> None:
+    backoff = Backoff()
+    delays(backoff, *range(CRASH_LOOP))
+    assert delays(backoff, 1000, ran_for=HEALTHY_AFTER) == pytest.approx([0.5])
+    assert not backoff.is_crash_loop
+
+
+def test_a_delay_can_be_given_a_least() -> None:
+    """As when a server says when it wants to be asked again."""
+    assert Backoff().failed(0, ran_for=0, random_fraction=0, at_least=30) == 30
+    crashing = Backoff()
+    delays(crashing, *range(CRASH_LOOP))
+    assert crashing.failed(10, ran_for=0, random_fraction=0, at_least=30) == CRASH_LOOP_DELAY

@@ -253,6 +253,20 @@ print("\\nnext", flush=True)
     assert caplog.messages == ["server 'files' wrote a line of more than 100 MiB to its stdout; dropped"]
 
 
+async def test_the_limit_can_be_set_and_the_head_of_a_line_over_it_is_handed_over() -> None:
+    code = "print('x' * 3000); print('short'); print('y' * 1001); print('z' * 1000)"
+    server = StdioServer(key="files", label="python", command=sys.executable, args=("-c", code))
+    process = await ChildProcess.spawn(server, 1000)
+    lines: list[bytes] = []
+    heads: list[bytes] = []
+    ended = asyncio.Event()
+    process.attach(lines.extend, ended.set, heads.append)
+    await in_time(ended.wait())
+    await process.stop()
+    assert lines == [b"short", b"z" * 1000]
+    assert [head[:1] for head in heads] == [b"x", b"y"]
+
+
 async def test_writing_after_the_process_is_gone_raises_an_os_error(start: Start) -> None:
     process = await python(start, "pass")
     await in_time(process.exited.wait())
@@ -394,6 +408,31 @@ print(held.pid, flush=True)
         assert process.returncode == 0
     finally:
         os.kill(escaped, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process when its parent dies")
+async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Path) -> None:
+    """The child ignores the end of its stdin, which is how others would know."""
+    record = tmp_path / "pid"
+    code = f"""
+import asyncio, os, signal, sys
+from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.config import StdioServer
+child = "import os, signal; open(sys.argv[1], 'w').write(f'{{os.getpid()}}\\n'); signal.pause()"
+server = StdioServer(key="x", label="x", command=sys.executable, args=("-c", "import sys; " + child, {str(record)!r}))
+async def main():
+    await ChildProcess.spawn(server)
+    while True:
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    ours = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    await until(lambda: record.exists() and record.read_text().endswith("\n"))
+    pid = int(record.read_text())
+    assert not is_gone(pid)
+    ours.kill()
+    await ours.wait()
+    await until(lambda: is_gone(pid))
 
 
 # What is recorded.

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 from rich.console import Console
@@ -9,7 +10,8 @@ from rich.console import Console
 from fastmcp_aggregator.children.state import ChildState
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.cli.display import Display
-from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, full_report, line_of, summary_of
+from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, follow, full_report, line_of, summary_of
+from fastmcp_aggregator.errors import ChildServerError
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:
@@ -151,3 +153,29 @@ def test_what_others_write_to_stderr_meanwhile_stands_above_the_status_line(term
     display.close()
     assert "[clock] hello\n" in shown(terminal)
     assert "protocol" not in shown(terminal)
+
+
+class Started:
+    """An app whose children have settled in this order."""
+
+    def __init__(self, *statuses: ServerStatus) -> None:
+        self._statuses = statuses
+
+    async def settling(self) -> AsyncIterator[ServerStatus]:
+        for status in self._statuses:
+            yield status
+
+
+async def test_failures_are_told_by_the_report_until_it_is_done_and_by_the_log_from_then_on() -> None:
+    report = Report()
+    at_start = ChildServerError("git", "startup", "x")
+    assert report.tells(at_start)
+    assert not report.tells(ChildServerError("git", "runtime", "x"))
+    await follow(Started(GIT), report)  # type: ignore[arg-type]
+    assert not report.tells(at_start)
+
+
+async def test_a_start_that_is_given_up_is_not_told_as_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    given_up = status("git", state=ChildState.STOPPED)  # type: ignore[arg-type]
+    await follow(Started(FILES, given_up), Lines())  # type: ignore[arg-type]
+    assert capfd.readouterr().err == line_of(FILES) + "\n"

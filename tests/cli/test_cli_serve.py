@@ -17,10 +17,10 @@ import pytest
 from fastmcp import Client
 from harness import PATIENCE, ServerProcess, config, lean, running, until
 
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.cli import progress, serve
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.serve import FirstFailures
-from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.errors import ChildServerError, StartupError
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
@@ -79,8 +79,10 @@ async def test_each_server_is_told_once_when_it_settles_and_then_all_in_one_line
         await server.said("failed: bad\n")
         said = server.stderr.decode().partition("failed: bad\n")[0].splitlines()
         assert await server.end() == 0
-    assert sorted(line for line in said if not line.startswith("warning:"))[0].startswith("1 of 2 servers running, ")
-    assert said.count(f"bad: failed: {NOT_FOUND}") == 1
+    assert said[-1].startswith("1 of 2 servers running, ")
+    assert said[0] == f"bad: failed: {NOT_FOUND}"
+    assert said.count(said[0]) == 1
+    assert not [line for line in said if line.startswith("warning:")]
     assert len([line for line in said if line.startswith("good: running, ")]) == 1
 
 
@@ -109,7 +111,6 @@ async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Sign
         server.process.send_signal(number)
         assert await server.wait() == 0
         assert "Traceback" not in server.stderr.decode()
-        assert "^C" not in server.stderr.decode()
     assert gone(record)
 
 
@@ -177,6 +178,26 @@ async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: P
         await process.wait()
         os.close(master)
         os.close(slave)
+
+
+@pytest.mark.xfail(run=False, reason="the stdio front reads a terminal with a thread, which only the Enter key ends")
+def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, a=lean(record=str(record)))
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [*PROGRAM, path])
+    shown = b""
+    while b"seconds" not in shown:
+        shown += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    with suppress(OSError):  # the program has closed the terminal
+        while chunk := os.read(terminal, 65536):
+            shown += chunk
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert b"Traceback" not in shown
+    assert gone(record)
+    os.close(terminal)
 
 
 async def running_on(terminal: int, path: str) -> Any:
@@ -249,6 +270,26 @@ def test_a_failure_ends_a_strict_start_with_code_3(tmp_path: Path, capfd: pytest
     )
 
 
+def test_a_failure_is_told_the_same_when_stdin_is_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK's transport, which serves these, wraps every error into groups."""
+
+    async def fail(_: object) -> None:
+        error = StartupError([ChildServerError("bad", "startup", "x")])
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])])
+
+    monkeypatch.setattr(Aggregator, "run_stdio_async", fail)
+    monkeypatch.setattr(Aggregator, "settling", lambda _: no_more())
+    assert serve_here(write(tmp_path, bad=MISSING)) == 3
+    assert "The start has ended, because not every server started: bad.\n" in capfd.readouterr().err
+
+
+async def no_more() -> AsyncIterator[None]:
+    for nothing in ():
+        yield nothing
+
+
 def test_http_ends_with_code_0_when_the_program_is_told_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
@@ -283,13 +324,3 @@ def test_a_port_that_is_taken_ends_with_code_1_and_leaves_no_process(
         assert serve_here(path, "--transport", "http", "--port", port) == 1
     assert capfd.readouterr().err == f"cannot listen on 127.0.0.1, port {port}: Address already in use\n"
     assert not any(psutil.pid_exists(pid) for pid in pids(record))
-
-
-def test_the_report_tells_the_failures_of_first_starts_and_the_log_all_others() -> None:
-    failures = FirstFailures(["a", "b"])
-    startup = {key: ChildServerError(key, "startup", "x") for key in ("a", "b", "c")}
-    assert failures.includes(startup["a"])
-    assert not failures.includes(startup["a"])
-    assert not failures.includes(ChildServerError("b", "runtime", "x"))
-    assert not failures.includes(startup["b"])
-    assert not failures.includes(startup["c"])

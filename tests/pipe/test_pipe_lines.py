@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.pipe.lines import LineSplitter
+from fastmcp_aggregator.pipe.lines import HEAD, LineSplitter
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -35,6 +35,28 @@ def test_exactly_the_lines_over_the_limit_are_left_out_and_counted(chunks: list[
     splitter = LineSplitter(limit)
     assert lines_of(splitter, chunks) == [piece for piece in pieces if len(piece) <= limit]
     assert splitter.oversized == sum(len(piece) > limit for piece in pieces)
+
+
+@given(CHUNKS, LIMITS)
+def test_the_head_of_each_line_over_the_limit_is_told_once(chunks: list[bytes], limit: int) -> None:
+    heads: list[bytes] = []
+    lines_of(LineSplitter(limit, heads.append), chunks)
+    oversized = [piece for piece in b"".join(chunks).split(b"\n") if len(piece) > limit]
+    assert len(heads) == len(oversized)
+    assert all(line.startswith(head) and len(head) > limit for head, line in zip(heads, oversized, strict=True))
+
+
+@pytest.mark.parametrize("size", [1, 100, HEAD, HEAD + 1, 10_000])
+@pytest.mark.parametrize("limit", [10, HEAD, 1000])
+def test_the_head_is_the_beginning_of_the_line_as_far_as_it_is_known_when_the_limit_is_passed(
+    size: int, limit: int
+) -> None:
+    heads: list[bytes] = []
+    line = bytes(number % 200 + 20 for number in range(5000))
+    lines_of(LineSplitter(limit, heads.append), [line[i : i + size] for i in range(0, len(line), size)])
+    (head,) = heads
+    assert line.startswith(head)
+    assert min(limit, HEAD) <= len(head) <= HEAD
 
 
 @given(st.binary(), st.integers(min_value=1, max_value=8))

@@ -17,6 +17,7 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
 
 SAFETY_NET = 10.0
+CANCELLED = "notifications/cancelled"
 
 
 class Valve:
@@ -215,6 +216,41 @@ async def test_the_pipe_goes_on_even_when_everything_that_stopped_it_was_junk() 
     assert len(reading.junk) == 400
 
 
+async def test_a_few_huge_lines_stop_the_pipe_like_many_small_ones() -> None:
+    reading = Reading()
+    huge = b'{"jsonrpc":"2.0","method":"m","params":{"x":"' + b"x" * 400_000 + b'"}}'
+    reading.reader.feed([huge, huge])
+    assert reading.valve.asked == []
+    reading.reader.feed([huge])
+    assert reading.valve.asked == ["pause"]
+    await reading.reader.receive()
+    assert reading.valve.asked == ["pause", "resume"]
+    reading.reader.feed([huge])
+    assert reading.valve.asked == ["pause", "resume", "pause"]
+
+
+async def test_a_message_that_is_not_admitted_is_left_out_and_is_no_junk() -> None:
+    junk: list[bytes] = []
+    reader = MessageReader(Valve(), junk.append, lambda message: message.method != "refused")
+    reader.feed([line("refused"), line("one"), line("refused"), b"junk", line("two"), line("refused")])
+    reader.feed_end()
+    assert [message_of(item).method async for item in reader] == ["one", "two"]
+    assert junk == [b"junk"]
+
+
+@pytest.mark.parametrize("left_out", [b"junk", b"", b'{"jsonrpc":"2.0","method":"refused"}'])
+async def test_a_flood_of_lines_that_are_left_out_lets_others_have_their_turn(left_out: bytes) -> None:
+    seen: list[bytes] = []
+    reader = MessageReader(Valve(), seen.append, lambda message: message.method != "refused")
+    reader.feed([left_out] * 10_000 + [line("good")])
+    reading, turns = asyncio.create_task(reader.receive()), 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert message_of(reading.result()).method == "good"
+    assert turns > 100
+
+
 async def test_a_message_is_written_as_one_line_without_the_fields_that_were_not_set() -> None:
     outlet = Outlet()
     message = JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call", params={"name": "a\nb", "x": None})
@@ -270,6 +306,28 @@ async def test_a_cancellation_to_a_full_pipe_is_dropped_and_holds_nobody_up() ->
     cancel = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled"))
     await asyncio.wait_for(MessageWriter(outlet).send(cancel), SAFETY_NET)
     assert outlet.written == b""
+
+
+async def test_a_cancellation_is_dropped_rather_than_stuck_behind_what_it_is_to_cancel() -> None:
+    outlet = Outlet()
+    outlet.room.clear()
+    await MessageWriter(outlet).send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=CANCELLED)))
+    assert outlet.written == b""
+    outlet.room.set()
+    await MessageWriter(outlet).send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=CANCELLED)))
+    assert json.loads(outlet.written)["method"] == CANCELLED
+
+
+async def test_any_other_notification_waits_for_room() -> None:
+    outlet = Outlet()
+    outlet.room.clear()
+    notification = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
+    sending = asyncio.create_task(MessageWriter(outlet).send(SessionMessage(notification)))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    outlet.room.set()
+    await asyncio.wait_for(sending, SAFETY_NET)
+    assert json.loads(outlet.written)["method"] == "notifications/initialized"
 
 
 async def test_sending_to_a_pipe_whose_other_end_is_gone_raises_broken_resource() -> None:

@@ -16,8 +16,9 @@ from typing import Any
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
 BASE_TOOLS = (
-    "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood".split()
-)
+    "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood "
+    "spam big endless junk deaf twice wrong_id mute"
+).split()
 
 
 class Child:
@@ -291,6 +292,39 @@ class Child:
 
     def call_raw(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         return arguments
+
+    def call_spam(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        message = {"method": "notifications/message", "params": {"level": "info", "data": "spam"}}
+        for _i in range(arguments["notifications"]):
+            self.send(message)
+        return self.text({"sent": arguments["notifications"]})
+
+    def call_big(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        return self.text("x" * arguments["size"])
+
+    def call_endless(self, _: Any, arguments: dict[str, Any], __: Any) -> None:
+        while True:
+            sys.stdout.buffer.write(b"x" * 65536)
+
+    def call_junk(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        for _i in range(arguments["lines"]):
+            sys.stdout.buffer.write(bytes.fromhex(arguments.get("hex", "6a756e6b")) + b"\n")
+        return self.text({"written": arguments["lines"]})
+
+    def call_deaf(self, _: Any, __: Any, ___: Any) -> None:
+        import signal
+
+        signal.pause()
+
+    def call_twice(self, request_id: Any, _: Any, __: Any) -> dict[str, Any]:
+        self.reply(request_id, self.text("first"))
+        return self.text("second")
+
+    def call_wrong_id(self, _: Any, __: Any, ___: Any) -> None:
+        self.reply(999999, self.text("lost"))
+
+    def call_mute(self, _: Any, __: Any, ___: Any) -> None:
+        os.close(1)
 
     def call_flood(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         for _i in range(arguments["lines"]):

@@ -123,6 +123,15 @@ def test_a_refusal_is_the_servers_own(both: Both, place: Place, asked: Asked) ->
     assert canonical(answer) == canonical(expected)
 
 
+def test_a_call_that_asks_for_a_task_is_answered_as_if_it_did_not(both: Both) -> None:
+    call = {"arguments": {"a": 1, "b": 2}, "task": {"ttl": 60_000}}
+    answer = both.front.answer("tools/call", {"name": "everything:get-sum", **call})
+    direct = both.direct["everything"].answer("tools/call", {"name": "get-sum", "arguments": call["arguments"]})
+    assert unenveloped(answer) == unenveloped(direct)
+    needing_one = {"name": "everything:simulate-research-query", "arguments": {"topic": "x"}, "task": {}}
+    assert both.front.result("tools/call", needing_one)["isError"]
+
+
 def test_every_resource_link_in_a_result_can_be_read(both: Both) -> None:
     call = {"name": "everything:get-resource-links", "arguments": {"count": 4}}
     links = [block for block in both.front.result("tools/call", call)["content"] if "uri" in block]

@@ -1,0 +1,97 @@
+"""MCP over the pipes of a child that writes more than it may: nobody gets an answer that was for somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from harness import PATIENCE
+from mcp.shared.exceptions import MCPError
+
+from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.session import ChildSession, open_session
+from fastmcp_aggregator.children.stdio import ProcessTransport
+from fastmcp_aggregator.config import StdioServer
+
+LIMIT = 64 * 1024
+CHILD = """
+import json, sys
+waiting = []
+huge = "x" * 200_000
+def send(text):
+    print(text, flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        result = {
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "n", "version": "1"},
+        }
+        send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+    elif message.get("method") == "wait":
+        waiting.append(message["id"])
+    elif message.get("method") == "huge":
+        mine, others = message["id"], waiting.pop()
+        send(message["params"]["form"].replace("HUGE", huge).replace("MINE", str(mine)).replace("OTHERS", str(others)))
+        send(json.dumps({"jsonrpc": "2.0", "id": others, "result": {"right": True}}))
+    elif "id" in message:
+        send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "none"}}))
+"""
+
+
+@asynccontextmanager
+async def session() -> AsyncIterator[ChildSession]:
+    server = StdioServer(key="big", label="big", command=sys.executable, args=("-S", "-c", CHILD))
+    process = await ChildProcess.spawn(server, LIMIT)
+    try:
+        transport = ProcessTransport(process)
+        async with open_session(transport, era="legacy", version="1", on_list_changed=lambda: None) as opened:
+            yield opened
+    finally:
+        await process.stop()
+
+
+async def answers_to(form: str) -> tuple[object, object]:
+    """What the waiting call gets, and what the call whose answer has this form gets."""
+    async with session() as opened:
+        others = asyncio.create_task(opened.request("wait", {}))
+        await asyncio.sleep(0)
+        mine = asyncio.create_task(opened.request("huge", {"form": form}))
+        outcomes = await asyncio.wait_for(asyncio.gather(others, mine, return_exceptions=True), PATIENCE)
+        return outcomes[0], outcomes[1]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{"jsonrpc":"2.0","id":MINE,"result":{"text":"HUGE"}}',
+        '{"jsonrpc": "2.0", "id": MINE, "result": {"id": OTHERS, "text": "HUGE"}}',
+        '{"id":MINE,"jsonrpc":"2.0","result":{"text":"HUGE"}}',
+        '{"id":MINE,"result":{"text":"HUGE"},"jsonrpc":"2.0"}',
+        '{"jsonrpc":"2.0","id":MINE,"error":{"code":1,"message":"HUGE"}}',
+    ],
+)
+async def test_an_answer_that_is_too_large_is_an_error_for_its_call_and_for_no_other(form: str) -> None:
+    others, mine = await answers_to(form)
+    assert others == {"right": True}
+    assert isinstance(mine, MCPError)
+    assert mine.message == "response too large"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{"result":{"id":OTHERS,"text":"HUGE"},"jsonrpc":"2.0","id":MINE}',
+        '{"jsonrpc":"2.0","result":{"structuredContent":{"id": OTHERS},"text":"HUGE"},"id":MINE}',
+        '{"jsonrpc":"2.0","id":OTHERS,"method":"sampling/createMessage","params":{"text":"HUGE"}}',
+        '{"jsonrpc":"2.0","method":"notifications/message","params":{"id":OTHERS,"data":"HUGE"}}',
+        'junk "id": OTHERS HUGE',
+    ],
+)
+async def test_what_looks_like_an_id_inside_something_too_large_never_answers_the_call_of_that_id(form: str) -> None:
+    others, _ = await answers_to(form)
+    assert not isinstance(others, MCPError) or others.message != "response too large"
