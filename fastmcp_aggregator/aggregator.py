@@ -125,6 +125,7 @@ class Aggregator(FastMCP[None]):
         supervisor = Supervisor(self.config, self._options, self._child_changed, self._launched)
         self._launched = None
         self._supervisor = supervisor
+        self._requests.in_flight.open()
         self._directory.open(list(supervisor.children.values()))
         supervisor.start()
         self._begun.set()
@@ -148,9 +149,10 @@ class Aggregator(FastMCP[None]):
         token = set_transport("stdio")
         try:
             with temporary_log_level(log_level), stop_on_signals() as stop:
-                async with self._lifespan_manager(), stdio_streams() as (read, write):
+                async with self._lifespan_manager(), stdio_streams(stop.set) as (read, write):
                     options = self._mcp_server.create_initialization_options()
-                    await self._serve_until(stop, self._mcp_server.run(read, write, options))
+                    serving = self._mcp_server.run(read, write, options)
+                    await self._serve_until(stop, serving, finish=self._requests.in_flight.close)
         finally:
             reset_transport(token)
 
@@ -182,7 +184,7 @@ class Aggregator(FastMCP[None]):
             url = url_of(listener, bind) + route
             async with self._lifespan_manager():
                 serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
-                await self._serve_until(stop, serving, grace=None)
+                await self._serve_until(stop, serving)
 
     def http_app(self, *args: Any, **options: Any) -> Any:
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
@@ -191,8 +193,13 @@ class Aggregator(FastMCP[None]):
             options["path"] = options.get("path") or self.settings.path
         return super().http_app(*args, **options)
 
-    async def _serve_until(self, stop: asyncio.Event, serving: Awaitable[None], *, grace: float | None = 0.0) -> None:
-        """Serve until it ends, the program is told to stop, or a strict start has failed."""
+    async def _serve_until(
+        self, stop: asyncio.Event, serving: Awaitable[None], *, finish: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Serve until it ends, the program is told to stop, or a strict start has failed.
+
+        A front that is told to stop ends by itself, or is ended once `finish` has let requests in flight be answered.
+        """
         front = asyncio.ensure_future(serving)
         told = asyncio.ensure_future(stop.wait())
         start = asyncio.ensure_future(self._directory.ready())
@@ -201,8 +208,11 @@ class Aggregator(FastMCP[None]):
             if start.done():
                 start.result()
             await asyncio.wait({front, told}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({front}, timeout=grace)
-            if front.done():
+            if finish is None:
+                await front
+            elif not front.done():
+                await finish()
+            else:
                 front.result()
         finally:
             for task in (start, told, front):
@@ -260,7 +270,7 @@ class Aggregator(FastMCP[None]):
     def _serve_requests(self) -> None:
         """Join our request path to FastMCP's low-level server, whose attribute is private."""
         server = self._mcp_server
-        requests = ComponentRequests(
+        self._requests = ComponentRequests(
             self._directory,
             self._audience,
             server_info=lambda: server.server_info_stamp,
@@ -269,7 +279,7 @@ class Aggregator(FastMCP[None]):
             is_alone=self._is_alone,
             has_other=self._has_other,
         )
-        server.middleware.insert(0, requests)
+        server.middleware.insert(0, self._requests)
         server.get_tool_input_schema = self._input_schema
         server.add_request_handler(
             "subscriptions/listen", SubscriptionsListenRequestParams, self._audience.listen_handler

@@ -21,6 +21,11 @@ def unavailable(error: ChildServerError) -> MCPError:
     return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {error.reason}", data)
 
 
+def ending() -> MCPError:
+    """The program has been told to end, and takes no new work."""
+    return MCPError(SERVER_UNAVAILABLE, "the aggregator is ending and takes no new requests")
+
+
 def failed_start(error: StartupError) -> MCPError:
     """A strict start that ended."""
     reasons = "; ".join(

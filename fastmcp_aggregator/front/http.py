@@ -19,10 +19,8 @@ from starlette.types import ASGIApp
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.front.drain import Drain
 
-_DRAIN_BOUND = 30.0
-"""Seconds that requests in flight have to finish once the server is told to end."""
 _CLOSE_BOUND = 2
-"""Seconds that connections have to close after that."""
+"""Seconds that connections have to close once the last request is answered."""
 
 
 class _Server(uvicorn.Server):
@@ -102,7 +100,7 @@ async def serve_http(
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            await drain.close(_DRAIN_BOUND)
+            await drain.in_flight.close()
     finally:
         stopping.cancel()
         AppStatus.should_exit = True

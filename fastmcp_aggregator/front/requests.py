@@ -34,6 +34,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front import errors
+from fastmcp_aggregator.front.in_flight import InFlight
 from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
 from fastmcp_aggregator.naming import NameRule
 from fastmcp_aggregator.relay.forwarding import forward, report_to, wants_progress
@@ -65,6 +66,7 @@ class ComponentRequests:
         self._is_plain = is_plain
         self._is_alone = is_alone
         self._has_other = has_other
+        self.in_flight = InFlight()
         self._answers: dict[str, Callable[[Context, Params, NameRule], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             "tools/call": self._call_tool,
@@ -80,8 +82,11 @@ class ComponentRequests:
         if answer is None:
             return await self._pass_on(ctx, call_next)
         require_initialized(ctx)
+        if self.in_flight.is_closing:
+            raise errors.ending()
         try:
-            result = await answer(ctx, checked_params(ctx), self.rule(ctx))
+            with self.in_flight.one():
+                result = await answer(ctx, checked_params(ctx), self.rule(ctx))
         except ChildServerError as error:
             raise errors.unavailable(error) from error
         except StartupError as error:

@@ -12,7 +12,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,10 +30,14 @@ _FLUSH_BOUND = 2.0
 
 
 @asynccontextmanager
-async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """The read and write stream of this process's client."""
+async def stdio_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[Any, Any]]:
+    """The read and write stream of this process's client.
+
+    When the client closes a pipe, `on_end` is called and the read stream stays open, so that requests in flight can
+    still be answered; where the SDK reads, the stream just ends.
+    """
     if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
-        async with _pipe_streams() as streams:
+        async with _pipe_streams(on_end) as streams:
             yield streams
     else:
         async with stdio_server() as streams:
@@ -49,13 +53,13 @@ def _is_pollable(descriptor: int) -> bool:
 
 
 @asynccontextmanager
-async def _pipe_streams() -> AsyncIterator[tuple[MessageReader, MessageWriter]]:
+async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[MessageReader, MessageWriter]]:
     loop = asyncio.get_running_loop()
     stdin, stdout = os.dup(0), os.dup(1)
     _divert()
     outlet = _Output()
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
-    inlet = _Input(outlet)
+    inlet = _Input(outlet, on_end)
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
         yield inlet.reader, MessageWriter(outlet)
@@ -118,8 +122,9 @@ class _Output(asyncio.Protocol):
 class _Input(asyncio.Protocol):
     """Our end of stdin."""
 
-    def __init__(self, outlet: _Output) -> None:
+    def __init__(self, outlet: _Output, on_end: Callable[[], None]) -> None:
         self._outlet = outlet
+        self._on_end = on_end
         self._splitter = LineSplitter(LINE_LIMIT)
         self.reader = MessageReader(self, self._refuse)
 
@@ -134,7 +139,7 @@ class _Input(asyncio.Protocol):
         self.reader.feed(self._splitter.end())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.reader.feed_end()
+        self._on_end()
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()

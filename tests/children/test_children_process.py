@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, until
+from harness import LEAN_CHILD, PATIENCE, lean, until
 from pydantic import SecretStr
 
 from fastmcp_aggregator.children import process as process_module
@@ -415,24 +416,26 @@ async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Pat
     """The child ignores the end of its stdin, which is how others would know."""
     record = tmp_path / "pid"
     code = f"""
-import asyncio, os, signal, sys
+import asyncio
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.config import StdioServer
-child = "import os, signal; open(sys.argv[1], 'w').write(f'{{os.getpid()}}\\n'); signal.pause()"
-server = StdioServer(key="x", label="x", command=sys.executable, args=("-c", "import sys; " + child, {str(record)!r}))
 async def main():
-    await ChildProcess.spawn(server)
-    while True:
-        await asyncio.sleep(60)
+    args = {lean(record=str(record), ignore_eof=True)["args"]!r}
+    process = await ChildProcess.spawn(StdioServer(key="x", label="x", command={sys.executable!r}, args=args))
+    await process.exited.wait()
 asyncio.run(main())
 """
     ours = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     await until(lambda: record.exists() and record.read_text().endswith("\n"))
     pid = int(record.read_text())
     assert not is_gone(pid)
-    ours.kill()
-    await ours.wait()
-    await until(lambda: is_gone(pid))
+    try:
+        ours.kill()
+        await ours.wait()
+        await until(lambda: is_gone(pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 # What is recorded.
@@ -455,6 +458,22 @@ async def test_a_child_is_recorded_while_it_may_live_and_not_after_its_stop(star
     assert process_module._recorded == before | {process}
     await stop_within(process, PATIENCE)
     assert process_module._recorded == before
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 100])
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(tmp_path: Path, turns: int) -> None:
+    before, record = set(process_module._recorded), tmp_path / "pids"
+    entry = lean(record=str(record), ignore_eof=True)
+    server = StdioServer(key="x", label="x", command=entry["command"], args=tuple(entry["args"]))
+    starting = asyncio.create_task(ChildProcess.spawn(server))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait([starting], timeout=PATIENCE)
+    if not starting.cancelled():
+        await starting.result().stop()
+    assert process_module._recorded == before
+    assert all(is_gone(int(pid)) for pid in (record.read_text() if record.exists() else "").split())
 
 
 async def test_a_child_that_cannot_be_started_leaves_nothing_recorded(start: Start) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import config, lean
+from harness import config, lean, until
 
 import fastmcp_aggregator.cli.check
 from fastmcp_aggregator.cli import exits
@@ -167,7 +167,7 @@ def test_every_process_is_started_before_fastmcp_is_imported(command: str, tmp_p
     ("number", "transport"),
     [(signal.SIGTERM, "stdio"), (signal.SIGINT, "stdio"), (signal.SIGHUP, "stdio"), (signal.SIGTERM, "http")],
 )
-def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_processes(
+async def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_processes(
     number: signal.Signals, transport: str, tmp_path: Path
 ) -> None:
     stubborn = lean(ignore_eof=True, grandchild=str(tmp_path / "grandchild"))
@@ -177,23 +177,23 @@ def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_processes(
     assert done.stdout == ""
     assert done.stderr.strip() == "started: " + " ".join(map(str, pids))
     assert len(pids) == 2
-    assert not any(psutil.pid_exists(pid) and not is_dead(pid) for pid in pids)
+    await until(lambda: all(map(is_dead, pids)))
 
 
 def is_dead(pid: int) -> bool:
-    """Whether only its entry in the process table is left, until the system takes that away."""
+    """Whether nothing of it is left but, for a moment, its entry in the process table."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp_path: Path) -> None:
     done, pids = probe("raise ImportError('it is broken')", write(tmp_path, a=lean(ignore_eof=True)))
     assert done.returncode == 1
     assert "unexpected ImportError: it is broken\n" in done.stderr
     assert len(pids) == 1
-    assert all(not psutil.pid_exists(pid) or is_dead(pid) for pid in pids)
+    await until(lambda: all(map(is_dead, pids)))
 
 
 def test_the_last_steps_are_taken_although_one_fails() -> None:

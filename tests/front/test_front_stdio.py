@@ -139,3 +139,22 @@ async def test_stdin_from_a_file_is_served_too(tmp_path: Path) -> None:
     with requests.open() as stdin:
         done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=60, check=False)
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
+
+
+@pytest.mark.parametrize("end", ["the client closes stdin", "SIGTERM"])
+async def test_a_call_in_flight_is_answered_before_the_end_and_new_ones_are_refused(end: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with served(config(a=lean(), b=lean())) as server:
+        _, call = server.client.begin("tools/call", {"name": "a:wait", "arguments": {"file": str(gate)}})
+        assert (await server.client.call("b:echo"))["tool"] == "echo"
+        if end == "SIGTERM":
+            server.process.send_signal(signal.SIGTERM)
+            while "error" not in (refused := await server.client.send("tools/call", {"name": "b:echo"})):
+                pass
+            assert refused["error"]["message"] == "the aggregator is ending and takes no new requests"
+        else:
+            assert server.process.stdin is not None
+            server.process.stdin.close()
+        gate.touch()
+        assert json.loads((await call)["result"]["content"][0]["text"]) == {"waited": True}
+        assert await server.wait() == 0
