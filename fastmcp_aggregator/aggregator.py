@@ -13,6 +13,7 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.utilities.logging import temporary_log_level
 from mcp_types import SubscriptionsListenRequestParams
+from starlette.middleware import Middleware
 
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.provider import ChildrenProvider
@@ -24,6 +25,7 @@ from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.front.gate import Gate, GateLimits
 from fastmcp_aggregator.front.http import listening_socket, require_safe_bind, serve_http, url_of
 from fastmcp_aggregator.front.instructions import instructions
 from fastmcp_aggregator.front.requests import ComponentRequests
@@ -189,6 +191,13 @@ class Aggregator(FastMCP[None]):
     def http_app(self, *args: Any, **options: Any) -> Any:
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
         options.setdefault("host_origin_protection", True)
+        limits = GateLimits(
+            running=self.settings.max_concurrent_requests,
+            waiting=self.settings.max_waiting_requests,
+            body_bytes=int(self.settings.max_request_bodies_mb * 1024**2),
+        )
+        gate = Middleware(Gate, limits=limits, has_auth=self.auth is not None)
+        options["middleware"] = [gate, *(options.get("middleware") or [])]
         if not args:
             options["path"] = options.get("path") or self.settings.path
         return super().http_app(*args, **options)

@@ -105,6 +105,15 @@ class AggregatorSettings(BaseSettings):
     max_tools_per_child: int = Field(
         default=1000, ge=1, description="Tools taken from one server, at most; the rest is left out (default 1000)."
     )
+    max_concurrent_requests: int = Field(
+        default=100, ge=1, description="HTTP requests that run at once, at most (default 100)."
+    )
+    max_waiting_requests: int = Field(
+        default=1000, ge=0, description="HTTP requests that wait for their turn, at most (default 1000)."
+    )
+    max_request_bodies_mb: float = Field(
+        default=100.0, gt=0, allow_inf_nan=False, description="MiB of all their bodies together, at most (default 100)."
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1).")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to serve HTTP on (default 8000); 0 takes a free one."

@@ -55,7 +55,9 @@ async def test_a_line_that_never_ends_takes_no_more_memory_than_the_limit_and_th
 
 
 @pytest.mark.parametrize("line", [b"junk", b"\xff\xfe\xfa", b'{"jsonrpc": "2.0"', b"[1]", b"Traceback (most recent"])
-async def test_lines_that_are_no_messages_are_ignored_and_reported_at_most_once_a_second(line: bytes, caplog: Any) -> None:
+async def test_lines_that_are_no_messages_are_ignored_and_reported_at_most_once_a_second(
+    line: bytes, caplog: Any
+) -> None:
     async with build_aggregator(config(a=lean())) as app, connected(app) as client:
         assert await client.call("a:junk", lines=200, hex=line.hex()) == {"written": 200}
         assert await answers(client, "a")

@@ -1,0 +1,80 @@
+"""The children live as long as anybody uses the app, whoever came first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client, FastMCP
+from harness import config, lean
+
+from fastmcp_aggregator import build_aggregator
+
+
+async def answers(client: Client[Any], name: str = "a:echo") -> bool:
+    result = await client.call_tool(name, {"x": 1})
+    return json.loads(result.content[0].text)["arguments"] == {"x": 1}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("first_leaves_first", [True, False])
+async def test_of_two_clients_either_may_leave_first(tmp_path: Path, first_leaves_first: bool) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record))))
+    first, second = AsyncExitStack(), AsyncExitStack()
+    one = await first.enter_async_context(Client(app))
+    other = await second.enter_async_context(Client(app))
+    assert await answers(one)
+    leaving, staying, client = (first, second, other) if first_leaves_first else (second, first, one)
+    await leaving.aclose()
+    assert await answers(client)
+    await staying.aclose()
+    assert app.health() == {}
+    assert len(record.read_text().split()) == 1, "one process for all of them"
+
+
+async def test_whoever_comes_between_two_leavings_finds_the_same_children(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record))))
+    first, second = AsyncExitStack(), AsyncExitStack()
+    await first.enter_async_context(Client(app))
+    await second.enter_async_context(Client(app))
+    await first.aclose()
+    async with Client(app) as third:
+        await second.aclose()
+        assert await answers(third)
+    assert len(record.read_text().split()) == 1
+
+
+async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record), ignore_eof=True)))
+    stack = AsyncExitStack()
+    await stack.enter_async_context(app)
+    leaving = asyncio.create_task(stack.aclose())
+    await asyncio.sleep(0.01)
+    assert not leaving.done()
+    async with Client(app) as client:
+        assert await answers(client)
+        await leaving
+        assert await answers(client)
+    assert len(record.read_text().split()) == 2
+
+
+async def test_an_app_that_is_mounted_and_used_by_itself_lives_until_the_last_of_both_has_left(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record))))
+    parent: FastMCP[Any] = FastMCP("parent")
+    parent.mount(app, namespace="hub")
+    inside = AsyncExitStack()
+    through_the_parent = await inside.enter_async_context(Client(parent))
+    async with app:
+        assert await answers(through_the_parent, "hub_a:echo")
+        await inside.aclose()
+        async with Client(app) as client:
+            assert await answers(client)
+    assert app.health() == {}
+    assert len(record.read_text().split()) == 1
