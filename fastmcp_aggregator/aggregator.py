@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
+import anyio
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
@@ -29,9 +30,11 @@ from fastmcp_aggregator.front.gate import Gate, GateLimits
 from fastmcp_aggregator.front.http import listening_socket, require_safe_bind, serve_http, url_of
 from fastmcp_aggregator.front.instructions import instructions
 from fastmcp_aggregator.front.requests import ComponentRequests
+from fastmcp_aggregator.front.serving import serve_until
 from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.front.stdio import stdio_streams
 from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.reload import FollowedFile
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
 from fastmcp_aggregator.version import VERSION
 
@@ -91,11 +94,14 @@ class Aggregator(FastMCP[None]):
         self._supervisor: Supervisor | None = None
         self._begun = asyncio.Event()
         self._entered: list[AsyncExitStack] = []
+        self._users = 0
+        self._life = AsyncExitStack()
+        self._life_changes = asyncio.Lock()
+        self._reloads = asyncio.Lock()
         super().__init__(
             settings.name,
             version=self._version,
             auth=auth,
-            lifespan=self._run_children,
             dereference_schemas=False,
         )
         self.add_provider(ChildrenProvider(self._directory))
@@ -123,7 +129,26 @@ class Aggregator(FastMCP[None]):
         await self._entered.pop().aclose()
 
     @asynccontextmanager
-    async def _run_children(self, _: FastMCP[None]) -> AsyncIterator[None]:
+    async def _lifespan_manager(self) -> AsyncIterator[None]:
+        """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
+        when the last one does.
+        """
+        async with self._life_changes:
+            if self._users == 0:
+                await self._life.enter_async_context(self._run_children())
+            self._users += 1
+        try:
+            async with super()._lifespan_manager():
+                yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._life_changes:
+                    self._users -= 1
+                    if self._users == 0:
+                        await self._life.aclose()
+
+    @asynccontextmanager
+    async def _run_children(self) -> AsyncIterator[None]:
         supervisor = Supervisor(self.config, self._options, self._child_changed, self._launched)
         self._launched = None
         self._supervisor = supervisor
@@ -150,11 +175,11 @@ class Aggregator(FastMCP[None]):
         """
         token = set_transport("stdio")
         try:
-            with temporary_log_level(log_level), stop_on_signals() as stop:
-                async with self._lifespan_manager(), stdio_streams(stop.set) as (read, write):
+            with temporary_log_level(log_level):
+                async with self._serving() as stop, stdio_streams(stop.set) as (read, write):
                     options = self._mcp_server.create_initialization_options()
                     serving = self._mcp_server.run(read, write, options)
-                    await self._serve_until(stop, serving, finish=self._requests.in_flight.close)
+                    await serve_until(stop, serving, self._directory.ready(), finish=self._requests.in_flight.close)
         finally:
             reset_transport(token)
 
@@ -182,11 +207,11 @@ class Aggregator(FastMCP[None]):
         route = path or self.settings.path
         app = self.http_app(path=route, transport=transport, **app_options)
         listening = listening_socket(bind, self.settings.port if port is None else port)
-        with temporary_log_level(log_level), stop_on_signals() as stop, listening as listener:
+        with temporary_log_level(log_level), listening as listener:
             url = url_of(listener, bind) + route
-            async with self._lifespan_manager():
+            async with self._serving() as stop:
                 serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
-                await self._serve_until(stop, serving)
+                await serve_until(stop, serving, self._directory.ready())
 
     def http_app(self, *args: Any, **options: Any) -> Any:
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
@@ -202,31 +227,33 @@ class Aggregator(FastMCP[None]):
             options["path"] = options.get("path") or self.settings.path
         return super().http_app(*args, **options)
 
-    async def _serve_until(
-        self, stop: asyncio.Event, serving: Awaitable[None], *, finish: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
-        """Serve until it ends, the program is told to stop, or a strict start has failed.
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[asyncio.Event]:
+        """The life of a program of ours: until a signal sets the event, and after its config file if it has one."""
+        path = self.config.path
+        file = FollowedFile(path, self.reload) if path is not None and path.is_file() else None
+        following = file.following(watch=self.settings.watch_config) if file else nullcontext()
+        with stop_on_signals(file.ask if file else None) as stop:
+            async with self._lifespan_manager(), following:
+                yield stop
 
-        A front that is told to stop ends by itself, or is ended once `finish` has let requests in flight be answered.
+    async def reload(self, config: str | Path | Mapping[str, Any] | McpConfig | None = None) -> None:
+        """Take up a new config, or read the file of the present one again; returns when what it ended is closed.
+
+        Servers whose entry is the same go on undisturbed; the others are stopped, started, or both. One that does not
+        start ends nothing, with `strict` too: see `settling()` and `health()` for what came of each.
+
+        Raises:
+            ConfigError: with every problem of the new config; the present one stays as it is.
         """
-        front = asyncio.ensure_future(serving)
-        told = asyncio.ensure_future(stop.wait())
-        start = asyncio.ensure_future(self._directory.ready())
-        try:
-            await asyncio.wait({front, told, start}, return_when=asyncio.FIRST_COMPLETED)
-            if start.done():
-                start.result()
-            await asyncio.wait({front, told}, return_when=asyncio.FIRST_COMPLETED)
-            if finish is None:
-                await front
-            elif not front.done():
-                await finish()
-            else:
-                front.result()
-        finally:
-            for task in (start, told, front):
-                task.cancel()
-            await asyncio.gather(start, told, front, return_exceptions=True)
+        async with self._reloads:
+            source = self.config.path or self.config if config is None else config
+            self.config = await asyncio.to_thread(load_config, source)
+            if self._supervisor is not None:
+                self._supervisor.exchange(self.config)
+                self._lists_changed(self._directory.exchange(list(self.children.values())))
+        if self._supervisor is not None:
+            await self._supervisor.exchanged()
 
     # What it tells.
 
@@ -273,6 +300,9 @@ class Aggregator(FastMCP[None]):
 
     def _child_changed(self, _: Child, kinds: frozenset[Kind]) -> None:
         self._directory.invalidate()
+        self._lists_changed(kinds)
+
+    def _lists_changed(self, kinds: frozenset[Kind]) -> None:
         if self._directory.is_ready:
             self._audience.lists_changed(kinds)
 

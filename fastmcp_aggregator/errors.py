@@ -65,7 +65,8 @@ class ChildServerError(AggregatorError):
     """A child could not be started, did not initialise, stopped while it was in use, or does not answer.
 
     `reason` is one sentence for the user. `retry_in` is the number of seconds after which the child is tried again,
-    where that is known. `stderr_tail` holds the last lines it wrote to stderr, oldest first; the message has them too.
+    where that is known; it is not tried before `pause` seconds have passed, whoever asks for it. `stderr_tail` holds
+    the last lines it wrote to stderr, oldest first; the message has them too.
     """
 
     def __init__(
@@ -77,12 +78,14 @@ class ChildServerError(AggregatorError):
         cause: BaseException | None = None,
         stderr_tail: Sequence[str] = (),
         retry_in: float | None = None,
+        pause: float = 0.0,
     ) -> None:
         self.server_key = server_key
         self.phase: Phase = phase
         self.reason = reason
         self.cause = cause
         self.retry_in = retry_in
+        self.pause = pause
         self.stderr_tail = tuple(stderr_tail)
         lines = [f"server {server_key!r} failed during {phase}: {reason}"]
         if self.stderr_tail:

@@ -87,6 +87,9 @@ class AggregatorSettings(BaseSettings):
         description="Between server key and name (default auto: `:`, or `__` where it is refused).",
     )
     prefix: bool = Field(default=True, description="Whether public names begin with the server key (default true).")
+    watch_config: bool = Field(
+        default=True, description="Whether a config file that changes is read again while it is served (default true)."
+    )
     startup_timeout: Seconds = Field(default=30.0, description="Seconds a server may take to start (default 30).")
     ready_wait: float = Field(
         default=5.0,

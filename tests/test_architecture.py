@@ -34,7 +34,7 @@ TIERS = [
     # Input and output with children.
     ["children", "pipe"],
     ["catalogue", "relay"],
-    ["front"],
+    ["front", "reload"],
     ["aggregator"],
     # The public names.
     [""],
@@ -48,6 +48,7 @@ SPEAKS_MCP = [
     "children.child",
     "children.failures",
     "children.listing",
+    "children.remote",
     "children.session",
     "children.stdio",
     "children.transports",

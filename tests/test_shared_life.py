@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
-from harness import config, lean
+from harness import config, lean, until
 
 from fastmcp_aggregator import build_aggregator
 
@@ -50,16 +50,19 @@ async def test_whoever_comes_between_two_leavings_finds_the_same_children(tmp_pa
 
 
 async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(tmp_path: Path) -> None:
-    record = tmp_path / "pids"
+    record, enough = tmp_path / "pids", asyncio.Event()
     app = build_aggregator(config(a=lean(record=str(record), ignore_eof=True)))
-    stack = AsyncExitStack()
-    await stack.enter_async_context(app)
-    leaving = asyncio.create_task(stack.aclose())
-    await asyncio.sleep(0.01)
-    assert not leaving.done()
+
+    async def use() -> None:
+        async with app:
+            await enough.wait()
+
+    using = asyncio.create_task(use())
+    await until(lambda: app.health() and app.health()["a"].state == "running")
+    enough.set()
+    await until(app._life_changes.locked)
     async with Client(app) as client:
-        assert await answers(client)
-        await leaving
+        assert using.done()
         assert await answers(client)
     assert len(record.read_text().split()) == 2
 

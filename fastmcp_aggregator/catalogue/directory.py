@@ -1,7 +1,7 @@
 """The directory: the current route table of all children, and when it is complete enough to answer from.
 
-The directory is opened with the children of one run and closed with them. A change in any child makes the table
-stale; the next look-up builds a new one.
+The directory is opened with the children of one run and closed with them; a new config exchanges some of them
+meanwhile. A change in any child makes the table stale; the next look-up builds a new one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Directory:
         self._strict = strict
         self._ready_wait = ready_wait
         self._children: Sequence[Child] = ()
+        self._first: frozenset[Child] = frozenset()
+        """Those that a strict start depends on; a child that comes later never ends the program."""
         self._table: RouteTable | None = None
         self._opened_at: float | None = None
         self.is_ready = False
@@ -37,13 +39,23 @@ class Directory:
     def open(self, children: Sequence[Child]) -> None:
         """Take up the children of a run that is just starting."""
         self.close()
-        self._children = children
+        self._children, self._first = children, frozenset(children)
         self._opened_at = time.monotonic()
 
     def close(self) -> None:
         """Forget the children."""
-        self._children, self._table, self._opened_at = (), None, None
+        self._children, self._first, self._table, self._opened_at = (), frozenset(), None, None
         self.is_ready, self._startup_error = False, None
+
+    def exchange(self, children: Sequence[Child]) -> frozenset[Kind]:
+        """Take up the children of a new config; the kinds of which something else is listed from now on."""
+        before = self._listed()
+        self._children = children
+        self._first &= frozenset(children)
+        self.invalidate()
+        if self._startup_error is not None:
+            self._startup_error = self._find_startup_error()
+        return frozenset(kind for kind, routes in self._listed().items() if routes != before[kind])
 
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
@@ -72,13 +84,9 @@ class Directory:
 
     async def route(self, kind: Kind, name: str) -> Route | None:
         """The route of a name; waits for the child that it may belong to, if that is still starting."""
-        found = self.table.find(kind, name)
-        if found is not None:
-            return found
-        starting = [child for child in self._children if not child.settled.is_set() and self._may_own(child, name)]
-        for child in starting:
+        while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
             await child.settled.wait()
-        return self.table.find(kind, name) if starting else None
+        return found
 
     async def _wait_for_children(self) -> None:
         if self._opened_at is None:
@@ -93,18 +101,27 @@ class Directory:
             for wait in waits:
                 wait.cancel()
 
+    def _listed(self) -> dict[Kind, list[Route]]:
+        return {kind: list(self.table.served(kind)) for kind in Kind}
+
     def _find_startup_error(self) -> StartupError | None:
+        first = [child for child in self._children if child in self._first]
         failures: list[ChildServerError | NameConflictError] = [
-            child.last_failure for child in self._children if child.last_failure is not None and not child.is_serving
+            child.last_failure for child in first if child.last_failure is not None and not child.is_serving
         ]
+        table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming)
         for rule in self.naming.listed_rules():
             known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
             failures += [
                 conflict
-                for conflict in self.table.conflicts(rule)
+                for conflict in table.conflicts(rule)
                 if (conflict.public_name, conflict.server_keys) not in known
             ]
         return StartupError(failures) if failures else None
+
+    def _starting_owner(self, name: str) -> Child | None:
+        starting = (child for child in self._children if not child.settled.is_set())
+        return next((child for child in starting if self._may_own(child, name)), None)
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or _loose(name).startswith(_loose(child.key)[:_HEAD])

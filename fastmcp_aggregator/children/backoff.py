@@ -1,8 +1,8 @@
 """When a failed child is tried again. Pure: the caller brings the time and the randomness.
 
 The delay doubles with each failure in a row, with full jitter, so that children that failed together don't come back
-together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A child that crashes again and
-again is tried once every five minutes, and never given up.
+together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A process that crashes again and
+again is started once every five minutes, and never given up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def delay_before_attempt(failures: int, random_fraction: float) -> float:
 class Backoff:
     """The memory of one child's failures. Times are monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_crash_loops: bool = True) -> None:
+        """Without crash loops for a child that is not started by us: trying to reach it again costs next to nothing."""
+        self._has_crash_loops = has_crash_loops
         self._in_a_row = 0
         self._recent: deque[float] = deque(maxlen=CRASH_LOOP)
         self.is_crash_loop = False
@@ -45,6 +47,6 @@ class Backoff:
         self._in_a_row += 1
         self._recent.append(now)
         if len(self._recent) == CRASH_LOOP and now - self._recent[0] <= CRASH_WINDOW:
-            self.is_crash_loop = True
+            self.is_crash_loop = self._has_crash_loops
         delay = CRASH_LOOP_DELAY if self.is_crash_loop else delay_before_attempt(self._in_a_row, random_fraction)
         return max(at_least, delay)

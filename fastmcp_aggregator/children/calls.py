@@ -16,6 +16,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.children.breaker import Breaker
+from fastmcp_aggregator.children.remote import RemoteFailure
 from fastmcp_aggregator.children.session import ChildSession, OnProgress
 from fastmcp_aggregator.errors import ChildServerError
 
@@ -52,6 +53,7 @@ class Calls:
         Raises:
             ChildServerError: the breaker is open, or the child was silent until the deadline.
             ConnectionError: the session ended while the child was asked.
+            RemoteFailure: a remote child has not answered, or nothing that can be used.
             MCPError: the child's own error.
         """
         wait = self.breaker.wait(time.monotonic())
@@ -81,6 +83,12 @@ class Calls:
         with anyio.move_on_after(limit) as scope:
             try:
                 result = await session.request(method, params, on_progress=still_alive if on_progress else None)
+            except RemoteFailure as error:
+                if error.failure.is_answer:
+                    self.answered()
+                else:
+                    self.failed()
+                raise
             except MCPError as error:
                 if session.is_over(error):
                     self.failed()

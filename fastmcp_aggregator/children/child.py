@@ -32,11 +32,12 @@ from fastmcp_aggregator.children.calls import Calls, Deadlines
 from fastmcp_aggregator.children.failures import describe
 from fastmcp_aggregator.children.listing import read_catalogue
 from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.remote import RemoteFailure, RemoteTransport
 from fastmcp_aggregator.children.session import ChildSession, OnProgress, open_session, wait_first
 from fastmcp_aggregator.children.state import ChildState, may_become
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.children.transports import RemoteTransport, WatchedTransport
+from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 
@@ -50,6 +51,10 @@ HEALTH_DEADLINE = 10.0
 """Seconds it has to give one."""
 WAKE_BOUND = 5.0
 """Seconds that a call waits for the attempt that it has brought forward."""
+_NOTICE_BOUND = 1.0
+"""Seconds that a call waits for the end of a lost session to be noticed, at most."""
+_RENEWAL_PAUSE = 10.0
+"""Seconds between two sessions that a remote child forgets, so that it is not asked for new ones without end."""
 _CHANGE_QUIET = 0.05
 """Seconds to collect list_changed notifications before listing again."""
 _EXIT_CODE_WAIT = 0.5
@@ -92,13 +97,16 @@ class Child:
         self._on_change = on_change
         self._launch = launch
         self._stopping = asyncio.Event()
+        self._why_stopped = ""
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._list_changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._attempted = asyncio.Event()
-        self._backoff = Backoff()
+        self._backoff = Backoff(has_crash_loops=isinstance(server, StdioServer))
         self._process: ChildProcess | None = None
+        self._remote: RemoteTransport | None = None
+        self._renewed_at = -_RENEWAL_PAUSE
         self._since = time.monotonic()
         self._retry_at: float | None = None
         self._starts = 0
@@ -117,8 +125,10 @@ class Child:
         self._end_attempt()
         self._become(ChildState.STOPPED)
 
-    def stop(self) -> None:
-        """Ask `run` to end; it closes the child politely and then returns."""
+    def stop(self, why: str = "it is stopped with the aggregator") -> None:
+        """Ask `run` to end; it closes the child politely and then returns. `why` is for those who call it meanwhile."""
+        if not self._stopping.is_set():
+            self._why_stopped = why
         self._stopping.set()
         if self._startup is not None:
             self._startup.reschedule(asyncio.get_running_loop().time())
@@ -165,7 +175,8 @@ class Child:
 
     async def _reach(self, stack: AsyncExitStack) -> WatchedTransport:
         if not isinstance(self.server, StdioServer):
-            return RemoteTransport(self.server)
+            self._remote = RemoteTransport(self.server, self.options.line_limit)
+            return self._remote
         process = await self._launch(self.server, self.options.line_limit)
         self._process = process
         stack.push_async_callback(process.stop)
@@ -274,19 +285,41 @@ class Child:
     def _fail(self, failure: ChildServerError) -> None:
         now = time.monotonic()
         ran_for = now - self._since if self.state is ChildState.RUNNING else 0.0
-        self._retry_at = now + self._backoff.failed(now, ran_for=ran_for, random_fraction=random.random())
+        is_renewal = self._may_renew(now)
+        self._retry_at = now
+        if not is_renewal:
+            self._retry_at += self._backoff.failed(
+                now, ran_for=ran_for, random_fraction=random.random(), at_least=failure.pause
+            )
         self.last_failure = failure
         self._become(ChildState.FAILED)
         self._end_attempt()
+        if is_renewal:
+            logger.debug("%s", failure)
+            return
         logger.warning("%s", failure)
         if self.catalogue is not None:
             self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
+
+    def _may_renew(self, now: float) -> bool:
+        """Whether the child only needs a new session, which it gets at once and unnoticed by clients; not too often."""
+        failure = self._remote.failure if self._remote is not None else None
+        if failure is None or failure.kind != "expired" or self.state is not ChildState.RUNNING:
+            return False
+        if now - self._renewed_at < _RENEWAL_PAUSE:
+            return False
+        self._renewed_at = now
+        return True
 
     async def _explain(self, error: Exception | None) -> ChildServerError:
         """What happened, in words for the user, while the process still stands as it was found."""
         if isinstance(error, ChildServerError):
             return error
         process = self._process
+        if self._remote is not None and self._remote.failure and not isinstance(error, TimeoutError):
+            failure = self._remote.failure
+            reason = f"{self.server.label}: {failure.reason}"
+            return ChildServerError(self.key, self._phase, reason, cause=error, pause=failure.pause)
         if process is None:
             return ChildServerError(self.key, self._phase, self._describe(error), cause=error)
         reason = self._describe(error)
@@ -318,17 +351,51 @@ class Child:
             ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
             MCPError: the child's own error.
         """
+        try:
+            return await self._ask(method, params, on_progress)
+        except RemoteFailure as error:
+            if error.failure.kind != "expired" or method == "tools/call":
+                raise self._told(error) from None
+        try:
+            return await self._ask(method, params, on_progress)
+        except RemoteFailure as error:
+            raise self._told(error) from None
+
+    async def _ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
         session = await self._session_for_call()
         try:
             return await self._calls.ask(session, method, params, on_progress)
+        except RemoteFailure:
+            if session.lost.is_set():
+                await self._until_noticed(session)
+            raise
         except ConnectionError as error:
-            reason = f"{(await self._explain(None)).reason} while it was answering {method}"
+            why = self._why_stopped or (await self._explain(None)).reason
+            reason = f"{why} while it was answering {method}"
             raise ChildServerError(self.key, "runtime", reason, cause=error, retry_in=self.retry_in) from None
+
+    def _told(self, error: RemoteFailure) -> ChildServerError:
+        """A request that a remote child did not answer, in words for its caller."""
+        reason = error.failure.reason
+        if error.failure.kind == "expired":
+            reason += ", the call was not executed; try again"
+        retry_in = error.failure.pause or None if self.is_serving else self.retry_in
+        return ChildServerError(self.key, "runtime", reason, cause=error, retry_in=retry_in)
+
+    async def _until_noticed(self, session: ChildSession) -> None:
+        """Wait for the owner to let go of a session that is lost, for a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_NOTICE_BOUND):
+                while self.session is session:
+                    await self._attempted.wait()
 
     async def _session_for_call(self) -> ChildSession:
         """The session of a running child; waits for its first start, and brings forward the next one."""
         await self.settled.wait()
-        if self.session is None and not self._stopping.is_set() and not self._backoff.is_crash_loop:
+        if self.session is not None and self.session.lost.is_set():
+            await self._until_noticed(self.session)
+        may_wake = not (self._backoff.is_crash_loop or (self.last_failure and self.last_failure.pause))
+        if self.session is None and not self._stopping.is_set() and may_wake:
             self._wake.set()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._attempted.wait(), WAKE_BOUND)
@@ -337,8 +404,8 @@ class Child:
         return self.session
 
     def _unavailable(self) -> str:
-        if self.state is ChildState.STOPPED or self._stopping.is_set():
-            return "it is unavailable: the aggregator is stopping"
+        if self._stopping.is_set():
+            return f"it is unavailable: {self._why_stopped}"
         when = f", next try in {self.retry_in:.0f} s" if self.retry_in is not None else ", a new try is under way"
         why = f" ({self.last_failure.reason})" if self.last_failure else ""
         return f"it is unavailable{why}{when}"

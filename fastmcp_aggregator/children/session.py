@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, Implementation
+from mcp_types import CONNECTION_CLOSED, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from fastmcp_aggregator.children.http_failures import HttpFailure
+from fastmcp_aggregator.children.remote import RemoteFailure
 from fastmcp_aggregator.children.transports import LIST_CHANGED, WatchedTransport
 
 Era = Literal["legacy", "modern"]
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 OnListChanged = Callable[[], None]
 
-_PING = "ping"
+_TELLING = frozenset({"auth", "status", "broken"})
+"""The kinds of failure that can be of one request or of all."""
+_PROBE_BOUND = 5.0
+"""Seconds that a failed request waits for the answer to a probe."""
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": MODERN_PROTOCOL_VERSIONS[-1]}
 
 
@@ -36,6 +41,8 @@ class ChildSession:
     def __init__(self, client: ProxyClient[WatchedTransport]) -> None:
         self._session = client.session
         self.lost = client.transport.lost
+        self._transport = client.transport
+        self._probing = asyncio.Lock()
         self.protocol_version = client.protocol_version or ""
         self.era: Era = "modern" if self.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
         self.instructions = client.instructions
@@ -52,6 +59,7 @@ class ChildSession:
         There is no deadline here. Cancelling the caller cancels the request at the child.
 
         Raises:
+            RemoteFailure: a remote child has not answered, or nothing that can be used.
             MCPError: the child's error unchanged, or -32000 when the connection ended (see `is_over`).
         """
         data: dict[str, Any] = {"method": method}
@@ -66,12 +74,10 @@ class ChildSession:
                 options,  # type: ignore[arg-type]
             )
         except MCPError as error:
-            if error.code == INVALID_REQUEST and error.message == "Session terminated":
-                # What the SDK makes of a 404 to our session id: the server has forgotten us.
-                self.lost.set()
-            if self._is_http_error(error) and method != _PING:
-                await self.probe()
-            raise
+            told = self._transport.translated(error)
+            if isinstance(told, RemoteFailure):
+                await self._weigh(told.failure, method)
+            raise told from None
 
     def is_over(self, error: MCPError) -> bool:
         """Whether a request failed because the connection ended, and not because the child said so."""
@@ -80,19 +86,33 @@ class ChildSession:
     async def probe(self) -> None:
         """Ask for a sign of life, and return with it; any answer is one, "Method not found" too."""
         try:
-            await self.request(_PING if self.era == "legacy" else "server/discover", None)
+            await self.request(self._probe_method, None)
         except MCPError as error:
-            if self.is_over(error) or self._is_http_error(error):
+            is_silent = isinstance(error, RemoteFailure) and error.failure.kind in _TELLING
+            if is_silent or self.is_over(error):
                 self.lost.set()
 
-    def _is_http_error(self, error: MCPError) -> bool:
-        """Whether the SDK made this of an HTTP status, in the era that has sessions.
+    @property
+    def _probe_method(self) -> str:
+        return "ping" if self.era == "legacy" else "server/discover"
 
-        Servers are to answer 404 to the id of a session that they have forgotten; many answer 400. Whether they still
-        answer a `ping` tells that from a request that they did not like.
+    async def _weigh(self, failure: HttpFailure, method: str) -> None:
+        """Find out whether a failed request means that the session is over.
+
+        A server may refuse one request, or break down over it, and go on serving others; whether it still answers a
+        probe tells. It is asked once, however many requests fail at the same time.
         """
-        made_up = error.code == INTERNAL_ERROR and error.message == "Server returned an error response"
-        return self.era == "legacy" and made_up
+        if failure.kind in ("unreachable", "expired"):
+            self.lost.set()
+        if failure.kind not in _TELLING or method == self._probe_method or self.lost.is_set():
+            return
+        if self._probing.locked():
+            async with self._probing:
+                return
+        async with self._probing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PROBE_BOUND):
+                    await self.probe()
 
     def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
         """Let calls of this tool carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""

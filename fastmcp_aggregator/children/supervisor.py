@@ -1,11 +1,17 @@
-"""All children of one aggregator: started together, stopped together, each in a task of its own."""
+"""All children of one aggregator: started together, stopped together, each in a task of its own.
+
+A new config exchanges only the children that it changes. A child is closed before the one that takes its place begins,
+so that at most one process of a server key exists; nobody else waits for that.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildOptions
@@ -13,12 +19,14 @@ from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.config import McpConfig, StdioServer
-from fastmcp_aggregator.errors import ChildServerError
 
 logger = logging.getLogger(__name__)
 
 _STOP_BOUND = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
 """Seconds after which a child that is still being closed is abandoned; its process group is killed by then."""
+
+_REMOVED = "it was removed from the config"
+_CHANGED = "its entry in the config was changed"
 
 
 class Supervisor:
@@ -31,7 +39,13 @@ class Supervisor:
         on_change: Callable[[Child, frozenset[Kind]], None],
         launched: Launched | None = None,
     ) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
+        self._options = options
+        self._on_change = on_change
+        self._tasks: dict[Child, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._context = contextvars.copy_context()
+        """What the children's tasks see, whoever brings a new config."""
         early = dict(launched or {})
 
         async def launch(server: StdioServer, line_limit: int) -> ChildProcess:
@@ -39,53 +53,91 @@ class Supervisor:
             return await (started or ChildProcess.spawn(server, line_limit))
 
         self.children: dict[str, Child] = {}
+        """By server key, in config order."""
         for key, server in config.servers.items():
             self.children[key] = Child(server, options(key), on_change, launch)
 
     def start(self) -> None:
         """Start every child at once; returns without waiting for any."""
-        self._tasks = [asyncio.create_task(child.run(), name=f"child:{key}") for key, child in self.children.items()]
+        for child in self.children.values():
+            self._begin(child, child.run())
+
+    def exchange(self, config: McpConfig) -> None:
+        """Make the children those of this config, without waiting for any. One whose entry is equal is not touched."""
+        if self._is_stopping:
+            return
+        old, self.children = self.children, {}
+        for key, server in config.servers.items():
+            is_kept = key in old and old[key].server == server
+            self.children[key] = old[key] if is_kept else Child(server, self._options(key), self._on_change)
+        closing: dict[str, asyncio.Task[None]] = {}
+        for key, child in old.items():
+            if self.children.get(key) is not child:
+                child.stop(_CHANGED if key in self.children else _REMOVED)
+                closing[key] = asyncio.create_task(self._close([child]), name=f"closing:{key}")
+                self._closing.add(closing[key])
+                closing[key].add_done_callback(self._closing.discard)
+        for key, child in self.children.items():
+            if old.get(key) is not child:
+                self._begin(child, _run_after(closing.get(key), child))
+
+    async def exchanged(self) -> None:
+        """Wait until every child whose place was taken, or whose entry is gone, is closed."""
+        if self._closing:
+            await asyncio.wait(set(self._closing))
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """The status of each child, as soon as its first start has succeeded or failed."""
-
-        async def settled(child: Child) -> ServerStatus:
-            await child.settled.wait()
-            return child.status()
-
-        waits = [asyncio.create_task(settled(child)) for child in self.children.values()]
+        waits: dict[asyncio.Task[Any], Child] = {}
+        known: set[Child] = set()
         try:
-            for status in asyncio.as_completed(waits):
-                yield await status
+            while True:
+                for child in self.children.values():
+                    if child not in known:
+                        known.add(child)
+                        waits[asyncio.create_task(child.settled.wait())] = child
+                if not waits:
+                    return
+                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for child in [waits.pop(wait) for wait in list(waits) if wait in done]:
+                    if self.children.get(child.key) is child:
+                        yield child.status()
         finally:
             for wait in waits:
                 wait.cancel()
 
-    async def settled(self) -> None:
-        """Wait until the first start of every child has succeeded or failed."""
-        for child in self.children.values():
-            await child.settled.wait()
-
-    def failures(self) -> Sequence[ChildServerError]:
-        """Why each child that is not running is not, in config order."""
-        return [
-            child.last_failure
-            for child in self.children.values()
-            if child.last_failure is not None and not child.is_serving
-        ]
-
     async def stop(self) -> None:
         """Close all children in parallel, each within a bound. Nothing that was started is left running."""
-        for child in self.children.values():
+        self._is_stopping = True
+        children = list(self._tasks)
+        for child in children:
             child.stop()
-        if not self._tasks:
+        await self._close(children)
+        await self.exchanged()
+
+    def _begin(self, child: Child, life: Coroutine[Any, Any, None]) -> None:
+        self._tasks[child] = asyncio.create_task(life, name=f"child:{child.key}", context=self._context.copy())
+
+    async def _close(self, children: Sequence[Child]) -> None:
+        """Wait for children that were told to stop; a bound later end them in any case."""
+        tasks = [self._tasks[child] for child in children]
+        if not tasks:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=_STOP_BOUND)
+        _, late = await asyncio.wait(tasks, timeout=_STOP_BOUND)
         for task in late:
             logger.warning("%s did not close in time", task.get_name())
             task.cancel()
-        for child in self.children.values():
+        for child in children:
             child.kill()
-        for task in self._tasks:
+        for task in tasks:
             with suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(asyncio.shield(task), 1.0)
+        for child in children:
+            self._tasks.pop(child, None)
+
+
+async def _run_after(closing: asyncio.Task[None] | None, child: Child) -> None:
+    """Live once the predecessor is closed."""
+    if closing is not None:
+        await asyncio.wait({closing})
+    await child.run()

@@ -56,7 +56,7 @@ class Lines(Report):
 
 
 def on_terminal() -> bool:
-    """Whether stderr is a terminal that can do more than lines."""
+    """Whether stderr is read by a person."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -79,7 +79,7 @@ def _display(keys: Iterable[str], *, with_table: bool) -> Report:
 async def follow(app: Aggregator, report: Report) -> None:
     """Tell a report how the start of the app's children goes."""
     async for status in app.settling():
-        if status.state is ChildState.STOPPED:
+        if status.state is ChildState.STOPPED and status.last_error is None:
             return  # the app ends before the child was up
         report.settled(status, time.monotonic() - report.began)
     report.done()

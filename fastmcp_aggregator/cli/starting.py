@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -77,11 +78,24 @@ async def built_early(config: McpConfig, settings: AggregatorSettings) -> AsyncI
         if launched:
             await asyncio.wait(launched.values())
         # Only now, and by its first use here, is FastMCP imported. That takes a second, in which the children start.
-        app = package.Aggregator(config, settings, launched=launched)
+        with _without_collections():
+            aggregator_type = package.Aggregator
+        app = aggregator_type(config, settings, launched=launched)
         take_over("fastmcp")
         yield app
     finally:
         await asyncio.gather(*map(_end, launched.values()))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Import without garbage collections: they find nothing to free, and take a sixth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _end(launched: asyncio.Task[ChildProcess]) -> None:

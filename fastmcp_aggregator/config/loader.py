@@ -10,7 +10,7 @@ from typing import Any
 from fastmcp_aggregator.config.dialects import missing_servers_message
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text
-from fastmcp_aggregator.config.models import McpConfig, ServerConfig
+from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.servers import read_server, say_ignored
 from fastmcp_aggregator.errors import ConfigError
@@ -38,7 +38,7 @@ def load_config(
 
 def _name(source: str | Path | Mapping[str, Any]) -> str:
     if isinstance(source, Mapping):
-        return "<dict>"
+        return FROM_DICT
     # JSON text in place of a path would otherwise end up in a message with its secrets.
     return "<text>" if _is_json_text(source) else str(source)
 

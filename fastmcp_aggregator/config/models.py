@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SecretStr
+
+FROM_DICT = "<dict>"
+"""The `source` of a config that was given as a dict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +21,7 @@ class StdioServer:
     """A server that is started as a process. `timeout` is in seconds.
 
     `label` is the command as written in the file: variables by name, without arguments.
-    `extras` has the keys of the entry that mean nothing here.
+    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
     """
 
     key: str
@@ -28,7 +32,7 @@ class StdioServer:
     cwd: str | None = field(default=None, repr=False)
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
-    extras: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def environment(self) -> dict[str, str]:
         """The plain values of `env`, for the process and nothing else."""
@@ -40,7 +44,7 @@ class RemoteServer:
     """A server that is reached by HTTP. `timeout` is in seconds.
 
     `label` is the URL as written in the file: variables by name, without user info and query.
-    `extras` has the keys of the entry that mean nothing here.
+    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
     """
 
     key: str
@@ -50,7 +54,7 @@ class RemoteServer:
     headers: Mapping[str, SecretStr] = field(default_factory=dict)
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
-    extras: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def plain_headers(self) -> dict[str, str]:
         """The plain values of `headers`, for requests to the server and nothing else."""
@@ -62,7 +66,15 @@ ServerConfig = StdioServer | RemoteServer
 
 @dataclass(frozen=True, slots=True)
 class McpConfig:
-    """The enabled servers by server key, in file order; `source` is the path as given, or `<dict>`."""
+    """The enabled servers by server key, in file order.
+
+    `source` is the path as given, which an app that is served follows, or `<dict>`.
+    """
 
     servers: Mapping[str, ServerConfig]
     source: str
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it was read from, if it was."""
+        return None if self.source == FROM_DICT else Path(self.source).absolute()

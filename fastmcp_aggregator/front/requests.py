@@ -145,6 +145,8 @@ class ComponentRequests:
             if await self._has_other(Kind.RESOURCE, uri):
                 return None
             await self._directory.ready()
+            found = self._directory.table.find_uri(uri)
+        if found is None:
             raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
         if not self._is_plain():
             return None

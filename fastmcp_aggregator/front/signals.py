@@ -1,4 +1,8 @@
-"""SIGTERM, Ctrl-C and a closed terminal: the first asks the program to end, the second ends it at once."""
+"""SIGTERM, Ctrl-C and SIGHUP: the first asks the program to end, the second ends it at once.
+
+SIGHUP has two meanings. From a service manager or a user it asks a program to read its config again; from the system it
+says that the terminal was closed. The second is known by the terminal being gone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fastmcp_aggregator.children.process import kill_recorded_groups
@@ -16,8 +20,11 @@ _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that the first signal sets. Only the main thread can catch signals; elsewhere it stays unset."""
+def stop_on_signals(on_hangup: Callable[[], None] | None = None) -> Iterator[asyncio.Event]:
+    """An event that the first signal sets. Only the main thread can catch signals; elsewhere it stays unset.
+
+    `on_hangup` is called instead at each SIGHUP, unless the program is ending or its terminal was closed.
+    """
     stop = asyncio.Event()
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield stop
@@ -26,6 +33,8 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
     numbers = [getattr(signal, name) for name in _NAMES]
     for number in numbers:
         loop.add_signal_handler(number, _on_signal, stop)
+    if on_hangup is not None:
+        loop.add_signal_handler(signal.SIGHUP, _on_hangup, stop, on_hangup, _has_terminal())
     try:
         yield stop
     finally:
@@ -38,3 +47,19 @@ def _on_signal(stop: asyncio.Event) -> None:
         kill_recorded_groups()
         os._exit(1)
     stop.set()
+
+
+def _on_hangup(stop: asyncio.Event, on_hangup: Callable[[], None], had_terminal: bool) -> None:
+    if stop.is_set() or (had_terminal and not _has_terminal()):
+        _on_signal(stop)
+    else:
+        on_hangup()
+
+
+def _has_terminal() -> bool:
+    """Whether the process has a controlling terminal (POSIX.1-2017, XBD 11.1.3)."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -1,8 +1,8 @@
 """The stdio front: MCP over this process's stdin and stdout.
 
 While it serves, the two descriptors are ours alone: descriptor 0 reads from the null device and 1 writes to stderr,
-so that a stray `print` cannot break the protocol. Pipes and sockets are read and written by the event loop itself;
-for anything else (a terminal, a file, Windows) the SDK's transport does it with threads.
+so that a stray `print` cannot break the protocol. Pipes, sockets and terminals are read and written by the event loop
+itself; for anything else (a file, Windows) the SDK's transport does it with threads.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def _is_pollable(descriptor: int) -> bool:
         mode = os.fstat(descriptor).st_mode
     except OSError:
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
 @asynccontextmanager
 async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[MessageReader, MessageWriter]]:
     loop = asyncio.get_running_loop()
-    stdin, stdout = os.dup(0), os.dup(1)
+    stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _divert()
     outlet = _Output()
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
@@ -66,6 +66,13 @@ async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[Messa
     finally:
         inlet.close()
         await outlet.close()
+
+
+def _own(descriptor: int, flags: int) -> int:
+    """A descriptor that may be made non-blocking. A terminal is opened anew: stderr and the shell share the other."""
+    if os.isatty(descriptor):
+        return os.open(os.ttyname(descriptor), flags | os.O_NOCTTY)
+    return os.dup(descriptor)
 
 
 def _divert() -> None:

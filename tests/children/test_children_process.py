@@ -161,6 +161,26 @@ async def test_nothing_that_a_child_writes_before_it_is_attached_is_lost(start: 
     assert not output.ended.is_set()
 
 
+async def test_a_child_that_writes_much_before_it_is_attached_is_left_waiting(start: Start) -> None:
+    process = await python(
+        start,
+        """
+import sys
+print("begun", file=sys.stderr)
+for _ in range(80):
+    print("x" * 100_000)
+print("done", file=sys.stderr)
+""",
+    )
+    await until(process.stderr.tail)
+    child, waits = psutil.Process(process.pid), 0
+    while waits < 5 and not process.exited.is_set():
+        await asyncio.sleep(0.01)
+        waits = waits + 1 if child.status() == psutil.STATUS_SLEEPING else 0
+    assert process.stderr.tail() == ("begun",)
+    assert len(await Output(process).all()) == 80
+
+
 async def test_what_a_child_wrote_before_it_crashed_is_read_before_the_end(start: Start) -> None:
     count = 2000
     process = await python(start, f"import os\nfor i in range({count}): print(i, flush=True)\nos.abort()")

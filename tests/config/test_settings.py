@@ -53,6 +53,7 @@ def test_without_any_source_everything_has_its_default() -> None:
         "strict": True,
         "separator": "auto",
         "prefix": True,
+        "watch_config": True,
         "startup_timeout": 30.0,
         "ready_wait": 5.0,
         "call_timeout": 300.0,

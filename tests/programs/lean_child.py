@@ -15,10 +15,10 @@ from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
-BASE_TOOLS = (
-    "echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood "
-    "spam big endless junk deaf twice wrong_id mute"
-).split()
+BASE_TOOLS = """
+    echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood
+    spam big endless junk deaf twice wrong_id mute
+"""
 
 
 class Child:
@@ -49,7 +49,7 @@ class Child:
     ) -> None:
         self.era = era
         self.name = name
-        names = [*BASE_TOOLS, *(tool_names or []), *(f"tool_{i}" for i in range(tools))]
+        names = [*BASE_TOOLS.split(), *(tool_names or []), *(f"tool_{i}" for i in range(tools))]
         self.tools = [self.tool(n) for n in names]
         self.tools[0].update(tool_extra or {})
         self.lists = {

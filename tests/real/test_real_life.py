@@ -50,15 +50,19 @@ def test_no_process_is_left_when_the_client_closes_stdin(start: Start, entries: 
     assert still_running(started) == []
 
 
-def test_no_process_is_left_when_the_aggregator_is_told_to_end_during_a_call(start: Start, entries: Entries) -> None:
+def test_a_call_is_answered_and_no_process_left_when_the_aggregator_is_told_to_end_during_it(
+    start: Start, entries: Entries
+) -> None:
     front = start(entries)
     front.result("tools/list")
     started = descendants(front)
     assert len(started) == len(entries)
-    slow = {"name": "everything:trigger-long-running-operation", "arguments": {"duration": 600, "steps": 60_000}}
-    front.send("tools/call", {**slow, "_meta": {"progressToken": 1}})
+    slow = {"name": "everything:trigger-long-running-operation", "arguments": {"duration": 2, "steps": 20}}
+    answer = front.send("tools/call", {**slow, "_meta": {"progressToken": 1}})
     front.wait_for("notifications/progress")
     front.process.send_signal(signal.SIGTERM)
+    (block,) = answer.result(WAIT)["result"]["content"]
+    assert block["text"].startswith("Long running operation completed.")
     front.wait()
     assert still_running(started) == []
 

@@ -1,0 +1,115 @@
+"""How a remote child is reached: the SDK's transports, over an HTTP client of ours.
+
+What the client could not bring arrives here as an error response with its mark, and leaves as `RemoteFailure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self, cast
+
+from fastmcp.client.transports.base import SessionKwargs, TransportOptions
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
+from typing_extensions import Unpack
+
+from fastmcp_aggregator.children.http_client import RemoteHttp
+from fastmcp_aggregator.children.http_failures import HttpFailure
+from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.config import RemoteServer
+
+_GIVEN_UP = "SSE stream "
+"""How the SDK's messages begin when a stream that could be resumed was not to be had again."""
+
+
+class RemoteFailure(MCPError):
+    """A request that has no answer from the child, and why."""
+
+    def __init__(self, code: int, failure: HttpFailure) -> None:
+        super().__init__(code, failure.reason)
+        self.failure = failure
+
+
+class RemoteTransport(WatchedTransport):
+    """MCP over streamable HTTP or SSE. At most `limit` bytes of one response or event are taken."""
+
+    def __init__(self, server: RemoteServer, limit: int) -> None:
+        super().__init__()
+        self._http = RemoteHttp(server.url, server.plain_headers(), transport=server.transport, limit=limit)
+        self._url = str(self._http.url)
+        self._limit = limit
+        self.legacy_only = server.transport == "sse"
+
+    @property
+    def failure(self) -> HttpFailure | None:
+        """What went wrong, if nothing has gone well since."""
+        return self._http.failure
+
+    def translated(self, error: MCPError) -> MCPError:
+        """The error as the child sent it, or a RemoteFailure if it was made up on this side."""
+        if found := self._http.failure_in(error.error.data):
+            return RemoteFailure(error.code, found)
+        if error.code == CONNECTION_CLOSED and error.message.startswith(_GIVEN_UP):
+            return RemoteFailure(error.code, HttpFailure("broken", "the connection broke before it had answered"))
+        return error
+
+    @asynccontextmanager
+    async def connect_session(
+        self,
+        *,
+        transport_options: TransportOptions | None = None,
+        **session_kwargs: Unpack[SessionKwargs],
+    ) -> AsyncIterator[ClientSession]:
+        session_class = (transport_options or TransportOptions()).session_class
+        try:
+            async with (
+                self._streams() as (reader, writer),
+                session_class(cast(Any, WatchedReader(reader, self.lost)), writer, **session_kwargs) as session,
+            ):
+                yield session
+        finally:
+            self.lost.set()
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[Any]:
+        if self.legacy_only:
+            async with sse_client(self._url, httpx_client_factory=self._http.client) as streams:
+                yield streams
+            return
+        async with (
+            self._http.client() as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=self._limit) as streams,
+        ):
+            yield streams
+
+
+class WatchedReader:
+    """A session's read stream that sets `lost` when the session has read to its end, as when an SSE stream breaks."""
+
+    def __init__(self, inner: Any, lost: asyncio.Event) -> None:
+        self._inner = inner
+        self._lost = lost
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._lost.set()
+        await self._inner.__aexit__(*exc_info)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._inner.__anext__()
+
+    @property
+    def last_context(self) -> Any:
+        """The context in which the last item was sent, where the SDK's stream keeps it."""
+        return getattr(self._inner, "last_context", None)

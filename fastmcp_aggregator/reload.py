@@ -1,0 +1,109 @@
+"""Following the config file of a program that serves: it is read again when it changes, or when the program is told to.
+
+Editors write a file anew, or write another and rename it; a mounted volume exchanges a link somewhere above. So the
+directory is watched, and whatever happens there only leads to a look at the file. The look is repeated from time to
+time, for changes that no directory tells of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from fastmcp_aggregator.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+LOOK_INTERVAL = 5.0
+"""Seconds between looks when nothing is told."""
+QUIET = 0.2
+"""Seconds for which a file that has changed must stay as it is before it is read."""
+
+_Stamp = tuple[int, ...]
+
+
+class FollowedFile:
+    """A config file, and what reads it again. Reads come one after the other."""
+
+    def __init__(self, path: Path, read_again: Callable[[Path], Awaitable[None]]) -> None:
+        self._path = path
+        self._read_again = read_again
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Have the file read again, whether it has changed or not."""
+        self._asked.set()
+
+    @asynccontextmanager
+    async def following(self, *, watch: bool) -> AsyncIterator[None]:
+        """Read the file whenever that is asked for; with `watch`, whenever it changes too."""
+        tasks = [asyncio.create_task(self._obey(), name="reload")]
+        if watch:
+            tasks.append(asyncio.create_task(self._watch(), name="watch"))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _obey(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self._read_again(self._path)
+            except ConfigError as error:
+                logger.warning("the config in use is kept, for the new one cannot be used: %s", error)
+            except Exception:
+                logger.exception("the config could not be changed")
+
+    async def _watch(self) -> None:
+        """Ask for a read after every change, and once at first: it may have changed since the program read it."""
+        seen = None
+        async with aclosing(_occasions(self._path.parent)) as occasions:
+            async for _ in occasions:
+                if seen is None or _stamp_of(self._path) != seen:
+                    seen = await self._quiet_stamp()
+                    self.ask()
+
+    async def _quiet_stamp(self) -> _Stamp:
+        stamp = _stamp_of(self._path)
+        while True:
+            await asyncio.sleep(QUIET)
+            before, stamp = stamp, _stamp_of(self._path)
+            if stamp == before:
+                return stamp
+
+
+async def _occasions(folder: Path) -> AsyncGenerator[None]:
+    """Now, after each change in the folder, and from time to time."""
+    yield
+    try:
+        async with aclosing(_changes_in(folder)) as changes:
+            async for _ in changes:
+                yield
+    except Exception as error:
+        logger.warning("%s is looked at every %g s, because it cannot be watched: %s", folder, LOOK_INTERVAL, error)
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL)
+        yield
+
+
+def _changes_in(folder: Path) -> AsyncGenerator[object]:
+    from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
+
+    interval = int(LOOK_INTERVAL * 1000)
+    return awatch(folder, watch_filter=None, recursive=False, rust_timeout=interval, yield_on_timeout=True)
+
+
+def _stamp_of(path: Path) -> _Stamp:
+    """What differs when a file has been written; empty where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
