@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from fastmcp_aggregator import (
     load_config,
     reload,
 )
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.reload import FollowedFile
 
 MISSING = {"command": "no-such-command-anywhere"}
@@ -209,14 +211,31 @@ async def test_a_config_that_is_taken_up_before_the_app_runs_is_the_one_that_run
         assert list(app.health()) == ["b"]
 
 
-async def test_of_several_at_once_the_last_counts() -> None:
-    app = build_aggregator(config(a=lean()))
-    async with app:
-        await asyncio.gather(*(app.reload(config(a=lean(name=str(n)))) for n in range(5)), app.reload(config(b=lean())))
+async def test_of_several_at_once_the_last_counts(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    configs = [config(a=lean(name=str(number), record=str(record))) for number in range(5)]
+    async with build_aggregator(configs[0]) as app:
+        await asyncio.gather(*map(app.reload, configs[1:]), app.reload(config(b=lean())))
         assert list(app.health()) == ["b"]
-        children = psutil.Process().children()
+        assert all(is_gone(int(pid)) for pid in record.read_text().split())
         await until(lambda: is_running(app, "b"))
-        assert [child.pid for child in children if not is_gone(child.pid)] in ([], [pid_of(app, "b")])
+
+
+async def test_a_server_sees_nothing_of_whoever_brought_the_new_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    caller: ContextVar[str] = ContextVar("caller", default="nobody")
+    seen = []
+    run = Child.run
+
+    async def watched_run(child: Child) -> None:
+        seen.append(caller.get())
+        await run(child)
+
+    async with build_aggregator(config(a=lean())) as app:
+        monkeypatch.setattr(Child, "run", watched_run)
+        caller.set("a client")
+        await app.reload(config(b=lean()))
+        await until(lambda: is_running(app, "b"))
+    assert seen == ["nobody"]
 
 
 # What clients are told.
@@ -437,7 +456,8 @@ async def test_a_file_that_is_written_renamed_or_linked_anew_is_read(way: str, t
 
 
 @pytest.mark.usefixtures("told_only")
-async def test_changes_that_follow_each_other_closely_are_one(tmp_path: Path) -> None:
+async def test_changes_that_follow_each_other_closely_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload, "QUIET", 1.0)
     path = tmp_path / "config.json"
     path.write_text("")
     async with followed(path) as reads:
@@ -573,9 +593,14 @@ def test_a_program_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
     process, terminal = pty.fork()
     if process == 0:
         os.execv(sys.executable, [*PROGRAM, path, "--transport", "http", "--port", "0"])
-    shown = b""
-    while b"serving on" not in shown:
-        shown += os.read(terminal, 65536)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    shown, code = b"", None
+    try:
+        while b"serving on" not in shown:
+            shown += os.read(terminal, 65536)
+        os.close(terminal)
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    finally:
+        if code is None:
+            os.kill(process, signal.SIGKILL)
+    assert code == 0
     assert is_gone(int(record.read_text()))

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.catalogue.addresses import Publish, publish_addresses
+from fastmcp_aggregator.catalogue.templates import fits
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
@@ -86,7 +87,9 @@ class RouteTable:
             parts = split_public_uri(uri)
             child = self._by_key.get(parts[0]) if parts else None
             return (child, parts[1]) if child and parts else None
-        return (self._children[0], uri) if len(self._children) == 1 else None
+        if len(self._children) == 1:
+            return self._children[0], uri
+        return next(((child, uri) for child in self._children if _has_template_for(child, uri)), None)
 
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
@@ -165,6 +168,10 @@ class RouteTable:
             lambda key, name: (rule.public_name(key, name) for rule in listed),
             lambda key, name: every_spelling(key, name, prefix=self._prefix),
         ]
+
+
+def _has_template_for(child: Child, uri: str) -> bool:
+    return any(fits(template["uriTemplate"], uri) for template in _offered(child, Kind.TEMPLATE))
 
 
 def _offered(child: Child, kind: Kind) -> Sequence[Mapping[str, Any]]:

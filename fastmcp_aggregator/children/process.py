@@ -27,7 +27,7 @@ from pathlib import Path
 from fastmcp_aggregator.children.stderr import ChildStderr
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.pipe.lines import LineSplitter
+from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._is_attached = False
         self._on_lines: Callable[[list[bytes]], None] = self._early.extend
         self._on_end: Callable[[], None] = lambda: None
-        self._on_oversized: Callable[[bytes], None] = lambda _: None
+        self._on_oversized: OnOversized = lambda _head, _tail: None
         self._room = asyncio.Event()
         self._room.set()
         self._broken = False
@@ -127,9 +127,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self,
         on_lines: Callable[[list[bytes]], None],
         on_end: Callable[[], None],
-        on_oversized: Callable[[bytes], None] = lambda _: None,
+        on_oversized: OnOversized = lambda _head, _tail: None,
     ) -> None:
-        """Start reading stdout: whole lines go to `on_lines`, the head of one too long to `on_oversized`, its end to
+        """Start reading stdout: whole lines go to `on_lines`, the edges of one too long to `on_oversized`, its end to
         `on_end`.
         """
         self._is_attached = True
@@ -235,15 +235,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         elif lines := self._splitter.feed(data):
             self._on_lines(lines)
 
-    def _refuse_line(self, head: bytes) -> None:
+    def _refuse_line(self, head: bytes, tail: bytes | None) -> None:
         size = self._line_limit / 1024**2
         logger.warning("server %r wrote a line of more than %g MiB to its stdout; dropped", self.server_key, size)
-        self._on_oversized(head)
+        self._on_oversized(head, tail)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 2:
             self.stderr.end()
         elif fd == 1:
+            if last := self._splitter.end():
+                self._on_lines(last)
             self._end_of_output()
         else:
             self._broken = True

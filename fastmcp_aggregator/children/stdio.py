@@ -34,6 +34,9 @@ _ANSWER_HEAD = re.compile(
     rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
 )
 """How an answer begins. An `"id"` further in may be anything, such as the number of somebody else's call."""
+_RESULT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:')
+_ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
+"""How the answers of servers built on the TypeScript SDK begin and end: the id comes last."""
 
 
 class ProcessTransport(WatchedTransport):
@@ -60,8 +63,8 @@ class ProcessTransport(WatchedTransport):
             reader.feed_end()
             self.lost.set()
 
-        def refuse(head: bytes) -> None:
-            answer = _too_large(head)
+        def refuse(head: bytes, tail: bytes | None) -> None:
+            answer = _too_large(head, tail)
             if answer is None:
                 end()
             else:
@@ -92,9 +95,11 @@ class ProcessTransport(WatchedTransport):
             )
 
 
-def _too_large(head: bytes) -> bytes | None:
-    """The error to give to whoever waits for the answer that begins like this; None when that cannot be told."""
+def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
+    """The error to give to whoever waits for the answer with these edges; None when that cannot be told."""
     found = _ANSWER_HEAD.match(head)
+    if found is None and tail is not None and _RESULT_HEAD.match(head):
+        found = _ID_AT_END.search(tail)
     if found is None:
         return None
     error = ErrorData(code=INTERNAL_ERROR, message="response too large")

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-HEAD = 256
-"""Bytes of an oversized line that are kept, to tell whose it is."""
+EDGE = 256
+"""Bytes of the beginning and of the end of an oversized line that are kept, to tell whose it is."""
+PATIENCE = 3
+"""A line that is so many times as long as the limit, and still goes on, is taken for one that never ends."""
+
+OnOversized = Callable[[bytes, bytes | None], None]
+"""Told the beginning and the end of a line that was dropped; no end is known of one that never ends."""
 
 
 class LineSplitter:
     """Cuts a byte stream into lines.
 
     A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept; it is
-    counted in `oversized`, and its first bytes are given to `on_oversized`. Every byte is looked at once, however
-    small the chunks are.
+    counted in `oversized`, and its edges are given to `on_oversized`. Every byte is looked at once, however small the
+    chunks are.
     """
 
-    __slots__ = ("_kept", "_limit", "_on_oversized", "_skipping", "oversized")
+    __slots__ = ("_head", "_kept", "_limit", "_on_oversized", "_skipped", "_tail", "oversized")
 
-    def __init__(self, limit: int, on_oversized: Callable[[bytes], None] = lambda _: None) -> None:
+    def __init__(self, limit: int, on_oversized: OnOversized = lambda _head, _tail: None) -> None:
         self._limit = limit
         self._on_oversized = on_oversized
         self._kept = bytearray()
-        self._skipping = False
+        self._skipped: int | None = None
+        self._head = b""
+        self._tail = b""
         self.oversized = 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -41,31 +48,43 @@ class LineSplitter:
         return [last] if last else []
 
     def _keep(self, part: bytes) -> None:
-        if self._skipping:
-            return
-        if len(self._kept) + len(part) <= self._limit:
+        if self._skipped is not None:
+            self._skip(part)
+        elif len(self._kept) + len(part) <= self._limit:
             self._kept += part
-            return
-        head = bytes(self._kept[:HEAD]) + part[:HEAD]
-        self._kept = bytearray()
-        self._skipping = True
-        self._refuse(head[:HEAD])
+        else:
+            self._head = bytes(self._kept[:EDGE] + part[:EDGE])[:EDGE]
+            self._tail = bytes(self._kept[-EDGE:])
+            self._skipped = len(self._kept)
+            self._kept = bytearray()
+            self.oversized += 1
+            self._skip(part)
 
-    def _refuse(self, head: bytes) -> None:
-        self.oversized += 1
-        self._on_oversized(head)
+    def _skip(self, part: bytes) -> None:
+        assert self._skipped is not None
+        bound = self._limit * PATIENCE
+        was_endless = self._skipped > bound
+        self._skipped += len(part)
+        self._tail = (self._tail + part[-EDGE:])[-EDGE:]
+        if self._skipped > bound and not was_endless:
+            self._on_oversized(self._head, None)
 
     def _finish(self, part: bytes) -> bytes | None:
-        if not self._kept and not self._skipping:
+        if not self._kept and self._skipped is None:
             return self._checked(part)
         self._keep(part)
-        line = None if self._skipping else bytes(self._kept)
-        self._kept = bytearray()
-        self._skipping = False
-        return line
+        if self._skipped is None:
+            line = bytes(self._kept)
+            self._kept = bytearray()
+            return line
+        if self._skipped <= self._limit * PATIENCE:
+            self._on_oversized(self._head, self._tail)
+        self._skipped = None
+        return None
 
     def _checked(self, line: bytes) -> bytes | None:
         if len(line) <= self._limit:
             return line
-        self._refuse(line[:HEAD])
+        self.oversized += 1
+        self._on_oversized(line[:EDGE], line[-EDGE:])
         return None

@@ -326,7 +326,15 @@ def test_an_address_without_a_known_key_is_not_found(uri: str) -> None:
     assert table(child("files", "x"), child("other", "x")).find_uri(uri) is None
 
 
-def test_without_prefixes_an_unlisted_address_can_only_be_the_only_childs() -> None:
+def test_without_prefixes_an_address_that_fits_a_template_belongs_to_the_first_child_that_has_one() -> None:
+    one, two = child("one", templates=["x://{id}/text"]), child("two", templates=["x://{id}", "y://{id}"])
+    both = table(one, two, prefix=False)
+    assert both.find_uri("x://7/text") == (one, "x://7/text")
+    assert both.find_uri("x://7") == (two, "x://7")
+    assert both.find_uri("z://7") is None
+
+
+def test_without_prefixes_any_other_unlisted_address_can_only_be_the_only_childs() -> None:
     one, two = child("one", resources=["x://1"]), child("two", resources=["x://2"])
     alone = table(one, prefix=False)
     assert alone.find_uri("x://1") == (one, "x://1")

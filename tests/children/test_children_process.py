@@ -281,7 +281,7 @@ async def test_the_limit_can_be_set_and_the_head_of_a_line_over_it_is_handed_ove
     lines: list[bytes] = []
     heads: list[bytes] = []
     ended = asyncio.Event()
-    process.attach(lines.extend, ended.set, heads.append)
+    process.attach(lines.extend, ended.set, lambda head, _: heads.append(head))
     await in_time(ended.wait())
     await process.stop()
     assert lines == [b"short", b"z" * 1000]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.pipe.lines import HEAD, LineSplitter
+from fastmcp_aggregator.pipe.lines import EDGE, PATIENCE, LineSplitter
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -40,23 +40,43 @@ def test_exactly_the_lines_over_the_limit_are_left_out_and_counted(chunks: list[
 @given(CHUNKS, LIMITS)
 def test_the_head_of_each_line_over_the_limit_is_told_once(chunks: list[bytes], limit: int) -> None:
     heads: list[bytes] = []
-    lines_of(LineSplitter(limit, heads.append), chunks)
+    lines_of(LineSplitter(limit, lambda head, _: heads.append(head)), chunks)
     oversized = [piece for piece in b"".join(chunks).split(b"\n") if len(piece) > limit]
     assert len(heads) == len(oversized)
     assert all(line.startswith(head) and len(head) > limit for head, line in zip(heads, oversized, strict=True))
 
 
-@pytest.mark.parametrize("size", [1, 100, HEAD, HEAD + 1, 10_000])
-@pytest.mark.parametrize("limit", [10, HEAD, 1000])
+@pytest.mark.parametrize("size", [1, 100, EDGE, EDGE + 1, 10_000])
+@pytest.mark.parametrize("limit", [10, EDGE, 1000])
 def test_the_head_is_the_beginning_of_the_line_as_far_as_it_is_known_when_the_limit_is_passed(
     size: int, limit: int
 ) -> None:
     heads: list[bytes] = []
     line = bytes(number % 200 + 20 for number in range(5000))
-    lines_of(LineSplitter(limit, heads.append), [line[i : i + size] for i in range(0, len(line), size)])
+    lines_of(LineSplitter(limit, lambda head, _: heads.append(head)), [line[i : i + size] for i in range(0, len(line), size)])
     (head,) = heads
     assert line.startswith(head)
-    assert min(limit, HEAD) <= len(head) <= HEAD
+    assert min(limit, EDGE) <= len(head) <= EDGE
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_the_end_of_an_oversized_line_is_told_when_it_has_come(size: int) -> None:
+    tails: list[bytes | None] = []
+    line = bytes(number % 200 + 20 for number in range(2500)) + b"\n"
+    splitter = LineSplitter(1000, lambda _, tail: tails.append(tail))
+    lines_of(splitter, [line[i : i + size] for i in range(0, len(line), size)])
+    assert tails == [line[:-1][-EDGE:]]
+
+
+def test_a_line_that_goes_on_and_on_is_told_once_and_without_an_end() -> None:
+    told: list[tuple[bytes, bytes | None]] = []
+    splitter = LineSplitter(100, lambda head, tail: told.append((head, tail)))
+    for _ in range(10 * PATIENCE):
+        splitter.feed(b"x" * 100)
+    assert told == [(b"x" * 200, None)]
+    assert splitter.feed(b"\nnext\n") == [b"next"]
+    assert len(told) == 1
+    assert splitter.oversized == 1
 
 
 @given(st.binary(), st.integers(min_value=1, max_value=8))
