@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -176,10 +177,11 @@ class Aggregator(FastMCP[None]):
         token = set_transport("stdio")
         try:
             with temporary_log_level(log_level):
-                async with self._serving() as stop, stdio_streams(stop.set) as (read, write):
+                async with self._serving() as stop, stdio_streams(stop.set) as streams:
                     options = self._mcp_server.create_initialization_options()
-                    serving = self._mcp_server.run(read, write, options)
-                    await serve_until(stop, serving, self._directory.ready(), finish=self._requests.in_flight.close)
+                    serving = self._mcp_server.run(streams.read, streams.write, options)
+                    finish = partial(streams.finish, self._requests.in_flight)
+                    await serve_until(stop, serving, self._directory.ready(), finish=finish)
         finally:
             reset_transport(token)
 

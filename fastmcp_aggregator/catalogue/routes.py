@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.catalogue.addresses import Publish, publish_addresses
-from fastmcp_aggregator.catalogue.templates import fits
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Component, Kind
+from fastmcp_aggregator.catalogue.templates import fits
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.naming import (

@@ -14,13 +14,16 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
+from fastmcp_aggregator.front.conversation import Conversation, ConversationWriter
+from fastmcp_aggregator.front.in_flight import InFlight
 from fastmcp_aggregator.pipe.lines import LineSplitter
-from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.pipe.streams import MessageReader, encode
 
 logger = logging.getLogger(__name__)
 
@@ -29,19 +32,35 @@ _FLUSH_BOUND = 2.0
 """Seconds that the client has to take our last answers."""
 
 
-@asynccontextmanager
-async def stdio_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[Any, Any]]:
-    """The read and write stream of this process's client.
+@dataclass(frozen=True, slots=True)
+class StdioStreams:
+    """The client's two streams, and what is open between us; None where the SDK reads and writes."""
 
-    When the client closes a pipe, `on_end` is called and the read stream stays open, so that requests in flight can
-    still be answered; where the SDK reads, the stream just ends.
+    read: Any
+    write: Any
+    conversation: Conversation | None = None
+
+    async def finish(self, in_flight: InFlight) -> None:
+        """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end."""
+        if self.conversation is not None and self.conversation.client_left:
+            await self.conversation.over()
+        else:
+            await in_flight.close()
+
+
+@asynccontextmanager
+async def stdio_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
+    """The streams of this process's client.
+
+    When the client closes a pipe, `on_end` is called and the read stream stays open, so that what it has asked before
+    can still be answered; where the SDK reads, the stream just ends.
     """
     if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
         async with _pipe_streams(on_end) as streams:
             yield streams
     else:
-        async with stdio_server() as streams:
-            yield streams
+        async with stdio_server() as (read, write):
+            yield StdioStreams(read, write)
 
 
 def _is_pollable(descriptor: int) -> bool:
@@ -53,7 +72,7 @@ def _is_pollable(descriptor: int) -> bool:
 
 
 @asynccontextmanager
-async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[MessageReader, MessageWriter]]:
+async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
     loop = asyncio.get_running_loop()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _divert()
@@ -62,7 +81,7 @@ async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[tuple[Messa
     inlet = _Input(outlet, on_end)
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
-        yield inlet.reader, MessageWriter(outlet)
+        yield StdioStreams(inlet.reader, ConversationWriter(outlet, inlet.conversation), inlet.conversation)
     finally:
         inlet.close()
         await outlet.close()
@@ -133,7 +152,8 @@ class _Input(asyncio.Protocol):
         self._outlet = outlet
         self._on_end = on_end
         self._splitter = LineSplitter(LINE_LIMIT)
-        self.reader = MessageReader(self, self._refuse)
+        self.conversation = Conversation(lambda: self.reader.has_more)
+        self.reader = MessageReader(self, self._refuse, self.conversation.read)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
@@ -146,6 +166,7 @@ class _Input(asyncio.Protocol):
         self.reader.feed(self._splitter.end())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.conversation.leave()
         self._on_end()
 
     def pause_reading(self) -> None:
@@ -165,3 +186,5 @@ class _Input(asyncio.Protocol):
             self._outlet.write(encode(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
         except OSError:
             return
+        finally:
+            self.conversation.check()

@@ -94,6 +94,11 @@ class MessageReader(_Stream):
         self._ended = True
         self._wake()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether lines wait to be received."""
+        return bool(self._lines)
+
     async def receive(self) -> SessionMessage:
         """The next message.
 

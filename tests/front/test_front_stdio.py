@@ -1,5 +1,6 @@
 """The stdio front as a process: what a desktop client starts."""
 
+import asyncio
 import json
 import os
 import signal
@@ -158,3 +159,29 @@ async def test_a_call_in_flight_is_answered_before_the_end_and_new_ones_are_refu
         gate.touch()
         assert json.loads((await call)["result"]["content"][0]["text"]) == {"waited": True}
         assert await server.wait() == 0
+
+
+@pytest.mark.parametrize("tail", [b"", b"junk\n", b'{"jsonrpc": "2.0", "method": "notifications/progress"}\n'])
+async def test_everything_that_was_asked_before_stdin_closed_is_answered(tail: bytes) -> None:
+    async with served(config(a=lean())) as server:
+        listing = server.client.begin("tools/list")[1]
+        calls = [server.client.begin("tools/call", {"name": "a:echo", "arguments": {"n": n}})[1] for n in range(20)]
+        assert server.process.stdin is not None
+        server.process.stdin.write(tail)
+        server.process.stdin.close()
+        assert (await listing)["result"]["tools"]
+        answers = [json.loads((await call)["result"]["content"][0]["text"])["arguments"]["n"] for call in calls]
+        assert answers == list(range(20))
+        assert await server.wait() == 0
+
+
+async def test_a_listen_stream_and_a_cancelled_call_do_not_hold_up_the_end() -> None:
+    async with served(config(a=lean()), modern=True) as server:
+        server.client.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await server.client.heard("notifications/subscriptions/acknowledged")
+        request_id, _ = server.client.begin("tools/call", {"name": "a:hold"})
+        await server.said("holding")
+        server.client.notify("notifications/cancelled", {"requestId": request_id})
+        before = asyncio.get_running_loop().time()
+        assert await server.end() == 0
+        assert asyncio.get_running_loop().time() - before < 20

@@ -53,7 +53,9 @@ def test_the_head_is_the_beginning_of_the_line_as_far_as_it_is_known_when_the_li
 ) -> None:
     heads: list[bytes] = []
     line = bytes(number % 200 + 20 for number in range(5000))
-    lines_of(LineSplitter(limit, lambda head, _: heads.append(head)), [line[i : i + size] for i in range(0, len(line), size)])
+    lines_of(
+        LineSplitter(limit, lambda head, _: heads.append(head)), [line[i : i + size] for i in range(0, len(line), size)]
+    )
     (head,) = heads
     assert line.startswith(head)
     assert min(limit, EDGE) <= len(head) <= EDGE

@@ -1,0 +1,75 @@
+"""One client's conversation on a pipe: what it has asked and we have not answered yet.
+
+A client may close its end right after its last request. Everything that came before the end is still answered, so the
+program ends when the last answer is written, and not when the pipe does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from fastmcp_aggregator.front.in_flight import DRAIN_BOUND
+from fastmcp_aggregator.pipe.streams import MessageWriter, Outlet
+
+_NEVER_ANSWERED = "subscriptions/listen"
+
+
+class Conversation:
+    """Sees every message that is read and written. `has_more` tells whether read lines still wait to be taken."""
+
+    def __init__(self, has_more: Callable[[], bool]) -> None:
+        self.client_left = False
+        self._has_more = has_more
+        self._open: set[Any] = set()
+        self._over = asyncio.Event()
+
+    def read(self, message: Any) -> bool:
+        """A message came from the client; lets it pass."""
+        if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
+            self._open.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._open.discard((message.params or {}).get("requestId"))
+        self.check()
+        return True
+
+    def written(self, message: Any) -> None:
+        """A message went to the client."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._open.discard(message.id)
+            self.check()
+
+    def leave(self) -> None:
+        """The client has closed its end."""
+        self.client_left = True
+        self.check()
+
+    def check(self) -> None:
+        """Notice when everything is answered."""
+        if self.client_left and not self._open and not self._has_more():
+            self._over.set()
+
+    async def over(self) -> None:
+        """Wait until everything that was asked before the client left is answered, within a bound."""
+        try:
+            await asyncio.wait_for(self._over.wait(), DRAIN_BOUND)
+        except TimeoutError:
+            return
+
+
+class ConversationWriter(MessageWriter):
+    """Messages in, lines out, each told to the conversation."""
+
+    def __init__(self, outlet: Outlet, conversation: Conversation) -> None:
+        super().__init__(outlet)
+        self._conversation = conversation
+
+    async def send(self, item: SessionMessage, /) -> None:
+        try:
+            await super().send(item)
+        finally:
+            self._conversation.written(item.message)
