@@ -19,9 +19,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -29,14 +30,14 @@ from mcp.shared.exceptions import MCPError
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.backoff import Backoff
 from fastmcp_aggregator.children.calls import Calls, Deadlines
+from fastmcp_aggregator.children.endpoint import Launch, endpoint_for, reason_of
 from fastmcp_aggregator.children.failures import describe
 from fastmcp_aggregator.children.listing import read_catalogue
 from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.remote import RemoteFailure, RemoteTransport
+from fastmcp_aggregator.children.requests import request
 from fastmcp_aggregator.children.session import ChildSession, OnProgress, open_session, wait_first
 from fastmcp_aggregator.children.state import ChildState, may_become
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.stdio import ProcessTransport
 from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
@@ -49,16 +50,10 @@ HEALTH_INTERVAL = 30.0
 """Seconds of silence after which an idle child is asked for a sign of life."""
 HEALTH_DEADLINE = 10.0
 """Seconds it has to give one."""
-WAKE_BOUND = 5.0
-"""Seconds that a call waits for the attempt that it has brought forward."""
-_NOTICE_BOUND = 1.0
-"""Seconds that a call waits for the end of a lost session to be noticed, at most."""
 _RENEWAL_PAUSE = 10.0
 """Seconds between two sessions that a remote child forgets, so that it is not asked for new ones without end."""
 _CHANGE_QUIET = 0.05
 """Seconds to collect list_changed notifications before listing again."""
-_EXIT_CODE_WAIT = 0.5
-"""Seconds between the end of a child's output and its exit code, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ class Child:
         server: ServerConfig,
         options: ChildOptions,
         on_change: Callable[[Child, frozenset[Kind]], None],
-        launch: Callable[[StdioServer, int], Awaitable[ChildProcess]] = ChildProcess.spawn,
+        launch: Launch = ChildProcess.spawn,
     ) -> None:
         self.server = server
         self.key = server.key
@@ -93,19 +88,19 @@ class Child:
         self.last_failure: ChildServerError | None = None
         self.settled = asyncio.Event()
         """Set when the first start has succeeded or failed."""
-        self._calls = Calls(server.key, options.deadlines)
+        self.attempted = asyncio.Event()
+        """Set when the present attempt has succeeded or failed; then there is a new one."""
+        self.why_stopped = ""
+        self.calls = Calls(server.key, options.deadlines)
         self._on_change = on_change
-        self._launch = launch
         self._stopping = asyncio.Event()
-        self._why_stopped = ""
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._list_changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._attempted = asyncio.Event()
         self._backoff = Backoff(has_crash_loops=isinstance(server, StdioServer))
-        self._process: ChildProcess | None = None
-        self._remote: RemoteTransport | None = None
+        self._new_endpoint = partial(endpoint_for, server, options.line_limit, launch)
+        self._endpoint = self._new_endpoint()
         self._renewed_at = -_RENEWAL_PAUSE
         self._since = time.monotonic()
         self._retry_at: float | None = None
@@ -128,20 +123,20 @@ class Child:
     def stop(self, why: str = "it is stopped with the aggregator") -> None:
         """Ask `run` to end; it closes the child politely and then returns. `why` is for those who call it meanwhile."""
         if not self._stopping.is_set():
-            self._why_stopped = why
+            self.why_stopped = why
         self._stopping.set()
         if self._startup is not None:
             self._startup.reschedule(asyncio.get_running_loop().time())
 
     def kill(self) -> None:
         """End the child's process group at once, without a word to it."""
-        if self._process is not None:
-            self._process.kill_group()
+        self._endpoint.kill()
 
     async def _live_once(self) -> None:
         """One life: come up, serve, and be closed. Ends `failed`, unless the child is to stop."""
         self._starts += 1
         self._phase = "startup"
+        self._endpoint = self._new_endpoint()
         try:
             async with AsyncExitStack() as stack:
                 failure = await self._live(stack)
@@ -150,7 +145,6 @@ class Child:
                     self._fail(failure)
         except Exception as error:
             logger.debug("closing server %r raised %r", self.key, error)
-        self._process = None
 
     async def _live(self, stack: AsyncExitStack) -> ChildServerError:
         """Come up and serve; returns why it ended."""
@@ -158,13 +152,13 @@ class Child:
             await self._come_up(stack)
             await self._until_lost()
         except Exception as error:
-            return await self._explain(error)
-        return await self._explain(None)
+            return await self.explain(error)
+        return await self.explain(None)
 
     async def _come_up(self, stack: AsyncExitStack) -> None:
         try:
             async with asyncio.timeout(self.options.startup_timeout) as self._startup:
-                transport = await self._reach(stack)
+                transport = await self._endpoint.open(stack)
                 self._phase = "initialization"
                 session = await stack.enter_async_context(self._session_over(transport))
                 catalogue = await self._read(session)
@@ -172,15 +166,6 @@ class Child:
             self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
-
-    async def _reach(self, stack: AsyncExitStack) -> WatchedTransport:
-        if not isinstance(self.server, StdioServer):
-            self._remote = RemoteTransport(self.server, self.options.line_limit)
-            return self._remote
-        process = await self._launch(self.server, self.options.line_limit)
-        self._process = process
-        stack.push_async_callback(process.stop)
-        return ProcessTransport(process)
 
     def _session_over(self, transport: WatchedTransport) -> Any:
         return open_session(
@@ -198,7 +183,7 @@ class Child:
         if self.catalogue is not None:
             changed |= catalogue.differences(self.catalogue)
         self.catalogue = catalogue
-        self._calls.answered()
+        self.calls.answered()
         self._end_attempt()
         self._on_change(self, changed)
 
@@ -235,7 +220,7 @@ class Child:
         Raises:
             ChildServerError: there was none.
         """
-        if self._calls.in_flight or time.monotonic() - self._calls.last_answer < HEALTH_INTERVAL:
+        if self.calls.in_flight or time.monotonic() - self.calls.last_answer < HEALTH_INTERVAL:
             return
         try:
             async with asyncio.timeout(HEALTH_DEADLINE):
@@ -243,7 +228,7 @@ class Child:
         except TimeoutError:
             reason = f"it gave no sign of life within {HEALTH_DEADLINE:g} s"
             raise ChildServerError(self.key, "runtime", reason) from None
-        self._calls.answered()
+        self.calls.answered()
 
     async def _refresh(self, session: ChildSession) -> None:
         try:
@@ -269,8 +254,8 @@ class Child:
     def _end_attempt(self) -> None:
         """Let go whoever waits for the present attempt; who comes later waits for the next."""
         self.settled.set()
-        self._attempted.set()
-        self._attempted = asyncio.Event()
+        self.attempted.set()
+        self.attempted = asyncio.Event()
 
     # State and failures.
 
@@ -303,112 +288,37 @@ class Child:
 
     def _may_renew(self, now: float) -> bool:
         """Whether the child only needs a new session, which it gets at once and unnoticed by clients; not too often."""
-        failure = self._remote.failure if self._remote is not None else None
-        if failure is None or failure.kind != "expired" or self.state is not ChildState.RUNNING:
+        if self.state is not ChildState.RUNNING or not self._endpoint.has_forgotten_us:
             return False
         if now - self._renewed_at < _RENEWAL_PAUSE:
             return False
         self._renewed_at = now
         return True
 
-    async def _explain(self, error: Exception | None) -> ChildServerError:
-        """What happened, in words for the user, while the process still stands as it was found."""
+    async def explain(self, error: Exception | None) -> ChildServerError:
+        """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
         if isinstance(error, ChildServerError):
             return error
-        process = self._process
-        if self._remote is not None and self._remote.failure and not isinstance(error, TimeoutError):
-            failure = self._remote.failure
-            reason = f"{self.server.label}: {failure.reason}"
-            return ChildServerError(self.key, self._phase, reason, cause=error, pause=failure.pause)
-        if process is None:
-            return ChildServerError(self.key, self._phase, self._describe(error), cause=error)
-        reason = self._describe(error)
-        if process.closed.is_set() and not self._stopping.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
-            reason = process.describe_exit()
-        return ChildServerError(self.key, self._phase, reason, cause=error, stderr_tail=process.stderr.tail())
-
-    def _describe(self, error: Exception | None) -> str:
-        label = self.server.label
-        if error is None:
-            return f"the connection to {label} was lost"
-        if isinstance(error, TimeoutError):
-            return (
-                f"it did not initialize within {self.options.startup_timeout:g} s; "
-                "raise `startup_timeout` in the settings if it needs longer"
-            )
-        return f"{label}: {describe(error)}"
+        reason = reason_of(error, self.server, self.options.startup_timeout)
+        if self._stopping.is_set():
+            return ChildServerError(self.key, self._phase, reason, cause=error)
+        return await self._endpoint.explain(self._phase, reason, error)
 
     # The callers' side.
 
     async def request(
         self, method: str, params: Mapping[str, Any], *, on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        """Forward one request to the child; its result, or its error, comes back unchanged.
+        """Forward one request to the child; see `children/requests.py`."""
+        return await request(self, method, params, on_progress)
 
-        Raises:
-            ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
-            MCPError: the child's own error.
-        """
-        try:
-            return await self._ask(method, params, on_progress)
-        except RemoteFailure as error:
-            if error.failure.kind != "expired" or method == "tools/call":
-                raise self._told(error) from None
-        try:
-            return await self._ask(method, params, on_progress)
-        except RemoteFailure as error:
-            raise self._told(error) from None
-
-    async def _ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
-        session = await self._session_for_call()
-        try:
-            return await self._calls.ask(session, method, params, on_progress)
-        except RemoteFailure:
-            if session.lost.is_set():
-                await self._until_noticed(session)
-            raise
-        except ConnectionError as error:
-            why = self._why_stopped or (await self._explain(None)).reason
-            reason = f"{why} while it was answering {method}"
-            raise ChildServerError(self.key, "runtime", reason, cause=error, retry_in=self.retry_in) from None
-
-    def _told(self, error: RemoteFailure) -> ChildServerError:
-        """A request that a remote child did not answer, in words for its caller."""
-        reason = error.failure.reason
-        if error.failure.kind == "expired":
-            reason += ", the call was not executed; try again"
-        retry_in = error.failure.pause or None if self.is_serving else self.retry_in
-        return ChildServerError(self.key, "runtime", reason, cause=error, retry_in=retry_in)
-
-    async def _until_noticed(self, session: ChildSession) -> None:
-        """Wait for the owner to let go of a session that is lost, for a moment."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_NOTICE_BOUND):
-                while self.session is session:
-                    await self._attempted.wait()
-
-    async def _session_for_call(self) -> ChildSession:
-        """The session of a running child; waits for its first start, and brings forward the next one."""
-        await self.settled.wait()
-        if self.session is not None and self.session.lost.is_set():
-            await self._until_noticed(self.session)
-        may_wake = not (self._backoff.is_crash_loop or (self.last_failure and self.last_failure.pause))
-        if self.session is None and not self._stopping.is_set() and may_wake:
-            self._wake.set()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._attempted.wait(), WAKE_BOUND)
-        if self.session is None or self.session.lost.is_set():
-            raise ChildServerError(self.key, "runtime", self._unavailable(), retry_in=self.retry_in)
-        return self.session
-
-    def _unavailable(self) -> str:
-        if self._stopping.is_set():
-            return f"it is unavailable: {self._why_stopped}"
-        when = f", next try in {self.retry_in:.0f} s" if self.retry_in is not None else ", a new try is under way"
-        why = f" ({self.last_failure.reason})" if self.last_failure else ""
-        return f"it is unavailable{why}{when}"
+    def bring_forward(self) -> bool:
+        """Make the next attempt now, if the child waits for one and may be woken; whether there is one to wait for."""
+        is_paused = self._backoff.is_crash_loop or (self.last_failure is not None and self.last_failure.pause > 0)
+        if self._stopping.is_set() or is_paused:
+            return False
+        self._wake.set()
+        return True
 
     @property
     def retry_in(self) -> float | None:
@@ -428,7 +338,7 @@ class Child:
             state=self.state,
             since=time.monotonic() - self._since,
             protocol_version=self.session.protocol_version if self.session else None,
-            pid=self._process.pid if self._process and not self._process.exited.is_set() else None,
+            pid=self._endpoint.pid,
             restarts=max(0, self._starts - 1),
             last_error=self.last_failure.reason if self.last_failure else None,
             retry_in=self.retry_in,
@@ -436,5 +346,5 @@ class Child:
             resources=len(catalogue.of(Kind.RESOURCE)),
             templates=len(catalogue.of(Kind.TEMPLATE)),
             prompts=len(catalogue.of(Kind.PROMPT)),
-            in_flight=self._calls.in_flight,
+            in_flight=self.calls.in_flight,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -68,10 +69,25 @@ def listening_socket(host: str, port: int) -> socket.socket:
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((str(address[0]), port), family=family)
+        return _listen(family, (str(address[0]), port))
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (")[0]
         raise AggregatorError(f"cannot listen on {host}, port {port}: {reason}") from None
+
+
+def _listen(family: int, address: tuple[str, int]) -> socket.socket:
+    # With the protocol named, which `socket.create_server` does not: only then does asyncio turn Nagle's algorithm off,
+    # which holds back the second part of an answer for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform != "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def url_of(listener: socket.socket, host: str) -> str:

@@ -196,7 +196,7 @@ async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_
     monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.02)
     monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.5)
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
-        answers = [app._supervisor.children[key]._calls for key in ("a", "b")]  # type: ignore[union-attr]
+        answers = [app._supervisor.children[key].calls for key in ("a", "b")]  # type: ignore[union-attr]
         seen = [calls.last_answer for calls in answers]
         await until(lambda: all(calls.last_answer > before for calls, before in zip(answers, seen, strict=True)))
         assert [status.restarts for status in app.health().values()] == [0, 0]

@@ -64,3 +64,9 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
 def test_a_host_that_does_not_exist_is_an_error_that_names_it() -> None:
     with pytest.raises(AggregatorError, match=r"cannot listen on no-such-host\.invalid, port 0: "):
         listening_socket("no-such-host.invalid", 0)
+
+
+def test_answers_are_not_held_back_to_fill_a_packet() -> None:
+    """asyncio sets TCP_NODELAY only on sockets whose protocol it can see."""
+    with listening_socket("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,0 +1,121 @@
+"""What a child is reached through during one life: a process of ours, or an address; and why that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+
+from fastmcp_aggregator.children.failures import describe
+from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.remote import RemoteTransport
+from fastmcp_aggregator.children.stdio import ProcessTransport
+from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.errors import ChildServerError, Phase
+
+_EXIT_CODE_WAIT = 0.5
+"""Seconds between the end of a child's output and its exit code, at most."""
+
+Launch = Callable[[StdioServer, int], Awaitable[ChildProcess]]
+
+
+class Endpoint(ABC):
+    """One life's way to a child."""
+
+    pid: int | None = None
+    """The process, while it runs."""
+    has_forgotten_us = False
+    """Whether the child is well, and only knows our session no more."""
+
+    @abstractmethod
+    async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        """Start or address the child; what is to be closed goes onto the stack."""
+
+    @abstractmethod
+    async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
+        """The failure of this life: `reason`, or what the endpoint knows better."""
+
+    def kill(self) -> None:  # noqa: B027 - there is nothing to end at a remote child
+        """End the child at once, if it is ours to end."""
+
+
+def endpoint_for(server: ServerConfig, line_limit: int, launch: Launch) -> Endpoint:
+    """A new life's endpoint. `line_limit` is in bytes."""
+    if isinstance(server, StdioServer):
+        return ProcessEndpoint(server, line_limit, launch)
+    return RemoteEndpoint(server, line_limit)
+
+
+def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
+    """Why a life ended, as far as the exception tells; None when the connection just ended."""
+    if error is None:
+        return f"the connection to {server.label} was lost"
+    if isinstance(error, TimeoutError):
+        return (
+            f"it did not initialize within {startup_timeout:g} s; "
+            "raise `startup_timeout` in the settings if it needs longer"
+        )
+    return f"{server.label}: {describe(error)}"
+
+
+class ProcessEndpoint(Endpoint):
+    """A child process of ours."""
+
+    def __init__(self, server: StdioServer, line_limit: int, launch: Launch) -> None:
+        self._server = server
+        self._line_limit = line_limit
+        self._launch = launch
+        self._process: ChildProcess | None = None
+
+    async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        process = await self._launch(self._server, self._line_limit)
+        self._process = process
+        stack.push_async_callback(process.stop)
+        return ProcessTransport(process)
+
+    @property
+    def pid(self) -> int | None:  # type: ignore[override]
+        """The process id, while it runs."""
+        return self._process.pid if self._process and not self._process.exited.is_set() else None
+
+    async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
+        """A process that has ended tells more than the exception; one that is just ending is given a moment."""
+        process = self._process
+        if process is None:
+            return ChildServerError(self._server.key, phase, reason, cause=cause)
+        if process.closed.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
+            reason = process.describe_exit()
+        return ChildServerError(self._server.key, phase, reason, cause=cause, stderr_tail=process.stderr.tail())
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill_group()
+
+
+class RemoteEndpoint(Endpoint):
+    """A server at an address."""
+
+    def __init__(self, server: RemoteServer, line_limit: int) -> None:
+        self._server = server
+        self._transport = RemoteTransport(server, line_limit)
+
+    async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        return self._transport
+
+    @property
+    def has_forgotten_us(self) -> bool:  # type: ignore[override]
+        """Whether it has answered that it does not know our session."""
+        failure = self._transport.failure
+        return failure is not None and failure.kind == "expired"
+
+    async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
+        """What the HTTP client has seen tells more than the exception, unless the deadline passed."""
+        failure = self._transport.failure
+        if failure is None or isinstance(cause, TimeoutError):
+            return ChildServerError(self._server.key, phase, reason, cause=cause)
+        reason = f"{self._server.label}: {failure.reason}"
+        return ChildServerError(self._server.key, phase, reason, cause=cause, pause=failure.pause)

@@ -1,0 +1,96 @@
+"""Requests to one child, from whoever calls: finding its session, and saying why there is none.
+
+A request waits for the child's first start. To a child that waits for its next attempt it brings that attempt forward,
+and waits for it, within a bound. What was refused because the session had expired was not executed, so reads are asked
+once more on the new session; a tool call is not, but says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fastmcp_aggregator.children.remote import RemoteFailure
+from fastmcp_aggregator.children.session import ChildSession, OnProgress
+from fastmcp_aggregator.errors import ChildServerError
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.children.child import Child
+
+WAKE_BOUND = 5.0
+"""Seconds that a call waits for the attempt that it has brought forward."""
+_NOTICE_BOUND = 1.0
+"""Seconds that a call waits for the end of a lost session to be noticed, at most."""
+
+
+async def request(
+    child: Child, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+) -> dict[str, Any]:
+    """Forward one request to the child; its result, or its error, comes back unchanged.
+
+    Raises:
+        ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
+        MCPError: the child's own error.
+    """
+    try:
+        return await _ask(child, method, params, on_progress)
+    except RemoteFailure as error:
+        if error.failure.kind != "expired" or method == "tools/call":
+            raise _told(child, error) from None
+    try:
+        return await _ask(child, method, params, on_progress)
+    except RemoteFailure as error:
+        raise _told(child, error) from None
+
+
+async def _ask(child: Child, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
+    session = await _session_of(child)
+    try:
+        return await child.calls.ask(session, method, params, on_progress)
+    except RemoteFailure:
+        if session.lost.is_set():
+            await _until_noticed(child, session)
+        raise
+    except ConnectionError as error:
+        why = child.why_stopped or (await child.explain(None)).reason
+        reason = f"{why} while it was answering {method}"
+        raise ChildServerError(child.key, "runtime", reason, cause=error, retry_in=child.retry_in) from None
+
+
+def _told(child: Child, error: RemoteFailure) -> ChildServerError:
+    """A request that a remote child did not answer, in words for its caller."""
+    reason = error.failure.reason
+    if error.failure.kind == "expired":
+        reason += ", the call was not executed; try again"
+    retry_in = error.failure.pause or None if child.is_serving else child.retry_in
+    return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
+
+
+async def _session_of(child: Child) -> ChildSession:
+    await child.settled.wait()
+    if child.session is not None and child.session.lost.is_set():
+        await _until_noticed(child, child.session)
+    if child.session is None and child.bring_forward():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(child.attempted.wait(), WAKE_BOUND)
+    if child.session is None or child.session.lost.is_set():
+        raise ChildServerError(child.key, "runtime", _unavailable(child), retry_in=child.retry_in)
+    return child.session
+
+
+async def _until_noticed(child: Child, session: ChildSession) -> None:
+    """Wait for the owner to let go of a session that is lost, for a moment."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_NOTICE_BOUND):
+            while child.session is session:
+                await child.attempted.wait()
+
+
+def _unavailable(child: Child) -> str:
+    if child.why_stopped:
+        return f"it is unavailable: {child.why_stopped}"
+    when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
+    why = f" ({child.last_failure.reason})" if child.last_failure else ""
+    return f"it is unavailable{why}{when}"
