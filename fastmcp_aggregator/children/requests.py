@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.remote import RemoteFailure
 from fastmcp_aggregator.children.session import ChildSession, OnProgress
 from fastmcp_aggregator.errors import ChildServerError
-
-if TYPE_CHECKING:
-    from fastmcp_aggregator.children.child import Child
 
 WAKE_BOUND = 5.0
 """Seconds that a call waits for the attempt that it has brought forward."""
@@ -25,8 +23,30 @@ _NOTICE_BOUND = 1.0
 """Seconds that a call waits for the end of a lost session to be noticed, at most."""
 
 
+class Askable(Protocol):
+    """What a request needs to know of a child, and the one thing that it asks of its owner; see `Child`."""
+
+    key: str
+    calls: Calls
+    session: ChildSession | None
+    settled: asyncio.Event
+    attempted: asyncio.Event
+    last_failure: ChildServerError | None
+    why_stopped: str
+
+    @property
+    def is_serving(self) -> bool: ...
+
+    @property
+    def retry_in(self) -> float | None: ...
+
+    async def explain(self, error: Exception | None) -> ChildServerError: ...
+
+    def bring_forward(self) -> bool: ...
+
+
 async def request(
-    child: Child, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+    child: Askable, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
 ) -> dict[str, Any]:
     """Forward one request to the child; its result, or its error, comes back unchanged.
 
@@ -45,7 +65,9 @@ async def request(
         raise _told(child, error) from None
 
 
-async def _ask(child: Child, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
+async def _ask(
+    child: Askable, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+) -> dict[str, Any]:
     session = await _session_of(child)
     try:
         return await child.calls.ask(session, method, params, on_progress)
@@ -59,7 +81,7 @@ async def _ask(child: Child, method: str, params: Mapping[str, Any], on_progress
         raise ChildServerError(child.key, "runtime", reason, cause=error, retry_in=child.retry_in) from None
 
 
-def _told(child: Child, error: RemoteFailure) -> ChildServerError:
+def _told(child: Askable, error: RemoteFailure) -> ChildServerError:
     """A request that a remote child did not answer, in words for its caller."""
     reason = error.failure.reason
     if error.failure.kind == "expired":
@@ -68,7 +90,7 @@ def _told(child: Child, error: RemoteFailure) -> ChildServerError:
     return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
 
 
-async def _session_of(child: Child) -> ChildSession:
+async def _session_of(child: Askable) -> ChildSession:
     await child.settled.wait()
     if child.session is not None and child.session.lost.is_set():
         await _until_noticed(child, child.session)
@@ -80,7 +102,7 @@ async def _session_of(child: Child) -> ChildSession:
     return child.session
 
 
-async def _until_noticed(child: Child, session: ChildSession) -> None:
+async def _until_noticed(child: Askable, session: ChildSession) -> None:
     """Wait for the owner to let go of a session that is lost, for a moment."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_NOTICE_BOUND):
@@ -88,7 +110,7 @@ async def _until_noticed(child: Child, session: ChildSession) -> None:
                 await child.attempted.wait()
 
 
-def _unavailable(child: Child) -> str:
+def _unavailable(child: Askable) -> str:
     if child.why_stopped:
         return f"it is unavailable: {child.why_stopped}"
     when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
