@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.front.gate import Gate, GateLimits
 from fastmcp_aggregator.front.http import listening_socket, require_safe_bind, serve_http, url_of
 from fastmcp_aggregator.front.instructions import instructions
+from fastmcp_aggregator.front.own import OwnParts
 from fastmcp_aggregator.front.requests import ComponentRequests
 from fastmcp_aggregator.front.serving import serve_until
 from fastmcp_aggregator.front.signals import stop_on_signals
@@ -316,37 +317,10 @@ class Aggregator(FastMCP[None]):
             self._audience,
             server_info=lambda: server.server_info_stamp,
             instructions=self._instructions,
-            is_plain=lambda: not self.middleware and not self._transforms,
-            is_alone=self._is_alone,
-            has_other=self._has_other,
+            own=OwnParts(self),
         )
         server.middleware.insert(0, self._requests)
-        server.get_tool_input_schema = self._input_schema
+        server.get_tool_input_schema = self._directory.input_schema
         server.add_request_handler(
             "subscriptions/listen", SubscriptionsListenRequestParams, self._audience.listen_handler
         )
-
-    def _is_alone(self) -> bool:
-        """Whether the children's components are all there is, as they are."""
-        others = len(self.providers) > 2 or self.local_provider._components
-        return not (self.middleware or self._transforms or others)
-
-    async def _has_other(self, kind: Kind, name: str) -> bool:
-        """Whether FastMCP has a component of this name that is no child's."""
-        if self._is_alone():
-            return False
-        look_up: Mapping[Kind, Callable[[str], Awaitable[Any]]] = {
-            Kind.TOOL: self.get_tool,
-            Kind.PROMPT: self.get_prompt,
-            Kind.RESOURCE: self._any_resource,
-        }
-        return await look_up[kind](name) is not None
-
-    async def _any_resource(self, uri: str) -> Any:
-        return await self.get_resource(uri) or await self.get_resource_template(uri)
-
-    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """A tool's input schema, by which the SDK checks `Mcp-Param-*` headers; without it, it lists all tools."""
-        route = self._directory.table.find(Kind.TOOL, name)
-        schema = route.component.get("inputSchema") if route else None
-        return schema if isinstance(schema, dict) else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -67,6 +68,12 @@ class Directory:
         if self._table is None:
             self._table = RouteTable(self._children, self.naming)
         return self._table
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """A tool's input schema, by which the SDK checks `Mcp-Param-*` headers; without it, it lists all tools."""
+        route = self.table.find(Kind.TOOL, name)
+        schema = route.component.get("inputSchema") if route else None
+        return schema if isinstance(schema, dict) else None
 
     async def ready(self) -> None:
         """Wait until lists can be answered: strict, until every child has settled; otherwise at most `ready_wait`.

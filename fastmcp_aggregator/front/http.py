@@ -121,4 +121,7 @@ async def serve_http(
         stopping.cancel()
         AppStatus.should_exit = True
         server.should_exit = True
-        await serving
+        try:
+            await serving
+        finally:
+            AppStatus.should_exit = False  # of the whole process, so also of other servers in it

@@ -35,6 +35,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front import errors
 from fastmcp_aggregator.front.in_flight import InFlight
+from fastmcp_aggregator.front.own import OwnParts
 from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
 from fastmcp_aggregator.naming import NameRule
 from fastmcp_aggregator.relay.forwarding import forward, report_to, wants_progress
@@ -55,17 +56,13 @@ class ComponentRequests:
         *,
         server_info: Callable[[], dict[str, Any]],
         instructions: Callable[[], str],
-        is_plain: Callable[[], bool],
-        is_alone: Callable[[], bool],
-        has_other: Callable[[Kind, str], Awaitable[bool]],
+        own: OwnParts,
     ) -> None:
         self._directory = directory
         self._audience = audience
         self._server_info = server_info
         self._instructions = instructions
-        self._is_plain = is_plain
-        self._is_alone = is_alone
-        self._has_other = has_other
+        self._own = own
         self.in_flight = InFlight()
         self._answers: dict[str, Callable[[Context, Params, NameRule], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
@@ -112,7 +109,7 @@ class ComponentRequests:
     def _lister(self, kind: Kind) -> Callable[[Context, Params, NameRule], Awaitable[Result | None]]:
         async def answer(_: Context, params: Params, rule: NameRule) -> Result | None:
             await self._directory.ready()
-            if not self._is_alone():
+            if not self._own.are_none:
                 return None
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")
@@ -142,13 +139,13 @@ class ComponentRequests:
         uri = text_param(params, "uri")
         found = self._directory.table.find_uri(uri)
         if found is None:
-            if await self._has_other(Kind.RESOURCE, uri):
+            if await self._own.have(Kind.RESOURCE, uri):
                 return None
             await self._directory.ready()
             found = self._directory.table.find_uri(uri)
         if found is None:
             raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
-        if not self._is_plain():
+        if not self._own.are_passive:
             return None
         child, original = found
         result = await self._forward(ctx, child, params, {"uri": original})
@@ -162,8 +159,8 @@ class ComponentRequests:
         """
         route = await self._directory.route(kind, name)
         if route is not None:
-            return route if self._is_plain() else None
-        if await self._has_other(kind, name):
+            return route if self._own.are_passive else None
+        if await self._own.have(kind, name):
             return None
         await self._directory.ready()
         known = self._directory.table.names(kind, rule)
