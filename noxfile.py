@@ -76,5 +76,5 @@ def build(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the aggregator adds to a call, to a list and to the start."""
-    install(session, "test", package=True)
+    install(session, package=True)
     session.run("python", "benchmarks/run.py", *session.posargs)
