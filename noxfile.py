@@ -78,3 +78,10 @@ def bench(session: nox.Session) -> None:
     """Measure what the aggregator adds to a call, to a list and to the start."""
     install(session, package=True)
     session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Kill servers at random under load, for two minutes: `nox -s soak -- --seconds 600`."""
+    install(session, "test", package=True)
+    session.run("python", "benchmarks/soak.py", *session.posargs)
