@@ -27,6 +27,7 @@ from fastmcp_aggregator.children.launching import Launched
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.gate import Gate, GateLimits
 from fastmcp_aggregator.front.http import listening_socket, require_safe_bind, serve_http, url_of
 from fastmcp_aggregator.front.instructions import instructions
@@ -178,11 +179,17 @@ class Aggregator(FastMCP[None]):
         token = set_transport("stdio")
         try:
             with temporary_log_level(log_level):
+                failed = None
                 async with self._serving() as stop, stdio_streams(stop.set) as streams:
                     options = self._mcp_server.create_initialization_options()
                     serving = self._mcp_server.run(streams.read, streams.write, options)
                     finish = partial(streams.finish, self._requests.in_flight)
-                    await serve_until(stop, serving, self._directory.ready(), finish=finish)
+                    try:
+                        await serve_until(stop, serving, self._directory.ready(), finish=finish)
+                    except StartupError as error:
+                        failed = error  # raised out here, because the SDK's streams would wrap it into a group
+                if failed is not None:
+                    raise failed
         finally:
             reset_transport(token)
 

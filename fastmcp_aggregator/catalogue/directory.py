@@ -15,6 +15,7 @@ from typing import Any
 from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.requests import session_of
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 
 _HEAD = 40
@@ -90,9 +91,16 @@ class Directory:
             raise self._startup_error
 
     async def route(self, kind: Kind, name: str) -> Route | None:
-        """The route of a name; waits for the child that it may belong to, if that is still starting."""
+        """The route of a name; waits for the child that it may belong to, if that is still starting.
+
+        Raises:
+            ChildServerError: it can only belong to a child that has never been up, and is not to be had now.
+        """
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
             await child.settled.wait()
+        if found is None and (child := self._unlisted_owner(name)):
+            await session_of(child)
+            found = self.table.find(kind, name)
         return found
 
     async def _wait_for_children(self) -> None:
@@ -129,6 +137,13 @@ class Directory:
     def _starting_owner(self, name: str) -> Child | None:
         starting = (child for child in self._children if not child.settled.is_set())
         return next((child for child in starting if self._may_own(child, name)), None)
+
+    def _unlisted_owner(self, name: str) -> Child | None:
+        """The child whose key stands in front of the name, if nothing is known of what it offers."""
+        if not self.naming.prefix:
+            return None
+        unlisted = (child for child in self._children if child.catalogue is None)
+        return next((child for child in unlisted if _loose(name).startswith(f"{_loose(child.key)}_")), None)
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or _loose(name).startswith(_loose(child.key)[:_HEAD])

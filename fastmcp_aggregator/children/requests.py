@@ -68,7 +68,7 @@ async def request(
 async def _ask(
     child: Askable, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
 ) -> dict[str, Any]:
-    session = await _session_of(child)
+    session = await session_of(child)
     try:
         return await child.calls.ask(session, method, params, on_progress)
     except RemoteFailure:
@@ -90,7 +90,12 @@ def _told(child: Askable, error: RemoteFailure) -> ChildServerError:
     return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
 
 
-async def _session_of(child: Askable) -> ChildSession:
+async def session_of(child: Askable) -> ChildSession:
+    """The session of a child that is up; waits for its first start, and brings forward the next one.
+
+    Raises:
+        ChildServerError: there is none, and why.
+    """
     await child.settled.wait()
     if child.session is not None and child.session.lost.is_set():
         await _until_noticed(child, child.session)

@@ -26,6 +26,12 @@ class Child:
         self.catalogue: Catalogue | None = None
         self.is_serving = False
         self.last_failure: ChildServerError | None = None
+        self.session = None
+        self.retry_in = 4.0
+        self.why_stopped = ""
+
+    def bring_forward(self) -> bool:
+        return False
 
     def arrive(self, *tools: str, **others: Iterable[str]) -> None:
         components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
@@ -307,9 +313,10 @@ async def test_a_name_that_the_child_does_not_offer_has_no_route_once_it_has_sta
     assert await Waiting(directory.route(Kind.TOOL, "files:write")).is_over()
 
 
-async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting() -> None:
+async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting_and_told_why() -> None:
     files = Child("files")
     waiting = Waiting(opened(files, strict=False).route(Kind.TOOL, "files:read"))
     assert not await waiting.is_over()
     files.fail()
-    assert await waiting.result() is None
+    with pytest.raises(ChildServerError, match=r"it exited with code 3\), next try in 4 s"):
+        await waiting.result()

@@ -78,8 +78,11 @@ async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_i
         assert {name.split(":")[0] for name in await client.names()} == {"good"}
         status = app.health()["missing"]
         assert "command not found" in (status.last_error or "")
-        error = await client.error("tools/call", {"name": "missing:anything"})
-    assert error["code"] == -32602
+        for name in ("missing:anything", "missing__anything"):
+            error = await client.error("tools/call", {"name": name})
+            assert error["code"] == -32000
+            assert error["message"].startswith("server 'missing': it is unavailable (command not found")
+        assert (await client.error("tools/call", {"name": "missin:anything"}))["code"] == -32602
 
 
 async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended(tmp_path: Path) -> None:

@@ -185,3 +185,18 @@ async def test_a_listen_stream_and_a_cancelled_call_do_not_hold_up_the_end() -> 
         before = asyncio.get_running_loop().time()
         assert await server.end() == 0
         assert asyncio.get_running_loop().time() - before < 20
+
+
+async def test_a_strict_start_that_fails_raises_its_own_error_without_pipes_too(tmp_path: Path) -> None:
+    import subprocess
+
+    program = (
+        "from fastmcp_aggregator import StartupError, build_aggregator\n"
+        "try: build_aggregator({'mcpServers': {'x': {'command': 'no-such-command'}}}).run()\n"
+        "except StartupError: print('StartupError')\n"
+    )
+    with (tmp_path / "empty").open("w+") as stdin:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdin=stdin, capture_output=True, timeout=60, check=False, text=True
+        )
+    assert done.stdout.strip().endswith("StartupError"), done.stderr
