@@ -122,28 +122,29 @@ async def call_for(connection: Connection, report: Report, until: float, caller:
         report.misdelivered += not is_right
 
 
-async def kill_and_sample(process: psutil.Process, report: Report, until: float) -> None:
-    """Kill one of the processes that the aggregator has started, every second, and look at the aggregator."""
+async def kill_and_sample(process: psutil.Process, folder: Path, report: Report, until: float) -> None:
+    """Kill the process of a random server every second, unless it is down already, and look at the aggregator."""
     while time.monotonic() < until:
         await asyncio.sleep(1)
-        children = process.children()
+        children = {child.pid: child for child in process.children()}
         report.memory_mb.append(round(process.memory_info().rss / 1024**2, 1))
         report.descriptors.append(process.num_fds())
         report.threads.append(process.num_threads())
         report.processes.append(len(children))
-        if children:
-            random.choice(children).kill()
+        pid = int((folder / f"s{random.randrange(CHILDREN)}").read_text().split()[-1])
+        if pid in children:
+            children[pid].kill()
             report.kills += 1
 
 
-async def soak(config: str, seconds: float) -> Report:
-    """Run it."""
+async def soak(folder: Path, seconds: float) -> Report:
+    """Run it. Each server records its process ids in a file of its name in the folder."""
     report = Report()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "fastmcp_aggregator",
-        config,
+        str(folder / "mcp.json"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -156,7 +157,7 @@ async def soak(config: str, seconds: float) -> Report:
     until = began + seconds
     watched = psutil.Process(process.pid)
     callers = [call_for(connection, report, until, caller) for caller in range(CALLERS)]
-    await asyncio.gather(kill_and_sample(watched, report, until), *callers)
+    await asyncio.gather(kill_and_sample(watched, folder, report, until), *callers)
     report.seconds = round(time.monotonic() - began, 1)
     started = watched.children(recursive=True)
     assert process.stdin is not None
@@ -167,18 +168,23 @@ async def soak(config: str, seconds: float) -> Report:
     return report
 
 
+def entry_of(name: str, folder: Path) -> dict[str, Any]:
+    """The config entry of one server."""
+    options = {"name": name, "record": str(folder / name)}
+    return {"command": sys.executable, "args": ["-S", str(LEAN_CHILD), json.dumps(options)]}
+
+
 def main() -> None:
     """Soak, print what happened, write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "soak.json")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "mcp.json"
-        entry = {"command": sys.executable, "args": ["-S", str(LEAN_CHILD)]}
-        servers = {f"s{i}": {**entry, "args": [*entry["args"], json.dumps({"name": f"s{i}"})]} for i in range(CHILDREN)}
-        config.write_text(json.dumps({"mcpServers": servers}))
-        report = asyncio.run(soak(str(config), arguments.seconds))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        servers = {f"s{i}": entry_of(f"s{i}", folder) for i in range(CHILDREN)}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        report = asyncio.run(soak(folder, arguments.seconds))
     arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
     for name, value in asdict(report).items():
         print(f"{name:26}", f"{value[0]} … {value[-1]}" if isinstance(value, list) and value else value)
