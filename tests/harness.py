@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,14 @@ def lean(**options: Any) -> dict[str, Any]:
 def config(**entries: dict[str, Any]) -> dict[str, Any]:
     """An `mcpServers` document."""
     return {"mcpServers": entries}
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def until(condition: Callable[[], Any]) -> Any:

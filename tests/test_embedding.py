@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, config, connected, lean, until
+from harness import PATIENCE, config, connected, free_port, lean, until
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -137,13 +136,6 @@ async def test_over_http_an_aggregator_is_a_child_of_another_and_its_headers_sta
             await client.call("team:deep:add_tool", name="fresh")
             await client.heard("notifications/tools/list_changed")
             assert "team:deep:fresh" in await client.names()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -49,7 +49,7 @@ def endpoint_for(server: ServerConfig, line_limit: int, launch: Launch) -> Endpo
 
 
 def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
-    """Why a life ended, as far as the exception tells; None when the connection just ended."""
+    """Why a life ended, as far as the exception tells; without one, the connection just ended."""
     if error is None:
         return f"the connection to {server.label} was lost"
     if isinstance(error, TimeoutError):

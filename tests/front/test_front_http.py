@@ -14,20 +14,13 @@ import httpx2
 import psutil
 import pytest
 from fastmcp import Client
-from harness import PATIENCE, ServerProcess, config, lean, running, until
+from harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
 
 PROGRAM = (
     "import json, sys\n"
     "from fastmcp_aggregator import build_aggregator\n"
     "build_aggregator(json.loads(sys.argv[1])).run(transport='http', port=int(sys.argv[2]))\n"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager
