@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -46,10 +47,17 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def real(session: nox.Session) -> None:
-    """Run the tests against third-party servers, which it installs. Needs node and npm."""
+    """Run the tests with third-party servers and clients, which it installs. Needs node and npm."""
     install(session, "test", package=True)
     session.run("python", "tests/real/install_servers.py")
     session.run("pytest", *(session.posargs or ["tests/real"]))
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Run the official conformance suite, which it installs, beside and through the aggregator. Needs node and npm."""
+    install(session, package=True)
+    session.run("python", "-m", "conformance", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
 @nox.session
@@ -78,6 +86,32 @@ def bench(session: nox.Session) -> None:
     """Measure what the aggregator adds to a call, to a list and to the start."""
     install(session, package=True)
     session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Produce every fault for real and measure what is promised: `nox -s faults -- --only kill_9 --json FILE`."""
+    install(session, "test", package=True)
+    session.run("python", "-m", "benchmarks.faults", *session.posargs, env={"PYTHONPATH": "tests"})
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Send over 100 000 malformed inputs to all that reads, and live 360 random lives: `nox -s fuzz -- SEED`."""
+    install(session, "test", package=True)
+    seed = session.posargs[0] if session.posargs else str(random.randrange(10**6))
+    session.log(f"To repeat it: nox -s fuzz -- {seed}")
+    session.run(
+        "pytest", "-s", "-k", "fuzz or random_life", "tests/faults", env={"FUZZ_SCALE": "30", "FUZZ_SEED": seed}
+    )
+
+
+@nox.session
+def relay(session: nox.Session) -> None:
+    """Check in 10 000 interleaved calls that nothing reaches a caller that it does not belong to."""
+    install(session, "test", package=True)
+    tests = session.posargs or ["tests/relay/test_relay_security.py"]
+    session.run("pytest", "-s", *tests, env={"RELAY_CALLS": "10000"})
 
 
 @nox.session

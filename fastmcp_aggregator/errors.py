@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var"]
+ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
 Phase = Literal["startup", "initialization", "runtime"]
 
 
@@ -51,6 +51,7 @@ class ConfigError(AggregatorError):
         "invalid_json",
         "invalid_schema",
         "missing_env_var",
+        "too_few_descriptors",
     )
 
     def __init__(self, source: str, details: Sequence[ConfigProblem]) -> None:
@@ -65,8 +66,9 @@ class ChildServerError(AggregatorError):
     """A child could not be started, did not initialise, stopped while it was in use, or does not answer.
 
     `reason` is one sentence for the user. `retry_in` is the number of seconds after which the child is tried again,
-    where that is known; it is not tried before `pause` seconds have passed, whoever asks for it. `stderr_tail` holds
-    the last lines it wrote to stderr, oldest first; the message has them too.
+    where that is known; it is not tried before `pause` seconds have passed, whoever asks for it. `auth_error` says that
+    it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest first; the message has
+    them too.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class ChildServerError(AggregatorError):
         stderr_tail: Sequence[str] = (),
         retry_in: float | None = None,
         pause: float = 0.0,
+        auth_error: bool = False,
     ) -> None:
         self.server_key = server_key
         self.phase: Phase = phase
@@ -86,6 +89,7 @@ class ChildServerError(AggregatorError):
         self.cause = cause
         self.retry_in = retry_in
         self.pause = pause
+        self.auth_error = auth_error
         self.stderr_tail = tuple(stderr_tail)
         lines = [f"server {server_key!r} failed during {phase}: {reason}"]
         if self.stderr_tail:

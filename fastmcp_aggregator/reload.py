@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 from fastmcp_aggregator.errors import ConfigError
@@ -77,6 +77,29 @@ class FollowedFile:
             before, stamp = stamp, _stamp_of(self._path)
             if stamp == before:
                 return stamp
+
+
+class FollowedFiles:
+    """Several files of which any leads to the same reading of all."""
+
+    def __init__(self, paths: Sequence[Path], read_again: Callable[[Path], Awaitable[None]]) -> None:
+        self._files = [FollowedFile(path, read_again) for path in paths]
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def ask(self) -> None:
+        """Have everything read again."""
+        for file in self._files[:1]:
+            file.ask()
+
+    @asynccontextmanager
+    async def following(self, *, watch: bool) -> AsyncIterator[None]:
+        """Read the files whenever that is asked for; with `watch`, whenever one changes too."""
+        async with AsyncExitStack() as stack:
+            for file in self._files:
+                await stack.enter_async_context(file.following(watch=watch))
+            yield
 
 
 async def _occasions(folder: Path) -> AsyncGenerator[None]:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic_settings import SettingsConfigDict, SettingsError
 
-from fastmcp_aggregator.config.files import parse_json, read_text
-from fastmcp_aggregator.config.paths import Place, path_step
+from fastmcp_aggregator.children.options import EndpointOptions
+from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-
-ENV_PREFIX = "FASTMCP_AGGREGATOR_"
+from fastmcp_aggregator.settings_access import AccessSettings, CallerSettings, ServerAccessSettings
+from fastmcp_aggregator.settings_layers import ENV_PREFIX, Layers, read_environment, read_file, unknown
 
 Era = Literal["auto", "legacy", "modern"]
 Separator = Literal["auto", ":", "__", ".", "_"]
+Profile = Literal["development", "production"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -37,10 +30,8 @@ def _rooted(path: str) -> str:
     return path
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(ServerAccessSettings):
     """What is set for one server; what is left out is as for every server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     startup_timeout: Seconds | None = Field(
         default=None, description="Seconds the server may take to start (default: as for every server)."
@@ -54,10 +45,16 @@ class ServerSettings(BaseModel):
     prompt_timeout: Seconds | None = Field(
         default=None, description="Seconds a prompt may take (default: as for every server)."
     )
+    max_concurrent_calls: int | None = Field(
+        default=None, ge=1, description="Calls to the server in flight at once, at most (default: as for every server)."
+    )
     era: Era = Field(default="auto", description="Protocol era to speak with the server (default auto: its best).")
+    isolation: Literal["shared", "session"] = Field(
+        default="shared", description="Whether each client session has an instance of its own (default shared)."
+    )
 
 
-class AggregatorSettings(BaseSettings):
+class AggregatorSettings(AccessSettings):
     """The settings of an aggregator: constructor arguments, then the environment, then the defaults.
 
     `load_settings` adds a settings file, and turns every problem into a ConfigError.
@@ -108,6 +105,19 @@ class AggregatorSettings(BaseSettings):
     max_tools_per_child: int = Field(
         default=1000, ge=1, description="Tools taken from one server, at most; the rest is left out (default 1000)."
     )
+    max_concurrent_calls: int | None = Field(
+        default=None,
+        ge=1,
+        description="Calls to one server in flight at once, at most (default half of max_concurrent_requests).",
+    )
+    max_isolated_sessions: int = Field(
+        default=20,
+        ge=1,
+        description="Client sessions with an instance of their own, of each isolated server, at most (default 20).",
+    )
+    stderr_dir: str | None = Field(
+        default=None, min_length=1, description="Directory for files with the servers' stderr (default none)."
+    )
     max_concurrent_requests: int = Field(
         default=100, ge=1, description="HTTP requests that run at once, at most (default 100)."
     )
@@ -117,6 +127,12 @@ class AggregatorSettings(BaseSettings):
     max_request_bodies_mb: float = Field(
         default=100.0, gt=0, allow_inf_nan=False, description="MiB of all their bodies together, at most (default 100)."
     )
+    reconnect_wait: float = Field(
+        default=30.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds an HTTP client whose connection broke may take to come back for its answer (default 30).",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1).")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to serve HTTP on (default 8000); 0 takes a free one."
@@ -124,14 +140,53 @@ class AggregatorSettings(BaseSettings):
     path: Annotated[str, AfterValidator(_rooted)] = Field(
         default="/mcp", description="URL path of the MCP endpoint (default /mcp)."
     )
+    profile: Profile = Field(
+        default="development",
+        description="Whether the log has words for a person, or JSON for programs (default development).",
+    )
+    audit: str | None = Field(
+        default=None, min_length=1, description="File of the audit log, or stdout when serving HTTP (default none)."
+    )
+    audit_arguments: Literal["digest", "full"] = Field(
+        default="digest", description="How the audit log has the arguments of calls: digest or full (default digest)."
+    )
+    audit_on_failure: Literal["continue", "refuse"] = Field(
+        default="continue",
+        description="Calls while the audit log cannot be written: continue or refuse them (default continue).",
+    )
+    audit_max_mb: float = Field(
+        default=100.0, gt=0, allow_inf_nan=False, description="MiB of one file of the audit log (default 100)."
+    )
+    audit_keep: int = Field(default=10, ge=1, description="Older files of the audit log that are kept (default 10).")
+    metrics: bool = Field(default=False, description="Whether metrics are kept and served over HTTP (default false).")
+    telemetry: bool = Field(
+        default=False, description="Whether traces are exported as the OTEL_* variables say (default false)."
+    )
     servers: dict[str, ServerSettings] = Field(
         default_factory=dict, description="Settings of single servers, by server key (default none)."
     )
 
     @property
-    def max_response_bytes(self) -> int:
-        """`max_response_size_mb` in bytes."""
-        return int(self.max_response_size_mb * 1024**2)
+    def endpoint_options(self) -> EndpointOptions:
+        """What is set for the way to every server."""
+        stderr_dir = None if self.stderr_dir is None else Path(self.stderr_dir).expanduser()
+        return EndpointOptions(
+            int(self.max_response_size_mb * 1024**2), stderr_dir, json_stderr=self.profile == "production"
+        )
+
+    @property
+    def max_connections(self) -> int:
+        """HTTP clients that are served or wait, at most."""
+        return self.max_concurrent_requests + self.max_waiting_requests
+
+    @property
+    def max_waiting_calls(self) -> int:
+        """Calls that wait for one server, at most: half of the HTTP requests that may wait, so that others can too."""
+        return self.max_waiting_requests // 2
+
+    def endpoint_options_of(self, key: str) -> EndpointOptions:
+        """What is set for the way to one server."""
+        return replace(self.endpoint_options, access=self._of(key).access(self.oauth_dir))
 
     def startup_timeout_of(self, key: str) -> float:
         """Seconds that the server may take to start."""
@@ -153,9 +208,19 @@ class AggregatorSettings(BaseSettings):
         own = self._of(key).prompt_timeout
         return self.prompt_timeout if own is None else own
 
+    def max_concurrent_calls_of(self, key: str) -> int:
+        """Calls to the server that may be in flight at once."""
+        own = self._of(key).max_concurrent_calls
+        limits = (own, self.max_concurrent_calls, max(1, self.max_concurrent_requests // 2))
+        return next(limit for limit in limits if limit is not None)
+
     def era_of(self, key: str) -> Era:
         """The protocol era to speak with the server."""
         return self._of(key).era
+
+    def is_isolated(self, key: str) -> bool:
+        """Whether each client session has an instance of the server of its own."""
+        return self._of(key).isolation == "session"
 
     def _of(self, key: str) -> ServerSettings:
         return self.servers.get(key, ServerSettings())
@@ -169,9 +234,9 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
     Raises: ConfigError, with every problem that was found.
     """
     root = Place()
-    layers = _Layers(
-        file={} if file is None else _read_file(Path(file), root),
-        environment=_read_environment(root),
+    layers = Layers(
+        file={} if file is None else read_file(Path(file), root),
+        environment=read_environment(AggregatorSettings, root),
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
     settings = _validated(layers, root)
@@ -185,103 +250,10 @@ def unknown_servers(settings: AggregatorSettings, config_keys: Collection[str]) 
     return [key for key in settings.servers if key not in config_keys]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """Where the settings come from, the weakest first."""
-
-    file: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    overrides: Mapping[str, Any]
-
-    def merged(self) -> dict[str, Any]:
-        return _overlaid(_overlaid(self.file, self.environment), self.overrides)
-
-    def path_of(self, location: tuple[int | str, ...]) -> str:
-        """Where the value in force was given: the variable's name, or a JSON path."""
-        if _has(self.environment, location) and not _has(self.overrides, location):
-            return _variable_of(location)
-        return "$" + "".join(path_step(step) for step in location)
-
-
-def _overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(under)
-    for name, value in over.items():
-        below = merged.get(name)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            merged[name] = _overlaid(below, value)
-        else:
-            merged[name] = value
-    return merged
-
-
-def _has(values: Any, location: tuple[int | str, ...]) -> bool:
-    for step in location:
-        if not isinstance(values, Mapping) or step not in values:
-            return False
-        values = values[step]
-    return True
-
-
-def _read_file(path: Path, root: Place) -> Mapping[str, Any]:
-    if path.suffix not in (".toml", ".json"):
-        root.report("must be a TOML or JSON file, with a name that ends in .toml or .json")
-        return {}
-    text = read_text(path, root)
-    if text is None:
-        return {}
-    values = _parse_toml(text, root) if path.suffix == ".toml" else parse_json(text, root)
-    if isinstance(values, dict):
-        return values
-    if not root.problems:
-        root.report("must be an object with settings in it")
-    return {}
-
-
-def _parse_toml(text: str, root: Place) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        root.report(f"is not valid TOML: {error}", code="invalid_json")
-    except (ValueError, RecursionError):
-        root.report("cannot be read as TOML: it is nested too deeply or has an endless number", "invalid_json")
-    return None
-
-
-def _read_environment(root: Place) -> Mapping[str, Any]:
-    for name, value in os.environ.items():
-        if value and name.upper().startswith(ENV_PREFIX) and not _sets_something(name):
-            setting = name[len(ENV_PREFIX) :].lower()
-            message = _unknown(setting, AggregatorSettings.model_fields, _variable_name)
-            root.problems.append(ConfigProblem("invalid_schema", name, message))
-    try:
-        return EnvSettingsSource(AggregatorSettings)()
-    except SettingsError:
-        # Of all settings only `servers` is an object, so only its variable can be JSON that is not valid.
-        name = _variable_of(("servers",))
-        root.problems.append(ConfigProblem("invalid_json", name, "is not valid JSON; write one object"))
-    return {}
-
-
-def _sets_something(variable: str) -> bool:
-    setting, _, rest = variable[len(ENV_PREFIX) :].lower().partition("__")
-    return setting in AggregatorSettings.model_fields and (not rest or setting == "servers")
-
-
-def _variable_name(*location: int | str) -> str:
-    return ENV_PREFIX + "__".join(map(str, location)).upper()
-
-
-def _variable_of(location: tuple[int | str, ...]) -> str:
-    """The environment variable that holds the location or what is around it."""
-    names = {name.upper(): name for name in os.environ}
-    wanted = [_variable_name(*location[:end]) for end in range(len(location), 0, -1)]
-    return next((names[name] for name in wanted if name in names), wanted[-1])
-
-
-def _validated(layers: _Layers, root: Place) -> AggregatorSettings | None:
+def _validated(layers: Layers, root: Place) -> AggregatorSettings | None:
     values = layers.merged()
     for name in values.keys() - AggregatorSettings.model_fields.keys():
-        root.at(name).report(_unknown(name, AggregatorSettings.model_fields))
+        root.at(name).report(unknown(name, AggregatorSettings.model_fields))
         del values[name]
     try:
         return AggregatorSettings(**values)
@@ -297,10 +269,6 @@ def _validated(layers: _Layers, root: Place) -> AggregatorSettings | None:
 
 def _message(fault: ErrorDetails) -> str:
     if fault["type"] == "extra_forbidden":
-        return _unknown(str(fault["loc"][-1]), ServerSettings.model_fields)
+        model = CallerSettings if fault["loc"][0] == "callers" else ServerSettings
+        return unknown(str(fault["loc"][-1]), model.model_fields)
     return re.sub("^(Input should|String should|Value error, must)", "must", fault["msg"])
-
-
-def _unknown(name: str, known: Iterable[str], spelled: Callable[[str], str] = str) -> str:
-    similar = get_close_matches(name, list(known), n=1)
-    return f"is not a setting; did you mean `{spelled(similar[0])}`?" if similar else "is not a setting; remove it"

@@ -17,24 +17,37 @@ ROOT = Path(fastmcp_aggregator.__file__).parent
 
 TIERS = [
     # What everything may use.
-    ["errors", "version"],
+    ["errors", "version", "atomic_file"],
     # Values, and logic without I/O.
     [
         "config",
         "naming",
+        "groups",
+        "observability",
         "children.state",
         "children.backoff",
         "children.breaker",
+        "children.options",
         "children.status",
+        "children.tally",
+        "catalogue.capabilities",
+        "catalogue.legacy",
         "catalogue.snapshot",
+        "relay.client_capabilities",
+        "relay.log_levels",
         "pipe.lines",
         "pipe.bucket",
+        "access.keys",
     ],
-    ["settings"],
+    ["settings", "settings_access", "settings_layers"],
     # Input and output with children.
     ["children", "pipe"],
-    ["catalogue", "relay"],
-    ["front", "reload"],
+    ["catalogue", "relay", "middleware", "access", "pinning"],
+    ["reload"],
+    ["front"],
+    ["fleet"],
+    ["face"],
+    ["hub"],
     ["aggregator"],
     # The public names.
     [""],
@@ -46,17 +59,30 @@ TIERS = [
 SPEAKS_MCP = [
     "children.calls",
     "children.child",
+    "children.client_session",
+    "children.conformity",
+    "children.credentials",
     "children.failures",
+    "children.incoming",
     "children.listing",
+    "children.oauth",
     "children.remote",
     "children.session",
     "children.stdio",
     "children.transports",
+    "children.windows",
     "pipe.streams",
     "catalogue.components",
     "catalogue.provider",
     "relay",
     "front",
+    "access.auth",
+    "access.principals",
+    "access.verifiers",
+    "middleware.stack",
+    "middleware.tracing",
+    "fleet",
+    "face",
     "aggregator",
     "cli",
 ]
@@ -70,18 +96,52 @@ WITHOUT_MCP = [
     "config",
     "naming",
     "settings",
+    "settings_access",
+    "settings_layers",
+    "atomic_file",
+    "access.keys",
+    "access.keys_file",
+    "pinning",
     "children.backoff",
     "children.breaker",
+    "children.descriptors",
     "children.launching",
+    "children.options",
+    "children.posix",
     "children.process",
+    "children.startup",
     "children.state",
     "children.status",
     "children.stderr",
+    "children.stderr_file",
+    "children.turns",
     "catalogue.snapshot",
+    "observability",
     "pipe.bucket",
     "pipe.lines",
 ]
 """What must not load FastMCP or the SDK, not even by way of others: the command line starts the children with it."""
+
+
+TELLS_THE_DATE = {
+    "access.keys": "when a key was made",
+    "access.keys_file": "a person has set the date on which a key ends",
+    "access.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
+    "children.http_failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
+    "children.oauth": "the date on which a token ends is kept in a file",
+    "children.stderr": "when each line was said, for the log of a program that writes JSON",
+    "cli.keys": "a person sets the date on which a key ends",
+    "cli.login": "the date on which a token ends is kept in a file",
+    "observability.audit": "when each line was written",
+}
+"""Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""
+
+WALL_CLOCK = {
+    "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime"},
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+}
+"""What reads it, by what it is an attribute of."""
 
 
 def module_name(path: Path) -> str:
@@ -174,3 +234,19 @@ for module in {modules!r}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def wall_clock_readings(module: str) -> Iterator[str]:
+    """What in the module reads the wall clock."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
+            if node.attr in WALL_CLOCK.get(owner, ()):
+                yield f"{owner}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (alias.name for alias in node.names if alias.name in WALL_CLOCK["time"])
+
+
+def test_nothing_is_timed_by_the_wall_clock() -> None:
+    """A module that tells the date, and times nothing by it, has its place in TELLS_THE_DATE."""
+    assert {module for module in MODULES if list(wall_clock_readings(module))} == TELLS_THE_DATE.keys()

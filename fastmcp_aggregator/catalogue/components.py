@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mcp_types
@@ -24,27 +25,30 @@ from fastmcp_aggregator.catalogue.addresses import (
     publish_prompt_result,
     publish_tool_result,
 )
+from fastmcp_aggregator.catalogue.legacy import result_for_legacy, tool_for_legacy
 from fastmcp_aggregator.catalogue.routes import Route
-from fastmcp_aggregator.relay.forwarding import forward, report_to
+from fastmcp_aggregator.relay.forwarding import MODERN_PARAMS, Forwards, send
 
 _FORBIDDEN = TaskConfig(mode="forbidden")
 
 
-async def _ask(route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]) -> dict[str, Any]:
-    """Forward on behalf of the request that FastMCP is serving, if it serves one."""
+async def _ask(
+    forwarder: Forwards, route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]
+) -> dict[str, Any]:
+    """Forward on behalf of the request that FastMCP is serving, if it serves one. `_srctx` is private to FastMCP."""
     request = get_context().request_context
     if request is None:
-        return await forward(route.child, method, params, address)
-    meta = dict(request.meta or {})
-    return await forward(
-        route.child, method, {**params, "_meta": meta}, address, on_progress=report_to(request.session)
-    )
+        return await send(route.child, method, params, address, None)
+    rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in MODERN_PARAMS}
+    asked = {**params, **rounds, "_meta": dict(request.meta or {})}
+    return await forwarder.forward(replace(request._srctx, method=method), route.child, asked, address)
 
 
 class ChildTool(Tool):
     """A tool of a child."""
 
     _route: Route = PrivateAttr()
+    _forwarder: Forwards = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -53,8 +57,9 @@ class ChildTool(Tool):
         return self
 
     @classmethod
-    def of(cls, name: str, route: Route, publish: Publish) -> ChildTool:
-        """The tool under its public name."""
+    def of(cls, name: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildTool:
+        """The tool under its public name, as far as FastMCP can carry its results: it knows only objects."""
+        route = replace(route, component=tool_for_legacy(dict(route.component)))
         listed = mcp_types.Tool.model_validate({**route.component, "name": name})
         tool = cls(
             name=name,
@@ -69,6 +74,7 @@ class ChildTool(Tool):
             task_config=_FORBIDDEN,
         )
         tool._route = route
+        tool._forwarder = forwarder
         tool._publish = publish
         return tool
 
@@ -81,10 +87,10 @@ class ChildTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         params = {"name": self._route.original, "arguments": arguments}
-        raw = await _ask(self._route, "tools/call", params, {"name": self._route.original})
+        raw = await _ask(self._forwarder, self._route, "tools/call", params, {"name": self._route.original})
         if is_input_required(raw):
             return InputRequiredToolResult(mcp_types.InputRequiredResult.model_validate(raw))
-        result = mcp_types.CallToolResult.model_validate(publish_tool_result(raw, self._publish))
+        result = mcp_types.CallToolResult.model_validate(publish_tool_result(result_for_legacy(raw), self._publish))
         return ToolResult.from_mcp_result(result)
 
 
@@ -92,10 +98,11 @@ class ChildPrompt(Prompt):
     """A prompt of a child."""
 
     _route: Route = PrivateAttr()
+    _forwarder: Forwards = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, name: str, route: Route, publish: Publish) -> ChildPrompt:
+    def of(cls, name: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildPrompt:
         """The prompt under its public name."""
         listed = mcp_types.Prompt.model_validate({**route.component, "name": name})
         prompt = cls(
@@ -111,6 +118,7 @@ class ChildPrompt(Prompt):
             task_config=_FORBIDDEN,
         )
         prompt._route = route
+        prompt._forwarder = forwarder
         prompt._publish = publish
         return prompt
 
@@ -122,7 +130,7 @@ class ChildPrompt(Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
         params = {"name": self._route.original, **({"arguments": arguments} if arguments else {})}
-        raw = await _ask(self._route, "prompts/get", params, {"name": self._route.original})
+        raw = await _ask(self._forwarder, self._route, "prompts/get", params, {"name": self._route.original})
         if is_input_required(raw):
             return InputRequiredPromptResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.GetPromptResult.model_validate(publish_prompt_result(raw, self._publish))
@@ -137,9 +145,10 @@ class ChildResource(Resource):
     """A resource of a child."""
 
     _route: Route = PrivateAttr()
+    _forwarder: Forwards = PrivateAttr()
 
     @classmethod
-    def of(cls, uri: str, route: Route) -> ChildResource:
+    def of(cls, uri: str, route: Route, forwarder: Forwards) -> ChildResource:
         """The resource under its public URI."""
         listed = mcp_types.Resource.model_validate(route.component)
         resource = cls(
@@ -154,6 +163,7 @@ class ChildResource(Resource):
             task_config=_FORBIDDEN,
         )
         resource._route = route
+        resource._forwarder = forwarder
         return resource
 
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
@@ -163,16 +173,17 @@ class ChildResource(Resource):
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
-        return await _read(self._route)
+        return await _read(self._forwarder, self._route)
 
 
 class ChildTemplate(ResourceTemplate):
     """A resource template of a child, or any address that is the child's to answer."""
 
     _route: Route = PrivateAttr()
+    _forwarder: Forwards = PrivateAttr()
 
     @classmethod
-    def of(cls, uri_template: str, route: Route) -> ChildTemplate:
+    def of(cls, uri_template: str, route: Route, forwarder: Forwards) -> ChildTemplate:
         """The template under its public URI template."""
         listed = mcp_types.ResourceTemplate.model_validate(route.component)
         template = cls(
@@ -188,6 +199,7 @@ class ChildTemplate(ResourceTemplate):
             task_config=_FORBIDDEN,
         )
         template._route = route
+        template._forwarder = forwarder
         return template
 
     def to_mcp_template(self, **overrides: Any) -> mcp_types.ResourceTemplate:
@@ -203,11 +215,11 @@ class ChildTemplate(ResourceTemplate):
         return {}
 
     async def _read(self, uri: str, params: dict[str, Any]) -> ResourceResult:
-        return await _read(self._route)
+        return await _read(self._forwarder, self._route)
 
 
-async def _read(route: Route) -> ResourceResult:
-    raw = await _ask(route, "resources/read", {}, {"uri": route.original})
+async def _read(forwarder: Forwards, route: Route) -> ResourceResult:
+    raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
     if is_input_required(raw):
         return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
     result = mcp_types.ReadResourceResult.model_validate(raw)

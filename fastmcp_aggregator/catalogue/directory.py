@@ -12,11 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable
+from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable, offered
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.requests import session_of
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.groups.policy import ToolFilter
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
@@ -25,8 +27,10 @@ _HEAD = 40
 class Directory:
     """Where everything is that the children offer."""
 
-    def __init__(self, naming: Naming, *, strict: bool, ready_wait: float) -> None:
+    def __init__(self, naming: Naming, *, strict: bool, ready_wait: float, group: Group | None = None) -> None:
+        """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist."""
         self.naming = naming
+        self._group = group
         self._strict = strict
         self._ready_wait = ready_wait
         self._children: Sequence[Child] = ()
@@ -41,7 +45,8 @@ class Directory:
     def open(self, children: Sequence[Child]) -> None:
         """Take up the children of a run that is just starting."""
         self.close()
-        self._children, self._first = children, frozenset(children)
+        self._children = self._of_group(children)
+        self._first = frozenset(self._children)
         self._opened_at = time.monotonic()
 
     def close(self) -> None:
@@ -52,12 +57,17 @@ class Directory:
     def exchange(self, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up the children of a new config; the kinds of which something else is listed from now on."""
         before = self._listed()
-        self._children = children
+        self._children = self._of_group(children)
         self._first &= frozenset(children)
         self.invalidate()
         if self._startup_error is not None:
             self._startup_error = self._find_startup_error()
         return frozenset(kind for kind, routes in self._listed().items() if routes != before[kind])
+
+    @property
+    def children(self) -> Sequence[Child]:
+        """The children of the present run, in config order."""
+        return self._children
 
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
@@ -67,7 +77,7 @@ class Directory:
     def table(self) -> RouteTable:
         """The routes as of now."""
         if self._table is None:
-            self._table = RouteTable(self._children, self.naming)
+            self._table = RouteTable(self._children, self.naming, self._tools())
         return self._table
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -75,6 +85,10 @@ class Directory:
         route = self.table.find(Kind.TOOL, name)
         schema = route.component.get("inputSchema") if route else None
         return schema if isinstance(schema, dict) else None
+
+    def schema_of(self, child: Child, original: str) -> Mapping[str, Any] | None:
+        """The input schema of a tool, by its child and its own name."""
+        return self.input_schema(f"{child.key}:{original}" if self.naming.prefix else original)
 
     async def ready(self) -> None:
         """Wait until lists can be answered: strict, until every child has settled; otherwise at most `ready_wait`.
@@ -103,6 +117,14 @@ class Directory:
             found = self.table.find(kind, name)
         return found
 
+    async def locate(self, uri: str) -> tuple[Child, str] | None:
+        """The child that serves a public URI, or lists it as a template, and what the child calls it."""
+        found = self.table.find_uri(uri)
+        if found is None:
+            await self.ready()
+            found = self.table.find_uri(uri)
+        return found
+
     async def _wait_for_children(self) -> None:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
@@ -115,6 +137,20 @@ class Directory:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    def regroup(self, group: Group | None, children: Sequence[Child]) -> frozenset[Kind]:
+        """Take up a new definition of the group, among all `children`; the kinds of which something else is listed."""
+        self._group = group
+        return self.exchange(children)
+
+    def _of_group(self, children: Sequence[Child]) -> Sequence[Child]:
+        return children if self._group is None else [child for child in children if child.key in self._group.servers]
+
+    def _tools(self) -> ToolFilter | None:
+        if self._group is None or not self._group.tools:
+            return None
+        listed = {child.key: [tool["name"] for tool in offered(child, Kind.TOOL)] for child in self._children}
+        return ToolFilter(self._group, listed)
 
     def _listed(self) -> dict[Kind, list[Route]]:
         return {kind: list(self.table.served(kind)) for kind in Kind}

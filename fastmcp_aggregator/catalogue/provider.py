@@ -18,14 +18,16 @@ from fastmcp_aggregator.catalogue.components import ChildPrompt, ChildResource, 
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.routes import Route
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.relay.forwarding import Forwards
 
 
 class ChildrenProvider(Provider):
     """Serves what is in the directory, under the names that ordinary clients see."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, forwarder: Forwards) -> None:
         super().__init__()
         self._directory = directory
+        self._forwarder = forwarder
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         """None: a child's component never runs as a background task of ours. FastMCP asks before any child is up."""
@@ -35,10 +37,10 @@ class ChildrenProvider(Provider):
         return [self._tool(name, route) for name, route in await self._served(Kind.TOOL)]
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return [ChildResource.of(uri, route) for uri, route in await self._served(Kind.RESOURCE)]
+        return [ChildResource.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.RESOURCE)]
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        return [ChildTemplate.of(uri, route) for uri, route in await self._served(Kind.TEMPLATE)]
+        return [ChildTemplate.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.TEMPLATE)]
 
     async def _list_prompts(self) -> Sequence[Prompt]:
         return [self._prompt(name, route) for name, route in await self._served(Kind.PROMPT)]
@@ -53,7 +55,7 @@ class ChildrenProvider(Provider):
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
         route = self._directory.table.find(Kind.RESOURCE, uri)
-        return ChildResource.of(uri, route) if route and version is None else None
+        return ChildResource.of(uri, route, self._forwarder) if route and version is None else None
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
         """Any address of a child can be read, whether a template of its covers it or not: the child decides."""
@@ -61,13 +63,14 @@ class ChildrenProvider(Provider):
         if found is None or version is not None:
             return None
         child, original = found
-        return ChildTemplate.of(uri, Route(child, original, {"uriTemplate": original, "name": original}))
+        route = Route(child, original, {"uriTemplate": original, "name": original})
+        return ChildTemplate.of(uri, route, self._forwarder)
 
     def _tool(self, name: str, route: Route) -> Tool:
-        return ChildTool.of(name, route, self._directory.table.publisher(route.child))
+        return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
 
     def _prompt(self, name: str, route: Route) -> Prompt:
-        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child))
+        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
 
     async def _served(self, kind: Kind) -> list[tuple[str, Route]]:
         await self._directory.ready()

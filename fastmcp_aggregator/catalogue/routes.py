@@ -12,16 +12,17 @@ A component whose public name belongs to another is not listed: a listed name al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.catalogue.addresses import Publish, publish_addresses
-from fastmcp_aggregator.catalogue.snapshot import SPECS, Component, Kind
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, Kind
 from fastmcp_aggregator.catalogue.templates import fits
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
+from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming import (
     KNOWN_CLIENTS,
     NameRule,
@@ -64,9 +65,11 @@ class Naming:
 class RouteTable:
     """One generation of routes and of the listings that belong to it."""
 
-    def __init__(self, children: Sequence[Child], names: Naming) -> None:
+    def __init__(self, children: Sequence[Child], names: Naming, tools: ToolFilter | None = None) -> None:
+        """`tools` tells which of the children's tools belong to it; None: all."""
         self._children = children
         self._names = names
+        self._tools = tools
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
         self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
@@ -79,8 +82,8 @@ class RouteTable:
         return self._routes[kind].get(name)
 
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
-        """The child that serves a public URI, and the URI it knows it by. Templates need not have listed it."""
-        route = self._routes[Kind.RESOURCE].get(uri)
+        """The child that serves a public URI (or URI template), and what it calls it. It need not be listed."""
+        route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
         if route is not None:
             return route.child, route.original
         if self._prefix:
@@ -98,6 +101,18 @@ class RouteTable:
             listing = self._listings[kind, rule] = list(self._list(kind, rule))
         return listing
 
+    def cache_hint(self, kind: Kind) -> CacheHint:
+        """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
+        where names depend on who asks.
+        """
+        serving = [child.catalogue for child in self._children if child.is_serving and child.catalogue is not None]
+        hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
+        is_same_for_all = len(self._names.listed_rules()) == 1
+        return CacheHint(
+            min((hint.ttl_ms for hint in hints), default=0),
+            bool(hints) and is_same_for_all and all(hint.is_public for hint in hints),
+        )
+
     def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
         """The listed public names (or URIs) of a kind."""
         id_field = SPECS[kind].id_field
@@ -108,7 +123,7 @@ class RouteTable:
         for child in self._children:
             if child.is_serving:
                 yield from (
-                    Route(child, component[SPECS[kind].id_field], component) for component in _offered(child, kind)
+                    Route(child, component[SPECS[kind].id_field], component) for component in self._offered(child, kind)
                 )
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
@@ -151,12 +166,18 @@ class RouteTable:
         routes = [
             Route(child, component[SPECS[kind].id_field], component)
             for child in self._children
-            for component in _offered(child, kind)
+            for component in self._offered(child, kind)
         ]
         for spell in self._spellings(kind):
             for route in routes:
                 for name in spell(route.child.key, route.original):
                     table.setdefault(name, route)
+
+    def _offered(self, child: Child, kind: Kind) -> Sequence[Component]:
+        components = offered(child, kind)
+        if kind is not Kind.TOOL or self._tools is None:
+            return components
+        return [component for component in components if self._tools.has(child.key, component["name"])]
 
     def _spellings(self, kind: Kind) -> Sequence[Spell]:
         """Ways to spell a component, in the order in which they are entitled to a name."""
@@ -171,8 +192,9 @@ class RouteTable:
 
 
 def _has_template_for(child: Child, uri: str) -> bool:
-    return any(fits(template["uriTemplate"], uri) for template in _offered(child, Kind.TEMPLATE))
+    return any(fits(template["uriTemplate"], uri) for template in offered(child, Kind.TEMPLATE))
 
 
-def _offered(child: Child, kind: Kind) -> Sequence[Mapping[str, Any]]:
+def offered(child: Child, kind: Kind) -> Sequence[Component]:
+    """What a child lists of a kind, by its last good catalogue."""
     return child.catalogue.of(kind) if child.catalogue is not None else ()

@@ -41,12 +41,27 @@ SPECS: dict[Kind, KindSpec] = {
 
 
 @dataclass(frozen=True, slots=True)
+class CacheHint:
+    """For how many milliseconds something may be kept, and whether for others too."""
+
+    ttl_ms: int = 0
+    is_public: bool = False
+
+    def as_fields(self) -> dict[str, Any]:
+        """As it stands in a result (2026-07-28)."""
+        return {"ttlMs": self.ttl_ms, "cacheScope": "public" if self.is_public else "private"}
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
-    """One child's components by kind, in the child's order, and its instructions."""
+    """One child's components by kind, in the child's order, and what else it says of itself."""
 
     version: int
     components: Mapping[Kind, tuple[Component, ...]] = field(default_factory=dict)
     instructions: str | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[Kind, CacheHint] = field(default_factory=dict)
+    """How long each list may be kept, where the child says so."""
 
     def of(self, kind: Kind) -> tuple[Component, ...]:
         """The components of one kind."""

@@ -34,9 +34,13 @@ class Breaker:
         if self._open_until is None:
             return None
         if self._probing or now < self._open_until:
-            return max(1.0, self._open_until - now)
+            return self.remaining(now)
         self._probing = True
         return None
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds until a call may go that is not the probe; None when every call may."""
+        return None if self._open_until is None else max(1.0, self._open_until - now)
 
     def succeeded(self) -> None:
         """The child has answered."""

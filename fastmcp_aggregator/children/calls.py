@@ -1,5 +1,6 @@
 """The callers' side of one child: how long a request may take, how many run, and what it means when none is answered.
 
+Each request takes a turn, of which there are so many. The others wait, and their deadline with them; so many may wait.
 A request is sent at most once. What the child answers, result or error, goes back unchanged; only what the child did
 not say is put into words here.
 """
@@ -7,8 +8,9 @@ not say is put into words here.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,10 @@ import anyio
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.children.breaker import Breaker
+from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.children.remote import RemoteFailure
-from fastmcp_aggregator.children.session import ChildSession, OnProgress
+from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.turns import Turns, stepping_aside
 from fastmcp_aggregator.errors import ChildServerError
 
 
@@ -37,18 +41,59 @@ class Deadlines:
 class Calls:
     """All requests to one child, over the sessions of all its lives."""
 
-    def __init__(self, server_key: str, deadlines: Deadlines) -> None:
+    def __init__(self, server_key: str, deadlines: Deadlines, *, concurrent: int, waiting: int) -> None:
+        """At most `concurrent` requests run, and `waiting` others wait."""
         self._key = server_key
         self._deadlines = deadlines
+        self._turns = Turns(concurrent)
+        self._most_waiting = waiting
         self.breaker = Breaker()
-        self.in_flight = 0
+        self.unanswered = 0
+        """Requests that were given up at their deadline."""
         self.last_answer = time.monotonic()
         """When the child last gave a sign of life."""
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that have a turn."""
+        return self._turns.taken
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for one."""
+        return self._turns.waiting
+
+    def take_turn(self) -> bool:
+        """Take a turn if one is free. Whoever has one gives it back."""
+        return self._turns.take()
+
+    async def wait_for_turn(self, method: str) -> float:
+        """Take a turn when one is free; the seconds that it took.
+
+        Raises:
+            ChildServerError: the child does not answer, too many wait already, or none was free until the deadline.
+        """
+        self._refuse(self.breaker.remaining(time.monotonic()))
+        load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
+        if self.waiting >= self._most_waiting:
+            raise self._busy(load, "no more may wait")
+        began, limit = time.monotonic(), self._deadlines.of(method)
+        try:
+            with stepping_aside.get()():
+                async with asyncio.timeout(limit):
+                    await self._turns.wait()
+        except TimeoutError:
+            raise self._busy(load, f"this one had no turn within {limit:g} s") from None
+        return time.monotonic() - began
+
+    def give_turn_back(self) -> None:
+        """The request is over."""
+        self._turns.give_back()
+
     async def ask(
-        self, session: ChildSession, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+        self, session: ChildSession, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float = 0.0
     ) -> dict[str, Any]:
-        """Send one request.
+        """Send one request, which has a turn for which it has waited so many seconds.
 
         Raises:
             ChildServerError: the breaker is open, or the child was silent until the deadline.
@@ -56,33 +101,21 @@ class Calls:
             RemoteFailure: a remote child has not answered, or nothing that can be used.
             MCPError: the child's own error.
         """
-        wait = self.breaker.wait(time.monotonic())
-        if wait is not None:
-            reason = f"it is unavailable: it did not answer several times in a row, next try in {wait:.0f} s"
-            raise ChildServerError(self._key, "runtime", reason, retry_in=wait)
-        self.in_flight += 1
+        self._refuse(self.breaker.wait(time.monotonic()))
         try:
-            return await self._within_deadline(session, method, params, on_progress)
+            return await self._within_deadline(session, method, params, owner, waited)
         except asyncio.CancelledError:
             self.breaker.abandoned()
             raise
-        finally:
-            self.in_flight -= 1
 
     async def _within_deadline(
-        self, session: ChildSession, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+        self, session: ChildSession, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
     ) -> dict[str, Any]:
         limit = self._deadlines.of(method)
-
-        async def still_alive(progress: float, total: float | None, message: str | None) -> None:
-            scope.deadline = anyio.current_time() + limit
-            self.answered()
-            if on_progress is not None:
-                await on_progress(progress, total, message)
-
-        with anyio.move_on_after(limit) as scope:
+        with anyio.move_on_after(limit - waited) as scope:
+            patience = _Patience(scope, limit, self.answered)
             try:
-                result = await session.request(method, params, on_progress=still_alive if on_progress else None)
+                result = await session.request(method, params, owner=owner, patience=patience)
             except RemoteFailure as error:
                 if error.failure.is_answer:
                     self.answered()
@@ -97,8 +130,23 @@ class Calls:
                 raise
             self.answered()
             return result
-        self.failed()
-        raise ChildServerError(self._key, "runtime", f"it did not answer {method} within {limit:g} s")
+        self.unanswered += 1
+        if waited and time.monotonic() - self.last_answer < limit:
+            self.breaker.abandoned()  # the child had less time for it than it may take
+        else:
+            self.failed()
+        of_them = f", {waited:.1f} s of them before its turn" if waited else ""
+        raise ChildServerError(self._key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
+
+    def _refuse(self, seconds: float | None) -> None:
+        """Turn a request away while the breaker is open for so long."""
+        if seconds is not None:
+            reason = f"it is unavailable: it did not answer several times in a row, next try in {seconds:.0f} s"
+            raise ChildServerError(self._key, "runtime", reason, retry_in=seconds)
+
+    def _busy(self, load: str, what: str) -> ChildServerError:
+        reason = f"it is busy ({load}): {what}; try again later, or raise `max_concurrent_calls`"
+        return ChildServerError(self._key, "runtime", reason)
 
     def answered(self) -> None:
         """The child gave a sign of life."""
@@ -108,3 +156,23 @@ class Calls:
     def failed(self) -> None:
         """The child was silent, or gone."""
         self.breaker.failed(time.monotonic())
+
+
+class _Patience:
+    """A deadline that each sign of life moves, and that rests while the child waits for its client's answer."""
+
+    def __init__(self, scope: anyio.CancelScope, limit: float, on_life: Callable[[], None]) -> None:
+        self._scope = scope
+        self._limit = limit
+        self._on_life = on_life
+        self._questions = 0
+
+    def sign_of_life(self) -> None:
+        """See `Patience`."""
+        self._on_life()
+        self._scope.deadline = math.inf if self._questions else anyio.current_time() + self._limit
+
+    def waits_for_client(self, *, more: bool) -> None:
+        """See `Patience`."""
+        self._questions += 1 if more else -1
+        self.sign_of_life()

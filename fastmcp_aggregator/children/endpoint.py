@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
 from fastmcp_aggregator.children.failures import describe
+from fastmcp_aggregator.children.http_failures import HttpFailure
+from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.remote import RemoteTransport
 from fastmcp_aggregator.children.stdio import ProcessTransport
@@ -18,7 +20,7 @@ from fastmcp_aggregator.errors import ChildServerError, Phase
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
 
-Launch = Callable[[StdioServer, int], Awaitable[ChildProcess]]
+Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
 
 class Endpoint(ABC):
@@ -41,11 +43,11 @@ class Endpoint(ABC):
         """End the child at once, if it is ours to end."""
 
 
-def endpoint_for(server: ServerConfig, line_limit: int, launch: Launch) -> Endpoint:
-    """A new life's endpoint. `line_limit` is in bytes."""
+def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch) -> Endpoint:
+    """A new life's endpoint."""
     if isinstance(server, StdioServer):
-        return ProcessEndpoint(server, line_limit, launch)
-    return RemoteEndpoint(server, line_limit)
+        return ProcessEndpoint(server, options, launch)
+    return RemoteEndpoint(server, options)
 
 
 def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
@@ -63,14 +65,14 @@ def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: fl
 class ProcessEndpoint(Endpoint):
     """A child process of ours."""
 
-    def __init__(self, server: StdioServer, line_limit: int, launch: Launch) -> None:
+    def __init__(self, server: StdioServer, options: EndpointOptions, launch: Launch) -> None:
         self._server = server
-        self._line_limit = line_limit
+        self._options = options
         self._launch = launch
         self._process: ChildProcess | None = None
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
-        process = await self._launch(self._server, self._line_limit)
+        process = await self._launch(self._server, self._options)
         self._process = process
         stack.push_async_callback(process.stop)
         return ProcessTransport(process)
@@ -99,23 +101,31 @@ class ProcessEndpoint(Endpoint):
 class RemoteEndpoint(Endpoint):
     """A server at an address."""
 
-    def __init__(self, server: RemoteServer, line_limit: int) -> None:
+    def __init__(self, server: RemoteServer, options: EndpointOptions) -> None:
         self._server = server
-        self._transport = RemoteTransport(server, line_limit)
+        self._options = options
+        self._transport: RemoteTransport | None = None
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        self._transport = RemoteTransport(self._server, self._options.line_limit, self._options.access)
         return self._transport
 
     @property
     def has_forgotten_us(self) -> bool:  # type: ignore[override]
         """Whether it has answered that it does not know our session."""
-        failure = self._transport.failure
+        failure = self._failure
         return failure is not None and failure.kind == "expired"
 
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
         """What the HTTP client has seen tells more than the exception, unless the deadline passed."""
-        failure = self._transport.failure
+        failure = self._failure
         if failure is None or isinstance(cause, TimeoutError):
             return ChildServerError(self._server.key, phase, reason, cause=cause)
         reason = f"{self._server.label}: {failure.reason}"
-        return ChildServerError(self._server.key, phase, reason, cause=cause, pause=failure.pause)
+        return ChildServerError(
+            self._server.key, phase, reason, cause=cause, pause=failure.pause, auth_error=failure.kind == "auth"
+        )
+
+    @property
+    def _failure(self) -> HttpFailure | None:
+        return self._transport.failure if self._transport else None

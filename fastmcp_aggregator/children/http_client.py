@@ -6,7 +6,7 @@ failed is answered with a JSON-RPC error made up here, which carries a mark that
 learns of its own failure, the others go on, and an error that the child sent can never pass for one of ours.
 
 The SDK is given the URL without user info and query, and no headers. They are added here, below everything that logs,
-and only for the origin that they were configured for.
+and only for the origin that they were configured for. What they are is said in `credentials.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import secrets
-from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal
@@ -23,10 +22,12 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
+from fastmcp_aggregator.children.credentials import Credentials, shown_url
 from fastmcp_aggregator.children.event_streams import BrokenStream, CappedEvents, EventBody, read_body
 from fastmcp_aggregator.children.http_failures import (
     HttpFailed,
     HttpFailure,
+    cancelled_id,
     compressed,
     is_within_origin,
     of_content_type,
@@ -35,6 +36,7 @@ from fastmcp_aggregator.children.http_failures import (
     request_id,
 )
 from fastmcp_aggregator.children.metadata_addresses import refuse_host, watch_connecting
+from fastmcp_aggregator.children.ownership import child_has_hung_up
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +56,22 @@ _INTERNAL_ERROR = -32603
 class RemoteHttp(httpx2.AsyncBaseTransport):
     """Between the SDK and the network. `transport` is the MCP transport; at most `limit` bytes are taken at once."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, transport: Literal["http", "sse"], limit: int) -> None:
+    def __init__(self, url: str, credentials: Credentials, *, transport: Literal["http", "sse"], limit: int) -> None:
         full = httpx2.URL(url)
-        self.url = full.copy_with(userinfo=b"", query=None, fragment=None)
+        self.url = httpx2.URL(shown_url(url))
         """What may be shown."""
         self.failure: HttpFailure | None = None
         """The latest failure, if nothing has succeeded since."""
         self._queries = {full.path: full.query}
         """By path: the query is as secret as a header, and a redirect usually repeats it."""
-        self._headers = httpx2.Headers(dict(headers))
-        if full.username or full.password:
-            self._headers["Authorization"] = _basic(full)
+        self._credentials = credentials
         self._is_sse = transport == "sse"
         self._limit = limit
         self._mark = secrets.token_hex(16)
         self._has_answered = False
         self._is_over = False
         self._broken = BrokenStream()
+        self._response_streams: dict[int | str | None, BrokenStream] = {}
         self._network = httpx2.AsyncHTTPTransport(
             proxy=_proxy_for(self.url), limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         )
@@ -137,6 +138,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         accepted = httpx2.Response(202)
         if self._is_over:
             return accepted
+        if stream := self._response_streams.get(cancelled_id(request.content)):
+            stream.set()  # the server does not answer any more, and need not end it
         try:
             async with asyncio.timeout(_ASIDE_BOUND):
                 response = await self._send(request)
@@ -180,23 +183,38 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         refuse_host(request.url.host)
-        response = await self._network.handle_async_request(self._with_secrets(request))
+        response = await self._send_with_secrets(request)
         coding = response.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
             await response.aclose()
             raise HttpFailed(compressed(coding))
         return response
 
-    def _with_secrets(self, request: httpx2.Request) -> httpx2.Request:
-        """A copy for the wire: the SDK's own is logged, and quoted in errors."""
-        url, headers = request.url, request.headers.copy()
-        if is_within_origin(self.url, url):
-            headers.update(self._headers)
-            if not url.query and (query := self._queries.get(url.path)):
-                url = url.copy_with(query=query)
+    async def _send_with_secrets(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a copy: the SDK's own request is logged, and quoted in errors."""
+        if not is_within_origin(self.url, request.url):
+            return await self._network.handle_async_request(self._copy(request, {}))
+        url = request.url
+        if not url.query and (query := self._queries.get(url.path)):
+            url = url.copy_with(query=query)
+        headers = await self._credentials.headers()
+        response = await self._network.handle_async_request(self._copy(request, headers, url))
+        if response.status_code != 401 or not self._credentials.may_be_renewed:
+            return response
+        await response.aclose()  # the request was not executed
+        headers = await self._credentials.renewed(headers)
+        return await self._network.handle_async_request(self._copy(request, headers, url))
+
+    def _copy(
+        self, request: httpx2.Request, secrets: Mapping[str, str], url: httpx2.URL | None = None
+    ) -> httpx2.Request:
+        headers = request.headers.copy()
+        headers.update(secrets)
         headers["Accept-Encoding"] = "identity"
         extensions = {**request.extensions, "trace": watch_connecting}
-        return httpx2.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)
+        return httpx2.Request(
+            request.method, url or request.url, headers=headers, stream=request.stream, extensions=extensions
+        )
 
     # What comes back.
 
@@ -233,22 +251,31 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     async def _events_of_answer(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The events of one request; the last is the answer, or ours in its place."""
-        events = CappedEvents(response, self._limit)
-        async for event in events:
-            yield event
-        if events.failure is None and events.is_resumable:
+        asked, stream = request_id(request.content), BrokenStream()
+        self._response_streams[asked] = stream
+        events = CappedEvents(response, self._limit, stream)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._response_streams.pop(asked, None)
+        if events.failure is None and events.is_resumable and not stream.is_set:
+            child_has_hung_up()
             return  # the SDK asks for the rest
         failure = events.failure or HttpFailure("broken", "the connection broke before it had answered")
-        self._note(failure)
+        if not stream.is_set:
+            self._note(failure)
         yield b"event: message\ndata: " + self._error_for(request, failure) + b"\n\n"
 
     async def _open_stream(self, response: httpx2.Response) -> AsyncIterator[bytes]:
-        """The events that belong to no request, or in the SSE transport to all of them."""
+        """The rest of an answer, or the events that belong to no request, or in the SSE transport to all of them."""
         limit = min(self._limit, _SSE_EVENT_LIMIT) if self._is_sse else self._limit
         events = CappedEvents(response, limit, self._broken if self._is_sse else None)
         async for event in events:
             yield event
-        if self._is_sse and events.failure is not None:
+        if events.failure is None:
+            child_has_hung_up()
+        elif self._is_sse:
             self.failure = self.failure or events.failure
 
     def _break(self, failure: HttpFailure) -> None:
@@ -264,10 +291,6 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 def _with_events(response: httpx2.Response, events: AsyncIterator[bytes]) -> httpx2.Response:
     return httpx2.Response(response.status_code, headers=response.headers, stream=EventBody(events, response))
-
-
-def _basic(url: httpx2.URL) -> str:
-    return "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode()
 
 
 def _proxy_for(url: httpx2.URL) -> str | None:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import httpx2
 
+from fastmcp_aggregator.children.descriptors import shortage
+
 Kind = Literal["auth", "status", "busy", "unreachable", "broken", "expired", "unacceptable"]
 
 AUTH_PAUSE = 30.0
@@ -81,6 +83,8 @@ def of_exception(error: Exception) -> HttpFailure:
     """The failure behind an exception of the HTTP client."""
     if isinstance(error, HttpFailed):
         return error.failure
+    if lacking := shortage(error):
+        return HttpFailure("unreachable", lacking)
     if isinstance(error, httpx2.ConnectTimeout):
         return HttpFailure("unreachable", "no connection in time")
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
@@ -164,6 +168,14 @@ def request_id(content: bytes) -> int | str | None:
         return int(quick[1])
     message = json.loads(content)
     found = message.get("id") if "method" in message else None
+    return found if isinstance(found, int | str) else None
+
+
+def cancelled_id(content: bytes) -> int | str | None:
+    """The id of the request that the JSON-RPC message in a body cancels; None if it is another message."""
+    if b"notifications/cancelled" not in content:
+        return None
+    found = (json.loads(content).get("params") or {}).get("requestId")
     return found if isinstance(found, int | str) else None
 
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from fastmcp_aggregator.children.process import LINE_LIMIT, ChildProcess
+from fastmcp_aggregator.children.options import EndpointOptions
+from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.config import McpConfig, StdioServer
 
 Launched = Mapping[str, asyncio.Task[ChildProcess]]
 """Processes that are being started, by server key."""
 
 
-def launch_early(config: McpConfig, line_limit: int = LINE_LIMIT) -> Launched:
-    """Start every process of the config now. `line_limit` is in bytes, as for `ChildProcess.spawn`.
+def launch_early(config: McpConfig, options: EndpointOptions) -> Launched:
+    """Start every process of the config now.
 
     Gives a child the time in which FastMCP is imported. A task's failure is reported by the child that takes it over.
     """
     return {
-        key: asyncio.ensure_future(ChildProcess.spawn(server, line_limit))
+        key: asyncio.ensure_future(ChildProcess.spawn(server, options))
         for key, server in config.servers.items()
         if isinstance(server, StdioServer)
     }

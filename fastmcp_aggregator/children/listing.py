@@ -9,7 +9,8 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
-from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Component, Kind, KindSpec, usable
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, usable
+from fastmcp_aggregator.children.conformity import conforming
 from fastmcp_aggregator.children.session import ChildSession
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ async def read_catalogue(
     """
     kinds = [kind for kind in Kind if _declares(session.capabilities, SPECS[kind].capability)]
     lists = await asyncio.gather(*(_read_kind(server_key, session, kind) for kind in kinds))
-    components = dict(zip(kinds, lists, strict=True))
+    components = {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
     tools = components.get(Kind.TOOL, ())
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
@@ -35,7 +36,8 @@ async def read_catalogue(
     for tool in tools:
         if isinstance(schema := tool.get("inputSchema"), dict):
             session.mirror_headers(tool["name"], schema)
-    return Catalogue(version, components, session.instructions)
+    hints = {kind: hint for kind, (_, hint) in zip(kinds, lists, strict=True) if hint is not None}
+    return Catalogue(version, components, session.instructions, session.capabilities, hints)
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:
@@ -44,24 +46,30 @@ def _declares(capabilities: dict[str, Any], name: str) -> bool:
     return name in capabilities or not known & capabilities.keys()
 
 
-async def _read_kind(server_key: str, session: ChildSession, kind: Kind) -> tuple[Component, ...]:
+async def _read_kind(
+    server_key: str, session: ChildSession, kind: Kind
+) -> tuple[tuple[Component, ...], CacheHint | None]:
     try:
-        return usable(server_key, kind, await _read_pages(session, SPECS[kind]))
+        items, hint = await _read_pages(session, SPECS[kind])
     except MCPError as error:
         if error.code == METHOD_NOT_FOUND:
-            return ()  # servers answer this for what they don't have
+            return (), None  # servers answer this for what they don't have
         if kind is Kind.TOOL or session.is_over(error):
             raise
         logger.warning("server %r cannot list its %s, which are left out: %s", server_key, kind, error.message)
-        return ()
+        return (), None
+    return usable(server_key, kind, await conforming(server_key, kind, items, session.protocol_version)), hint
 
 
-async def _read_pages(session: ChildSession, spec: KindSpec) -> list[Any]:
+async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:
+    """All items, and what the first page says of how long they may be kept."""
     items: list[Any] = []
     seen: set[str] = set()
     params: dict[str, str] | None = None
+    hint: CacheHint | None = None
     while len(seen) < _PAGE_LIMIT:
         page = await session.request(spec.list_method, params)
+        hint = hint or _hint_of(page)
         listed = page.get(spec.list_key)
         items += listed if isinstance(listed, list) else []
         cursor = page.get("nextCursor")
@@ -69,4 +77,11 @@ async def _read_pages(session: ChildSession, spec: KindSpec) -> list[Any]:
             break
         seen.add(cursor)
         params = {"cursor": cursor}
-    return items
+    return items, hint
+
+
+def _hint_of(page: dict[str, Any]) -> CacheHint | None:
+    ttl = page.get("ttlMs")
+    if not isinstance(ttl, int) or isinstance(ttl, bool) or "cacheScope" not in page:
+        return None
+    return CacheHint(max(0, ttl), page["cacheScope"] == "public")

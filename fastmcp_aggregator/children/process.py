@@ -1,7 +1,7 @@
 """One child process: its process group, its three pipes, and its end.
 
-Theory. A process is started in a session and process group of its own, so that it and everything it starts can
-be ended together, and so that a Ctrl-C in our terminal reaches only us. Its end comes in one of two ways:
+Theory. A process is started in a group of its own (on POSIX a process group, on Windows a Job Object), so that it and
+everything it starts can be ended together. Its end comes in one of two ways:
 
 - we end it: close its stdin (what the MCP specification asks for), then SIGTERM to its group, then SIGKILL;
 - it ends by itself: a crash, or a polite exit.
@@ -10,24 +10,31 @@ In both cases whatever is left of its group afterwards is killed: a launcher suc
 the real server behind otherwise. Only groups recorded here are ever signalled.
 
 This module knows neither FastMCP nor the SDK: the command line starts the children with it while FastMCP is still
-being imported.
+being imported. (On Windows the SDK comes with the jobs.)
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
+from fastmcp_aggregator.children.options import DEFAULT_OPTIONS, EndpointOptions
+from fastmcp_aggregator.children.startup import child_environment, spawn_failure
 from fastmcp_aggregator.children.stderr import ChildStderr
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
+
+if sys.platform == "win32":
+    from fastmcp_aggregator.children.windows import JobObject as Group
+else:
+    from fastmcp_aggregator.children.posix import ProcessGroup as Group
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +44,6 @@ TERM_GRACE = 0.7
 """Seconds it has after SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
 REAP_WAIT = 2.0
 """Seconds to wait for the kernel to report a kill."""
-LINE_LIMIT = 100 * 1024 * 1024
-"""Bytes of one message, at most, unless the settings say otherwise; a longer line is dropped."""
-_PR_SET_PDEATHSIG = 1
-
-_WINDOWS_VARIABLES = """
-    APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT TEMP
-    USERNAME USERPROFILE
-"""
-_POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
-SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
-"""What a child gets of our environment; the same variables that the MCP SDK passes on."""
 
 _recorded: set[ChildProcess] = set()
 
@@ -61,15 +57,16 @@ def kill_recorded_groups() -> None:
 class ChildProcess(asyncio.SubprocessProtocol):
     """A running child. Create it with `spawn`; whoever does owns it and calls `stop`."""
 
-    def __init__(self, server_key: str, line_limit: int = LINE_LIMIT) -> None:
-        self.server_key = server_key
-        self.stderr = ChildStderr(server_key)
+    def __init__(self, server: StdioServer, options: EndpointOptions) -> None:
+        self.server_key = server.key
+        secrets = Redactor(secrets_in(server))
+        self.stderr = ChildStderr(server.key, options.stderr_dir, secrets=secrets, as_json=options.json_stderr)
         self.exited = asyncio.Event()
         """Set when the process has ended."""
         self.closed = asyncio.Event()
         """Set when nothing more can be read from it: its stdout ended, or it did."""
-        self._line_limit = line_limit
-        self._splitter = LineSplitter(line_limit, self._refuse_line)
+        self._line_limit = options.line_limit
+        self._splitter = LineSplitter(options.line_limit, self._refuse_line)
         self._early: list[bytes] = []
         self._is_attached = False
         self._on_lines: Callable[[list[bytes]], None] = self._early.extend
@@ -80,13 +77,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._broken = False
 
     @classmethod
-    async def spawn(cls, server: StdioServer, line_limit: int = LINE_LIMIT) -> ChildProcess:
-        """Start the process; its stdout is not read before `attach`. `line_limit` is in bytes.
+    async def spawn(cls, server: StdioServer, options: EndpointOptions = DEFAULT_OPTIONS) -> ChildProcess:
+        """Start the process; its stdout is not read before `attach`.
 
         Raises:
             ChildServerError: it cannot be started; the message says why and what to do.
         """
-        creating = asyncio.ensure_future(cls._create(server, line_limit))
+        creating = asyncio.ensure_future(cls._create(server, options))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -97,18 +94,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
             await process.stop()
             raise
         except (OSError, ValueError) as error:
-            raise ChildServerError(server.key, "startup", _spawn_failure(server, error), cause=error) from None
+            raise ChildServerError(server.key, "startup", spawn_failure(server, error), cause=error) from None
 
     @classmethod
-    async def _create(cls, server: StdioServer, line_limit: int) -> ChildProcess:
+    async def _create(cls, server: StdioServer, options: EndpointOptions) -> ChildProcess:
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(server.key, line_limit),
-            server.command,
+            lambda: cls(server, options),
+            Group.executable(server.command),
             *server.args,
             env=child_environment(server),
             cwd=server.cwd,
-            start_new_session=sys.platform != "win32",
-            preexec_fn=_die_with_parent,
+            **Group.START_OPTIONS,
         )
         return process
 
@@ -176,7 +172,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             with suppress(OSError, RuntimeError):
                 self._stdin.close()
             if not await self._exits_within(EXIT_GRACE):
-                self._signal_group(signal.SIGTERM)
+                self._group.terminate()
                 if not await self._exits_within(TERM_GRACE):
                     self.kill_group()
                     await self._exits_within(REAP_WAIT)
@@ -187,8 +183,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
                 self._transport.close()
 
     def kill_group(self) -> None:
-        """SIGKILL to everything that is left of its group."""
-        self._signal_group(signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+        """End everything that is left of its group, at once."""
+        self._group.kill()
 
     def describe_exit(self) -> str:
         """How it ended, in words."""
@@ -208,13 +204,6 @@ class ChildProcess(asyncio.SubprocessProtocol):
             return False
         return True
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            if sys.platform == "win32":
-                self._transport.kill()
-            else:
-                os.killpg(self._pid, number)
-
     # What asyncio tells us about the process and its pipes.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -223,6 +212,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         pid = transport.get_pid()
         assert pid is not None
         self._pid = pid
+        self._group = Group(transport)
         stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
         self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
         self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
@@ -272,32 +262,3 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if not self.closed.is_set():
             self.closed.set()
             self._on_end()
-
-
-def _parent_death_signal() -> Callable[[], object] | None:
-    """What a child does first on Linux: ask the kernel to kill it when we end, in whatever way."""
-    if sys.platform != "linux":
-        return None
-    import ctypes  # noqa: PLC0415 - only here
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-_die_with_parent = _parent_death_signal()
-
-
-def child_environment(server: StdioServer) -> dict[str, str]:
-    """The child's whole environment: the safe variables of ours, then its own. Never all of ours."""
-    safe = {name: value for name in SAFE_VARIABLES if (value := os.environ.get(name)) is not None}
-    return {**safe, **server.environment()}
-
-
-def _spawn_failure(server: StdioServer, error: Exception) -> str:
-    if server.cwd is not None and not Path(server.cwd).is_dir():
-        return "its working directory (`cwd`) does not exist; create it or correct the path"
-    if isinstance(error, FileNotFoundError):
-        return f"command not found: {server.label!r}; install it, or give its full path as `command`"
-    if isinstance(error, PermissionError):
-        return f"command is not executable: {server.label!r}; make it executable, or name the program that runs it"
-    return f"cannot start {server.label!r}: {error.__class__.__name__}"

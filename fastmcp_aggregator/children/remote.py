@@ -5,10 +5,9 @@ What the client could not bring arrives here as an error response with its mark,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from mcp import ClientSession
@@ -18,8 +17,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 from typing_extensions import Unpack
 
+from fastmcp_aggregator.children.credentials import credentials_of
 from fastmcp_aggregator.children.http_client import RemoteHttp
 from fastmcp_aggregator.children.http_failures import HttpFailure
+from fastmcp_aggregator.children.options import RemoteAccess
 from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.config import RemoteServer
 
@@ -38,9 +39,11 @@ class RemoteFailure(MCPError):
 class RemoteTransport(WatchedTransport):
     """MCP over streamable HTTP or SSE. At most `limit` bytes of one response or event are taken."""
 
-    def __init__(self, server: RemoteServer, limit: int) -> None:
-        super().__init__()
-        self._http = RemoteHttp(server.url, server.plain_headers(), transport=server.transport, limit=limit)
+    def __init__(self, server: RemoteServer, limit: int, access: RemoteAccess) -> None:
+        """Raises: ChildServerError, if the token that it is to be sent is not there."""
+        super().__init__(server.key)
+        credentials = credentials_of(server, access)
+        self._http = RemoteHttp(server.url, credentials, transport=server.transport, limit=limit)
         self._url = str(self._http.url)
         self._limit = limit
         self.legacy_only = server.transport == "sse"
@@ -65,11 +68,10 @@ class RemoteTransport(WatchedTransport):
         transport_options: TransportOptions | None = None,
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
-        session_class = (transport_options or TransportOptions()).session_class
         try:
             async with (
                 self._streams() as (reader, writer),
-                session_class(cast(Any, WatchedReader(reader, self.lost)), writer, **session_kwargs) as session,
+                self.session_class(WatchedReader(reader, self), writer, **session_kwargs) as session,
             ):
                 yield session
         finally:
@@ -89,25 +91,31 @@ class RemoteTransport(WatchedTransport):
 
 
 class WatchedReader:
-    """A session's read stream that sets `lost` when the session has read to its end, as when an SSE stream breaks."""
+    """A session's read stream that sets `lost` when the session has read to its end, as when an SSE stream breaks.
 
-    def __init__(self, inner: Any, lost: asyncio.Event) -> None:
+    What the transport does not admit is left out.
+    """
+
+    def __init__(self, inner: Any, transport: WatchedTransport) -> None:
         self._inner = inner
-        self._lost = lost
+        self._transport = transport
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self._lost.set()
+        self._transport.lost.set()
         await self._inner.__aexit__(*exc_info)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._inner.__anext__()
+        while True:
+            item = await self._inner.__anext__()
+            if self._transport.admits(getattr(item, "message", None)):
+                return item
 
     @property
     def last_context(self) -> Any:

@@ -1,8 +1,9 @@
-"""Requests to one child, from whoever calls: finding its session, and saying why there is none.
+"""Requests to one child, from whoever calls: its turn, the child's session, and saying why there is none.
 
-A request waits for the child's first start. To a child that waits for its next attempt it brings that attempt forward,
-and waits for it, within a bound. What was refused because the session had expired was not executed, so reads are asked
-once more on the new session; a tool call is not, but says so.
+A request first takes its turn, also one to a child that is down, so that there are never more than so many. Then it
+waits for the child's first start. To a child that waits for its next attempt it brings that attempt forward, and waits
+for it, within a bound. What was refused because the session had expired was not executed, so reads are asked once more
+on the new session; a tool call is not, but says so.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.children.remote import RemoteFailure
-from fastmcp_aggregator.children.session import ChildSession, OnProgress
+from fastmcp_aggregator.children.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
 
 WAKE_BOUND = 5.0
@@ -45,32 +47,40 @@ class Askable(Protocol):
     def bring_forward(self) -> bool: ...
 
 
-async def request(
-    child: Askable, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
-) -> dict[str, Any]:
+async def request(child: Askable, method: str, params: Mapping[str, Any], owner: Owner | None) -> dict[str, Any]:
     """Forward one request to the child; its result, or its error, comes back unchanged.
 
     Raises:
         ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
         MCPError: the child's own error.
     """
+    waited = 0.0 if child.calls.take_turn() else await child.calls.wait_for_turn(method)
     try:
-        return await _ask(child, method, params, on_progress)
+        return await _ask_twice(child, method, params, owner, waited)
+    finally:
+        child.calls.give_turn_back()
+
+
+async def _ask_twice(
+    child: Askable, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
+) -> dict[str, Any]:
+    try:
+        return await _ask(child, method, params, owner, waited)
     except RemoteFailure as error:
         if error.failure.kind != "expired" or method == "tools/call":
             raise _told(child, error) from None
     try:
-        return await _ask(child, method, params, on_progress)
+        return await _ask(child, method, params, owner, waited)
     except RemoteFailure as error:
         raise _told(child, error) from None
 
 
 async def _ask(
-    child: Askable, method: str, params: Mapping[str, Any], on_progress: OnProgress | None
+    child: Askable, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
 ) -> dict[str, Any]:
     session = await session_of(child)
     try:
-        return await child.calls.ask(session, method, params, on_progress)
+        return await child.calls.ask(session, method, params, owner, waited)
     except RemoteFailure:
         if session.lost.is_set():
             await _until_noticed(child, session)

@@ -12,8 +12,12 @@ class ServerStatus:
     """A snapshot of one child, for people and programs.
 
     `since` is how many seconds it has been in `state`; `retry_in` how many seconds remain until a failed child
-    is tried again (None when it is not waiting); `restarts` counts starts after the first; `in_flight` is the
-    number of requests it has not answered yet. `pid` is None for remote servers.
+    is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials.
+    `restarts` counts starts after the first, `unanswered` the requests that it was silent about until their deadline,
+    `ignored_lines` what it wrote to stdout that is no MCP, and `dropped_notifications` those that were too many;
+    `in_flight` is the number of requests it has not answered yet, `waiting` that of those that wait for their turn.
+    `is_cut_off` says that it was silent so often that calls are turned away for a while. `pid` is None for remote
+    servers.
     """
 
     server_key: str
@@ -23,9 +27,15 @@ class ServerStatus:
     pid: int | None
     restarts: int
     last_error: str | None
+    auth_error: bool
     retry_in: float | None
     tools: int
     resources: int
     templates: int
     prompts: int
     in_flight: int
+    waiting: int
+    is_cut_off: bool
+    unanswered: int
+    ignored_lines: int
+    dropped_notifications: int

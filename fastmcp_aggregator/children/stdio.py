@@ -3,7 +3,8 @@
 - A line that is no message is ignored and counted; at most one a second is reported, and a child that writes more than
   a thousand a minute is taken for broken.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
-- Notifications pass through a token bucket, so that a flood of them costs the others nothing.
+- A notification that is too much is not even parsed, if it can be told from its text, and its pipe is left alone for a
+  moment.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from contextlib import asynccontextmanager
 
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from mcp import ClientSession
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCNotification
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.transports import LIST_CHANGED, WatchedTransport
+from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.pipe.pacing import PacedValve
 from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
 
 logger = logging.getLogger(__name__)
 
 JUNK_PER_MINUTE = 1000
-NOTIFICATION_BURST = 1000
-NOTIFICATION_RATE = 200.0
+_DROPPING_COSTS = 0.00015
+"""Seconds that a pipe is not read for each notification that was too many; one read brings some hundreds."""
 _ANSWER_HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
     rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
@@ -43,11 +45,11 @@ class ProcessTransport(WatchedTransport):
     """MCP over the pipes of a process that somebody else owns."""
 
     def __init__(self, process: ChildProcess) -> None:
-        super().__init__()
+        super().__init__(process.server_key)
         self._process = process
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
-        self.notifications = TokenBucket(burst=NOTIFICATION_BURST, rate=NOTIFICATION_RATE)
+        self._valve = PacedValve(process)
 
     @asynccontextmanager
     async def connect_session(
@@ -56,8 +58,7 @@ class ProcessTransport(WatchedTransport):
         transport_options: TransportOptions | None = None,
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
-        options = transport_options or TransportOptions()
-        reader = MessageReader(self._process, self._count_junk, self._admit)
+        reader = MessageReader(self._valve, self._count_junk, self.admits)
 
         def end() -> None:
             reader.feed_end()
@@ -70,29 +71,37 @@ class ProcessTransport(WatchedTransport):
             else:
                 reader.feed([answer])
 
-        self._process.attach(reader.feed, end, refuse)
-        async with options.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
+        self._process.attach(lambda lines: reader.feed(self._without_excess(lines)), end, refuse)
+        async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
             yield session
 
-    def _admit(self, message: object) -> bool:
-        """Whether a message may pass: answers and requests always, notifications while there are not too many."""
-        if not isinstance(message, JSONRPCNotification) or self.notifications.take(time.monotonic()):
-            return True
-        if message.method in LIST_CHANGED:
-            self.on_list_changed()
-        if self.notifications.refused == 1:
-            logger.warning("server %r floods us with notifications; some are dropped", self._process.server_key)
-        return False
+    def _without_excess(self, lines: list[bytes]) -> list[bytes]:
+        """The lines that are to be parsed."""
+        if not self._notifications.is_empty(time.monotonic()):
+            return lines
+        kept = [line for line in lines if not _can_be_dropped(line)]
+        if len(kept) < len(lines):
+            dropped = len(lines) - len(kept)
+            self._valve.rest(dropped * _DROPPING_COSTS)
+            self._count_dropped(dropped)
+        return kept
 
     def _count_junk(self, line: bytes) -> None:
+        self.tally.ignored_lines += 1
         now = time.monotonic()
+        if self.lost.is_set():
+            return
         if not self._junk_allowed.take(now):
-            logger.warning("server %r writes too much that is no MCP message", self._process.server_key)
+            logger.warning("server %r writes too much that is no MCP message", self.server_key)
             self.lost.set()
         elif self._reports_allowed.take(now):
-            logger.warning(
-                "server %r writes to stdout what is no MCP message; ignored: %.120r", self._process.server_key, line
-            )
+            logger.warning("server %r writes to stdout what is no MCP message; ignored: %.120r", self.server_key, line)
+
+
+def _can_be_dropped(line: bytes) -> bool:
+    """Whether a line is surely a notification, and not one that lists have changed. Every other message has an id."""
+    is_sure = b'"method"' in line and b'"id"' not in line and b"\\u" not in line
+    return is_sure and b"list_changed" not in line
 
 
 def _too_large(head: bytes, tail: bytes | None) -> bytes | None:

@@ -15,7 +15,10 @@ from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.clients import Clients
+from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.launching import Launched
+from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.config import McpConfig, StdioServer
@@ -38,8 +41,14 @@ class Supervisor:
         options: Callable[[str], ChildOptions],
         on_change: Callable[[Child, frozenset[Kind]], None],
         launched: Launched | None = None,
+        clients: Clients | None = None,
+        *,
+        is_isolated: Callable[[str], bool] = lambda key: False,
+        max_isolated: int = 1,
     ) -> None:
         self._options = options
+        self._clients = clients or Clients()
+        self.instances = Instances(self, self._clients, is_isolated=is_isolated, limit=max_isolated)
         self._on_change = on_change
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -48,14 +57,14 @@ class Supervisor:
         """What the children's tasks see, whoever brings a new config."""
         early = dict(launched or {})
 
-        async def launch(server: StdioServer, line_limit: int) -> ChildProcess:
+        async def launch(server: StdioServer, options: EndpointOptions) -> ChildProcess:
             started = early.pop(server.key, None)
-            return await (started or ChildProcess.spawn(server, line_limit))
+            return await (started or ChildProcess.spawn(server, options))
 
         self.children: dict[str, Child] = {}
         """By server key, in config order."""
         for key, server in config.servers.items():
-            self.children[key] = Child(server, options(key), on_change, launch)
+            self.children[key] = Child(server, options(key), on_change, launch, self._clients)
 
     def start(self) -> None:
         """Start every child at once; returns without waiting for any."""
@@ -69,17 +78,30 @@ class Supervisor:
         old, self.children = self.children, {}
         for key, server in config.servers.items():
             is_kept = key in old and old[key].server == server
-            self.children[key] = old[key] if is_kept else Child(server, self._options(key), self._on_change)
+            self.children[key] = (
+                old[key] if is_kept else Child(server, self._options(key), self._on_change, clients=self._clients)
+            )
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():
             if self.children.get(key) is not child:
-                child.stop(_CHANGED if key in self.children else _REMOVED)
-                closing[key] = asyncio.create_task(self._close([child]), name=f"closing:{key}")
-                self._closing.add(closing[key])
-                closing[key].add_done_callback(self._closing.discard)
+                self.instances.drop(child)
+                closing[key] = self.retire(child, _CHANGED if key in self.children else _REMOVED)
         for key, child in self.children.items():
             if old.get(key) is not child:
                 self._begin(child, _run_after(closing.get(key), child))
+
+    def begin(self, child: Child) -> None:
+        """Run one more child, which is nobody's successor."""
+        if not self._is_stopping:
+            self._begin(child, child.run())
+
+    def retire(self, child: Child, why: str) -> asyncio.Task[None]:
+        """Close one child; the task ends when it is closed."""
+        child.stop(why)
+        closing = asyncio.create_task(self._close([child]), name=f"closing:{child.key}")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
 
     async def exchanged(self) -> None:
         """Wait until every child whose place was taken, or whose entry is gone, is closed."""
@@ -120,7 +142,7 @@ class Supervisor:
 
     async def _close(self, children: Sequence[Child]) -> None:
         """Wait for children that were told to stop; a bound later end them in any case."""
-        tasks = [self._tasks[child] for child in children]
+        tasks = [self._tasks[child] for child in children if child in self._tasks]
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=_STOP_BOUND)

@@ -1,15 +1,26 @@
-"""The log of the program: to stderr, warnings and worse; everything of ours with `--debug`."""
+"""The log of the program, on stderr: words for a person, or, in production, lines of JSON and nothing else.
+
+Words are for warnings and worse; with `--debug` there are lines about everything of ours.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 from fastmcp_aggregator.cli.output import say
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.redaction import Redactor
+
+logger = logging.getLogger("fastmcp_aggregator")
 
 
 class _StderrHandler(logging.Handler):
+    secrets = Redactor()
+    is_for_programs = False
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             say(self.format(record))
@@ -17,33 +28,43 @@ class _StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-class _WithoutTracebacks(logging.Formatter):
-    """Says of an exception what it is, but not where it was."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        error = record.exc_info[1] if record.exc_info else None
-        text = f"{record.levelname.lower()}: {record.getMessage()}"
-        return text if error is None else f"{text}: {error.__class__.__name__}: {error}"
-
-
 _HANDLER = _StderrHandler()
 
 
-def set_up_logging(*, debug: bool) -> None:
-    """Send the log to stderr; tracebacks only with `debug`."""
+def set_up_logging(*, debug: bool, profile: Literal["development", "production"] = "development") -> None:
+    """Send the log to stderr; once more when the profile is known."""
     root = logging.getLogger()
     root.handlers = [_HANDLER]
     root.setLevel(logging.WARNING)
-    logging.getLogger("fastmcp_aggregator").setLevel(logging.DEBUG if debug else logging.WARNING)
     _HANDLER.filters.clear()
-    _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s") if debug else _WithoutTracebacks())
+    _HANDLER.secrets = secrets = Redactor()
+    _HANDLER.is_for_programs = profile == "production"
+    if _HANDLER.is_for_programs:
+        _HANDLER.setFormatter(Structured(secrets, "json"))
+    else:
+        _HANDLER.setFormatter(Structured(secrets, "lines") if debug else Words(secrets))
+    usual = logging.INFO if _HANDLER.is_for_programs else logging.WARNING
+    logger.setLevel(logging.DEBUG if debug else usual)
+
+
+def hide(secrets: Callable[[], Iterable[str]]) -> None:
+    """Keep these values out of the log, whatever they are at the time."""
+    _HANDLER.secrets.follow(secrets)
+
+
+def tell(text: str, level: int = logging.INFO) -> None:
+    """Say something that is no record of the log; in production it is one, so that every line is JSON."""
+    if _HANDLER.is_for_programs:
+        logger.log(level, "%s", text)
+    else:
+        say(_HANDLER.secrets.text(text))
 
 
 def take_over(name: str) -> None:
     """Let a library's log come out like ours, whatever the library has set up for it."""
-    logger = logging.getLogger(name)
-    logger.handlers.clear()
-    logger.propagate = True
+    library = logging.getLogger(name)
+    library.handlers.clear()
+    library.propagate = True
 
 
 def leave_out(is_told_elsewhere: Callable[[ChildServerError], bool]) -> None:

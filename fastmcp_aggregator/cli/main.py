@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -9,8 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fastmcp_aggregator.cli import exits
-from fastmcp_aggregator.cli.logs import set_up_logging
-from fastmcp_aggregator.cli.output import say
+from fastmcp_aggregator.cli.logs import set_up_logging, tell
 from fastmcp_aggregator.cli.parser import parse
 from fastmcp_aggregator.cli.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError
@@ -28,15 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.FAILED
     except Exception as error:
-        _tell(error, debug=options.debug)
+        tell(_words_for(error, debug=options.debug), logging.ERROR)
         return exits.exit_code_of(error)
     return code
 
 
-def _tell(error: Exception, *, debug: bool) -> None:
+def _words_for(error: Exception, *, debug: bool) -> str:
     if debug:
-        say("".join(traceback.format_exception(error)))
-    elif isinstance(error, AggregatorError):
-        say(str(error))
-    else:
-        say(f"unexpected {error.__class__.__name__}: {error}\nRun it with --debug to see where.")
+        return "".join(traceback.format_exception(error))
+    if isinstance(error, AggregatorError):
+        return str(error)
+    return f"unexpected {error.__class__.__name__}: {error}\nRun it with --debug to see where."

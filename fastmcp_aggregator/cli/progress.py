@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.children.state import ChildState
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.cli.output import counted, say
+from fastmcp_aggregator.cli.logs import tell
+from fastmcp_aggregator.cli.output import counted
 from fastmcp_aggregator.errors import ChildServerError
 
 if TYPE_CHECKING:
@@ -49,10 +51,10 @@ class Lines(Report):
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
         self._all.append(status)
-        say(line_of(status))
+        tell(line_of(status), logging.INFO if is_running(status) else logging.ERROR)
 
     def done(self) -> None:
-        say(summary_of(self._all))
+        tell(summary_of(self._all))
 
 
 def on_terminal() -> bool:

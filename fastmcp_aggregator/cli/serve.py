@@ -4,62 +4,74 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
+from typing import TYPE_CHECKING
 
-import fastmcp_aggregator as package
 from fastmcp_aggregator.children.process import kill_recorded_groups
 from fastmcp_aggregator.cli.exits import FINE, SERVER_FAILED, UsageError
-from fastmcp_aggregator.cli.logs import leave_out, take_over
-from fastmcp_aggregator.cli.output import say
+from fastmcp_aggregator.cli.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.progress import follow, full_report
 from fastmcp_aggregator.cli.signals import end_on_signals
-from fastmcp_aggregator.cli.starting import built_early, load, run_to_end
+from fastmcp_aggregator.cli.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.front.binding import require_safe_bind
+from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.settings import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.face import Face
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     config, settings = load(options)
+    groups = load_named_groups(options, config)
     if options.transport == "http":
-        _check_address(settings.host)
-    return run_to_end(_serve(config, settings, options.transport), code_when_told_to_end=FINE)
+        _check_address(settings)
+    elif settings.audit == "stdout":
+        raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
+    serving = _serve(config, settings, groups, options.group, options.transport)
+    return run_to_end(serving, code_when_told_to_end=FINE)
 
 
-def _check_address(host: str) -> None:
+def _check_address(settings: AggregatorSettings) -> None:
     """Refuse an unsafe address before anything is started."""
-    from fastmcp_aggregator.front.http import require_safe_bind  # noqa: PLC0415 - uvicorn is for HTTP only
-
     try:
-        require_safe_bind(host, has_auth=False)
+        require_safe_bind(settings.host, has_auth=settings.has_auth)
     except AggregatorError as error:
         raise UsageError(str(error)) from None
 
 
-async def _serve(config: McpConfig, settings: AggregatorSettings, transport: str) -> int:
-    report = full_report(config.servers)
+async def _serve(
+    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
+) -> int:
+    report = full_report(config.servers if group is None else groups[group].servers)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
     try:
-        async with built_early(config, settings) as app:
+        connections = settings.max_connections if transport == "http" else 0
+        async with built_early(
+            config, settings, connections, groups=groups, only=group, has_callers=transport == "http"
+        ) as app:
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:
-                await _run_front(app, transport)
-            except* StartupError as group:  # the SDK's stdio transport puts it into a group
-                failed = _first(group)
+                await _run_front(app.group(group or DEFAULT_GROUP), transport)
+            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
+                failed = _first(errors)
                 await following
             finally:
                 following.cancel()
             if failed is not None:
-                say(_why_it_ended(failed))
+                tell(_why_it_ended(failed), logging.ERROR)
                 return SERVER_FAILED
     finally:
         report.close()
     return FINE
 
 
-async def _run_front(app: package.Aggregator, transport: str) -> None:
+async def _run_front(app: Face, transport: str) -> None:
     if transport == "stdio":
         await app.run_stdio_async()
     else:
@@ -68,7 +80,7 @@ async def _run_front(app: package.Aggregator, transport: str) -> None:
 
 def _say_url(url: str) -> None:
     take_over("uvicorn")
-    say(f"serving on {url}")
+    tell(f"serving on {url}")
 
 
 def _first(group: ExceptionGroup[StartupError]) -> StartupError:

@@ -6,30 +6,34 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import fastmcp_aggregator as package
+from fastmcp_aggregator.children.descriptors import require_descriptors
 from fastmcp_aggregator.children.launching import launch_early
 from fastmcp_aggregator.children.process import ChildProcess, kill_recorded_groups
-from fastmcp_aggregator.cli.exits import FAILED
-from fastmcp_aggregator.cli.logs import leave_out, take_over
+from fastmcp_aggregator.cli.exits import FAILED, UsageError
+from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.progress import Report, follow
 from fastmcp_aggregator.cli.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.front.signals import stop_on_signals
+from fastmcp_aggregator.groups import Groups, load_groups
+from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings, unknown_servers
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port")
+_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry")
 
 
 def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
-    """The config and the settings that the options name.
+    """The config and the settings that the options name. From now on the log is as they say.
 
     Raises:
         ConfigError: with the problems of both.
@@ -40,9 +44,19 @@ def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
     except ConfigError as error:
         raise _with_problems_of_settings(error, options.settings, overrides) from None
     settings = load_settings(options.settings, **overrides)
+    set_up_logging(debug=options.debug, profile=settings.profile)
+    hide(lambda: _secrets_of(config, settings))
     for key in unknown_servers(settings, config.servers):
         logger.warning("there are settings for the server %r, which is not in %s", key, config.source)
     return config, settings
+
+
+def _secrets_of(config: McpConfig, settings: AggregatorSettings) -> Iterator[str]:
+    yield from secrets_in(config)
+    yield from secrets_in(settings)
+    for server in settings.servers.values():
+        if server.bearer_env is not None:
+            yield os.environ.get(server.bearer_env, "")
 
 
 def _with_problems_of_settings(error: ConfigError, settings_file: str | None, overrides: dict[str, Any]) -> ConfigError:
@@ -52,6 +66,20 @@ def _with_problems_of_settings(error: ConfigError, settings_file: str | None, ov
         both = [replace(d, path=f"{e.source} {d.path}") for e in (error, other) for d in e.details]
         return ConfigError(f"{error.source} and {other.source}", both)
     return error
+
+
+def load_named_groups(options: argparse.Namespace, config: McpConfig) -> Groups:
+    """The groups that the options name.
+
+    Raises:
+        ConfigError: with all problems of the groups file.
+        UsageError: there is no group of the id that was asked for.
+    """
+    groups = load_groups(options.groups, config.servers)
+    wanted = getattr(options, "group", None)
+    if wanted is not None and wanted not in groups:
+        raise UsageError(f"there is no group {wanted!r}; there are: {', '.join(group.id for group in groups)}")
+    return groups
 
 
 def run_to_end(work: Coroutine[Any, Any, int], *, code_when_told_to_end: int) -> int:
@@ -71,20 +99,46 @@ def run_to_end(work: Coroutine[Any, Any, int], *, code_when_told_to_end: int) ->
 
 
 @asynccontextmanager
-async def built_early(config: McpConfig, settings: AggregatorSettings) -> AsyncIterator[package.Aggregator]:
-    """An app whose processes have been started already; those that it has not taken over are ended at the end."""
-    launched = launch_early(config, settings.max_response_bytes)
+async def built_early(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    connections: int = 0,
+    *,
+    groups: Groups | None = None,
+    only: str | None = None,
+    has_callers: bool = False,
+) -> AsyncIterator[package.Aggregator]:
+    """An app whose processes have been started already; those that it has not taken over are ended at the end.
+
+    `has_callers` says that it will be reached over HTTP: then it authenticates as the settings say.
+
+    With `only`, the id of a group, the other servers are left out.
+
+    Raises:
+        ConfigError: there are not enough file descriptors for the servers and so many HTTP connections.
+    """
+    needed = config.only(groups[only].servers) if groups is not None and only is not None else config
+    require_descriptors(needed, settings, connections)
+    launched = launch_early(needed, settings.endpoint_options)
     try:
         if launched:
             await asyncio.wait(launched.values())
         # Only now, and by its first use here, is FastMCP imported. That takes a second, in which the children start.
         with _without_collections():
             aggregator_type = package.Aggregator
-        app = aggregator_type(config, settings, launched=launched)
+        auth = _auth(settings) if has_callers and settings.has_auth else None
+        app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
         take_over("fastmcp")
+        hide(lambda: secrets_in(app.config))  # which changes with its file
         yield app
     finally:
         await asyncio.gather(*map(_end, launched.values()))
+
+
+def _auth(settings: AggregatorSettings) -> Any:
+    from fastmcp_aggregator.access.auth import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
+
+    return auth_from_settings(settings)
 
 
 @contextmanager

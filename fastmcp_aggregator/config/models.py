@@ -5,7 +5,7 @@ What may be secret is a `SecretStr` or left out of the repr; `label` is what of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -78,3 +78,7 @@ class McpConfig:
     def path(self) -> Path | None:
         """The file that it was read from, if it was."""
         return None if self.source == FROM_DICT else Path(self.source).absolute()
+
+    def only(self, keys: Collection[str]) -> McpConfig:
+        """The same with these servers alone."""
+        return McpConfig({key: server for key, server in self.servers.items() if key in keys}, self.source)

@@ -14,6 +14,11 @@ _USER_INFO = re.compile(r"^([^/]*://)?[^/]*@")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")  # RFC 9110, section 5.5, of which clients send ASCII
 
+_OF_ONE_CONNECTION = frozenset(
+    {"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "last-event-id"}
+)
+_OF_THE_PROTOCOL = ("content-", "accept", "mcp-", "proxy-", "sec-", ":")
+
 
 def url_fault(url: str) -> str | None:
     """What is wrong with the URL; None if nothing is."""
@@ -38,6 +43,15 @@ def header_fault(name: str, value: str) -> str | None:
         return "is not a header name; use letters, digits and dashes"
     if not _HEADER_VALUE.fullmatch(value):
         return "must be ASCII without line breaks and without a space at either end"
+    return None
+
+
+def passed_header_fault(name: str) -> str | None:
+    """Why a header of a caller's request cannot go on to a server; None if it can."""
+    if not _HEADER_NAME.fullmatch(name) or "*" in name:
+        return "is not the name of a header; each is named by itself"
+    if name.lower() in _OF_ONE_CONNECTION or name.lower().startswith(_OF_THE_PROTOCOL):
+        return "belongs to the connection that it came by"
     return None
 
 

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from fastmcp_aggregator.front.in_flight import DRAIN_BOUND
 from fastmcp_aggregator.pipe.streams import MessageWriter, Outlet
@@ -31,16 +32,16 @@ class Conversation:
     def read(self, message: Any) -> bool:
         """A message came from the client; lets it pass."""
         if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
-            self._open.add(message.id)
+            self._open.add(_identity(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._open.discard((message.params or {}).get("requestId"))
+            self._open.discard(_identity((message.params or {}).get("requestId")))
         self.check()
         return True
 
     def written(self, message: Any) -> None:
         """A message went to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._open.discard(message.id)
+            self._open.discard(_identity(message.id))
             self.check()
 
     def leave(self) -> None:
@@ -48,13 +49,18 @@ class Conversation:
         self.client_left = True
         self.check()
 
+    def abandon(self) -> None:
+        """The client does not read: there is nobody to answer."""
+        self.client_left = True
+        self._over.set()
+
     def check(self) -> None:
         """Notice when everything is answered."""
         if self.client_left and not self._open and not self._has_more():
             self._over.set()
 
     async def over(self) -> None:
-        """Wait until everything that was asked before the client left is answered, within a bound."""
+        """Wait until the client has left and everything that it had asked is answered, within a bound."""
         try:
             await asyncio.wait_for(self._over.wait(), DRAIN_BOUND)
         except TimeoutError:
@@ -73,3 +79,9 @@ class ConversationWriter(MessageWriter):
             await super().send(item)
         finally:
             self._conversation.written(item.message)
+
+
+def _identity(value: object) -> RequestId | None:
+    """What the SDK knows a request by, to which "7" and 7 are one id; None for what is no id."""
+    request_id = as_request_id(value)
+    return None if request_id is None else coerce_request_id(request_id)

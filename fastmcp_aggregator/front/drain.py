@@ -1,14 +1,19 @@
 """The drain: lets requests in flight finish when the HTTP server is to end, and turns new ones away.
 
-Streams that only listen never finish by themselves, so they are not counted; they are ended afterwards.
+Those that do not finish in time are cut off here: uvicorn would do it with a traceback for each in the log. Streams
+that only listen never finish by themselves, so they are not counted; they are ended afterwards.
 """
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.front.gate import only_listens, turn_away
 from fastmcp_aggregator.front.in_flight import InFlight
+
+IS_ENDING = "fastmcp_aggregator.is_ending"
+"""Where a request's scope says whether the server is to end."""
 
 
 class Drain:
@@ -17,12 +22,51 @@ class Drain:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.in_flight = InFlight()
+        self._answering: set[anyio.CancelScope] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or only_listens(scope):
+        if scope["type"] == "http":
+            scope[IS_ENDING] = self.in_flight.is_closing
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+        elif only_listens(scope):
+            await self._answer(scope, receive, send)
         elif self.in_flight.is_closing:
             await turn_away(scope, receive, send, "the server is ending")
         else:
             with self.in_flight.one():
-                await self._app(scope, receive, send)
+                await self._answer(scope, receive, send)
+
+    async def close(self) -> None:
+        """Take no new requests, let those in flight finish within a bound, and cut off the others."""
+        await self.in_flight.close()
+        for answering in self._answering:
+            answering.cancel()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app answer, and end its response for it: the SDK's streams just stop when they are told to."""
+        response = _Response(send)
+        with anyio.CancelScope() as answering:
+            self._answering.add(answering)
+            try:
+                await self._app(scope, receive, response.send)
+            finally:
+                self._answering.discard(answering)
+        if response.has_begun and not response.is_complete:
+            await send({"type": "http.response.body"})
+        elif answering.cancel_called and not response.has_begun:
+            await turn_away(scope, receive, send, "the server is ending")
+
+
+class _Response:
+    """How far a response has come."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.is_complete = False
+
+    async def send(self, message: Message) -> None:
+        self.has_begun = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)

@@ -48,12 +48,3 @@ def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
 def invalid_params(what: str) -> MCPError:
     """The request is not of the shape that the protocol prescribes."""
     return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")
-
-
-def needs_input(server_key: str) -> MCPError:
-    """A modern child asked for the user's input, which this client's protocol era cannot carry in a result."""
-    return MCPError(
-        INTERNAL_ERROR,
-        f"server {server_key!r} asks for input (MCP 2026-07-28), which this connection cannot pass on; "
-        "use a client that speaks MCP 2026-07-28",
-    )

@@ -7,7 +7,6 @@ it is told to, and the caller closes the children afterwards.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +17,11 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.front.accepting import shortage_told
 from fastmcp_aggregator.front.drain import Drain
 
+_BACKLOG = 2048
+"""Connections that the system keeps until they are accepted."""
 _CLOSE_BOUND = 2
 """Seconds that connections have to close once the last request is answered."""
 
@@ -31,34 +33,13 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
         self._on_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def require_safe_bind(host: str, *, has_auth: bool) -> None:
-    """No network surface without authentication beyond loopback.
-
-    Raises:
-        AggregatorError: anybody on the network could call every tool.
-    """
-    if not has_auth and not is_loopback(host):
-        raise AggregatorError(
-            f"refusing to listen on {host}: anyone who can reach it could call every tool. "
-            "Listen on 127.0.0.1, or give the app an `auth` provider (see the page on embedding)"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -107,6 +88,9 @@ async def serve_http(
         access_log=False,
         lifespan="on",
         ws="none",
+        # asyncio accepts so many connections in a turn. When there are no descriptors left it tries as often, and
+        # logs each failure: https://github.com/python/cpython/issues/151615
+        backlog=1,
         timeout_graceful_shutdown=_CLOSE_BOUND,
     )
     server = _Server(config, on_listening)
@@ -114,9 +98,10 @@ async def serve_http(
     serving = asyncio.create_task(server.serve([listener]), name="http")
     stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            await drain.in_flight.close()
+        with shortage_told():
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                await drain.close()
     finally:
         stopping.cancel()
         AppStatus.should_exit = True

@@ -31,11 +31,11 @@ class InFlight:
             if self._count == 0:
                 self._idle.set()
 
-    async def close(self, bound: float = DRAIN_BOUND) -> None:
-        """Take no new requests and wait for those in flight, at most `bound` seconds."""
+    async def close(self) -> None:
+        """Take no new requests and wait for those in flight, within a bound."""
         self.is_closing = True
         try:
-            await asyncio.wait_for(self._idle.wait(), bound)
+            await asyncio.wait_for(self._idle.wait(), DRAIN_BOUND)
         except TimeoutError:
             return
 

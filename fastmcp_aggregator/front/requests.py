@@ -34,50 +34,62 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front import errors
+from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.in_flight import InFlight
 from fastmcp_aggregator.front.own import OwnParts
-from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
+from fastmcp_aggregator.front.params import Params, checked_params, require_object, require_readable, text_param
+from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client
+from fastmcp_aggregator.middleware.tracing import in_span
 from fastmcp_aggregator.naming import NameRule
-from fastmcp_aggregator.relay.forwarding import forward, report_to, wants_progress
-from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.relay.forwarding import Forwards
 
 Context = ServerRequestContext[Any, Any]
-Params = Mapping[str, Any]
+_LEGACY_ONLY = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 Result = dict[str, Any]
 
 
 class ComponentRequests:
-    """Serves lists, calls, reads and prompts; watches the handshakes."""
+    """Serves lists, calls, reads, prompts and completions; hands handshakes and messages on to who serves those."""
 
     def __init__(
         self,
         directory: Directory,
-        audience: Audience,
+        forwarder: Forwards,
+        handshakes: Handshakes,
+        messages: ClientMessages,
         *,
         server_info: Callable[[], dict[str, Any]],
-        instructions: Callable[[], str],
         own: OwnParts,
     ) -> None:
         self._directory = directory
-        self._audience = audience
+        self._forwarder = forwarder
         self._server_info = server_info
-        self._instructions = instructions
         self._own = own
+        self._messages = messages
+        self._handshakes = handshakes
         self.in_flight = InFlight()
         self._answers: dict[str, Callable[[Context, Params, NameRule], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             "tools/call": self._call_tool,
             "resources/read": self._read_resource,
             "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "logging/setLevel": self._set_level,
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The middleware."""
         if ctx.request_id is None:
-            return await call_next(ctx)
+            return await self._notified(ctx, call_next)
+        require_readable(ctx)
+        if is_modern(ctx):
+            self._handshakes.met_modern(ctx)
         answer = self._answers.get(ctx.method)
-        if answer is None:
-            return await self._pass_on(ctx, call_next)
+        if answer is None or (ctx.method in _LEGACY_ONLY and is_modern(ctx)):
+            return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing:
             raise errors.ending()
@@ -90,21 +102,17 @@ class ComponentRequests:
             raise errors.failed_start(error) from error
         return await call_next(ctx) if result is None else self._shaped(ctx, result)
 
+    async def _notified(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Take a notification. A request without an id is none, and cannot be answered: it is left out."""
+        if not ctx.method.startswith("notifications/"):
+            return None
+        await self._messages.notified(ctx)
+        return await call_next(ctx)
+
     def rule(self, ctx: Context) -> NameRule:
         """How names are listed for this caller."""
         params = ctx.session.client_params
         return self._directory.naming.rule(params.client_info.name if params else None)
-
-    async def _pass_on(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
-        if ctx.method in ("initialize", "server/discover"):
-            if ctx.method == "initialize":
-                self._audience.join(ctx.session)
-            if isinstance(result, dict):
-                result = {**result, "instructions": self._instructions()}
-            elif result is not None:
-                result = result.model_copy(update={"instructions": self._instructions()})
-        return result
 
     def _lister(self, kind: Kind) -> Callable[[Context, Params, NameRule], Awaitable[Result | None]]:
         async def answer(_: Context, params: Params, rule: NameRule) -> Result | None:
@@ -113,7 +121,8 @@ class ComponentRequests:
                 return None
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")
-            return {SPECS[kind].list_key: self._directory.table.listing(kind, rule)}
+            table = self._directory.table
+            return {SPECS[kind].list_key: table.listing(kind, rule), **table.cache_hint(kind).as_fields()}
 
         return answer
 
@@ -137,19 +146,57 @@ class ComponentRequests:
 
     async def _read_resource(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         uri = text_param(params, "uri")
-        found = self._directory.table.find_uri(uri)
-        if found is None:
-            if await self._own.have(Kind.RESOURCE, uri):
-                return None
-            await self._directory.ready()
-            found = self._directory.table.find_uri(uri)
-        if found is None:
-            raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
-        if not self._own.are_passive:
+        found = await self._locate(uri, rule)
+        if found is None or not self._own.are_passive:
             return None
         child, original = found
         result = await self._forward(ctx, child, params, {"uri": original})
         return publish_read_result(result, self._publisher(child))
+
+    async def _complete(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
+        ref = params.get("ref")
+        if not isinstance(ref, Mapping):
+            raise errors.invalid_params("ref: must be an object")
+        if ref.get("type") == "ref/resource":
+            return await self._complete_template(ctx, params, ref, rule)
+        route = await self._route(Kind.PROMPT, text_param(ref, "name"), rule)
+        if route is None:
+            return None
+        return await self._forward(ctx, route.child, params, {"ref": {**ref, "name": route.original}})
+
+    async def _complete_template(self, ctx: Context, params: Params, ref: Params, rule: NameRule) -> Result | None:
+        uri = text_param(ref, "uri")
+        found = await self._locate(uri, rule)
+        if found is None:
+            return None
+        child, original = found
+        return await self._forward(ctx, child, params, {"ref": {**ref, "uri": original}})
+
+    async def _subscribe(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
+        uri = text_param(params, "uri")
+        found = await self._locate(uri, rule)
+        if found is not None:
+            await self._messages.subscribe(ctx, *found, uri)
+        return None if found is None else {}
+
+    async def _unsubscribe(self, ctx: Context, params: Params, _: NameRule) -> Result | None:
+        await self._messages.unsubscribe(ctx, text_param(params, "uri"))
+        return {}
+
+    async def _set_level(self, ctx: Context, params: Params, _: NameRule) -> Result | None:
+        await self._messages.set_level(ctx, text_param(params, "level"))
+        return {}
+
+    async def _locate(self, uri: str, rule: NameRule) -> tuple[Child, str] | None:
+        """The child that an address belongs to, and what it calls it; None when it is one of FastMCP's.
+
+        Raises:
+            MCPError: nobody has this address.
+        """
+        found = await self._directory.locate(uri)
+        if found is None and not await self._own.have(Kind.RESOURCE, uri):
+            raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
+        return found
 
     async def _route(self, kind: Kind, name: str, rule: NameRule) -> Route | None:
         """Where to forward; None when FastMCP's chain is to serve the request.
@@ -167,11 +214,7 @@ class ComponentRequests:
         raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
 
     async def _forward(self, ctx: Context, child: Child, params: Params, address: Params) -> Result:
-        on_progress = report_to(ctx.session) if wants_progress(params) else None
-        result = await forward(child, ctx.method, params, address, on_progress=on_progress)
-        if is_input_required(result) and not is_modern(ctx):
-            raise errors.needs_input(child.key)
-        return result
+        return await in_span(ctx, lambda: self._forwarder.forward(ctx, child, params, address))
 
     def _publisher(self, child: Child) -> Publish:
         return self._directory.table.publisher(child)
@@ -179,7 +222,7 @@ class ComponentRequests:
     def _shaped(self, ctx: Context, result: Result) -> Result:
         if is_modern(ctx):
             return for_modern_client(ctx.method, result, self._server_info())
-        return for_legacy_client(result)
+        return for_legacy_client(ctx.method, result)
 
 
 def is_modern(ctx: Context) -> bool:
@@ -191,31 +234,3 @@ def require_initialized(ctx: Context) -> None:
     """Nothing is answered before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
     if not ctx.session._connection.initialize_accepted:
         raise MCPError(INVALID_PARAMS, "Received request before initialization was complete")
-
-
-def checked_params(ctx: Context) -> Params:
-    """The request's parameters, which may be absent.
-
-    Raises:
-        MCPError: they, or their `_meta`, are not objects.
-    """
-    params = ctx.params if ctx.params is not None else {}
-    if not isinstance(params, Mapping):
-        raise errors.invalid_params("params: must be an object")
-    require_object(params, "_meta")
-    return params
-
-
-def text_param(params: Params, name: str) -> str:
-    """A parameter that must be a string."""
-    value = params.get(name)
-    if not isinstance(value, str):
-        raise errors.invalid_params(f"{name}: must be a string")
-    return value
-
-
-def require_object(params: Params, name: str) -> None:
-    """A parameter that must be an object, where it is given."""
-    value = params.get(name)
-    if value is not None and not isinstance(value, Mapping):
-        raise errors.invalid_params(f"{name}: must be an object")

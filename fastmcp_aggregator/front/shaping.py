@@ -1,7 +1,8 @@
 """A result in the form that the client's protocol era prescribes. Pure.
 
-Only the envelope differs between the eras: 2026-07-28 has `resultType`, cache hints and a stamp of the server's
-identity; earlier versions have none of them. What a child put into its result otherwise is never touched.
+The envelope differs between the eras: 2026-07-28 has `resultType`, cache hints and a stamp of the server's identity;
+earlier versions have none of them, and know structured content only as objects (`catalogue/legacy.py`). What a child
+put into its result otherwise is never touched.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_types import SERVER_INFO_META_KEY
+
+from fastmcp_aggregator.catalogue.legacy import result_for_legacy, tools_for_legacy
 
 _CACHEABLE = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
 _MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
@@ -29,11 +32,15 @@ def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str
     return shaped
 
 
-def for_legacy_client(result: dict[str, Any]) -> dict[str, Any]:
+def for_legacy_client(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """The result for a client that speaks 2025-11-25 or earlier."""
     shaped = result
-    if any(key in result for key in _MODERN_ONLY):
-        shaped = {key: value for key, value in result.items() if key not in _MODERN_ONLY}
+    if method == "tools/call":
+        shaped = result_for_legacy(shaped)
+    elif method == "tools/list" and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
+        shaped = {**shaped, "tools": tools}
+    if any(key in shaped for key in _MODERN_ONLY):
+        shaped = {key: value for key, value in shaped.items() if key not in _MODERN_ONLY}
     meta = result.get("_meta")
     if not isinstance(meta, dict) or SERVER_INFO_META_KEY not in meta:
         return shaped

@@ -41,11 +41,16 @@ class StdioStreams:
     conversation: Conversation | None = None
 
     async def finish(self, in_flight: InFlight) -> None:
-        """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end."""
-        if self.conversation is not None and self.conversation.client_left:
-            await self.conversation.over()
-        else:
-            await in_flight.close()
+        """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
+
+        Nothing is answered to a client that does not read.
+        """
+        ends = [] if self.conversation is None else [asyncio.ensure_future(self.conversation.over())]
+        if self.conversation is None or not self.conversation.client_left:
+            ends.append(asyncio.ensure_future(in_flight.close()))
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
 
 
 @asynccontextmanager
@@ -77,8 +82,9 @@ async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStream
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _divert()
     outlet = _Output()
-    await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
     inlet = _Input(outlet, on_end)
+    outlet.on_gone = inlet.abandon
+    await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
         yield StdioStreams(inlet.reader, ConversationWriter(outlet, inlet.conversation), inlet.conversation)
@@ -105,6 +111,7 @@ class _Output(asyncio.Protocol):
     """Our end of stdout."""
 
     def __init__(self) -> None:
+        self.on_gone: Callable[[], None] = lambda: None
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()
@@ -115,6 +122,7 @@ class _Output(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
         self._room.set()
+        self.on_gone()
 
     def pause_writing(self) -> None:
         self._room.clear()
@@ -167,6 +175,11 @@ class _Input(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.conversation.leave()
+        self._on_end()
+
+    def abandon(self) -> None:
+        """The client does not read our answers, so what it asks is not answered."""
+        self.conversation.abandon()
         self._on_end()
 
     def pause_reading(self) -> None:

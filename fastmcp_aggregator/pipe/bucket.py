@@ -15,12 +15,20 @@ class TokenBucket:
         self._then: float | None = None
         self.refused = 0
 
-    def take(self, now: float) -> bool:
-        """Whether one more may pass."""
+    def is_empty(self, now: float) -> bool:
+        """Whether the next would be refused."""
         if self._then is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
         self._then = now
-        if self._tokens < 1:
+        return self._tokens < 1
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next may pass."""
+        return max(0.0, (1 - self._tokens) / self._rate) if self.is_empty(now) else 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether one more may pass."""
+        if self.is_empty(now):
             self.refused += 1
             return False
         self._tokens -= 1

@@ -14,15 +14,15 @@ from typing import Any, Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 _HIGH_WATER = 256
 _LOW_WATER = 64
 """Lines that wait to be received: from the first number on the pipe is not read, down to the second."""
 _HIGH_WATER_BYTES = 1024 * 1024
-_TURN = 64
-"""Lines that are looked at, and left out, before others get their turn."""
+_TURN = 16
+"""Lines that are looked at before others get their turn."""
 
 
 class Valve(Protocol):
@@ -77,6 +77,7 @@ class MessageReader(_Stream):
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._turn = _TURN
         self._ended = False
         self._paused = False
 
@@ -106,18 +107,21 @@ class MessageReader(_Stream):
             anyio.EndOfStream: the pipe was closed.
         """
         while True:
-            left_out = 0
-            while self._lines:
-                message = self._next_message()
-                if message is not None:
-                    return message
-                left_out += 1
-                if left_out % _TURN == 0:
-                    await asyncio.sleep(0)
-            if self._ended:
+            while self._lines and self._turn:
+                self._turn -= 1
+                item = self._next_message()
+                if item is not None:
+                    if isinstance(item.message, JSONRPCNotification):
+                        self._turn = 0  # it costs as much as a turn, and nobody waits for it
+                    return item
+            if self._lines:
+                await asyncio.sleep(0)
+            elif self._ended:
                 raise anyio.EndOfStream
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            self._turn = _TURN
 
     def __aiter__(self) -> Self:
         return self

@@ -43,18 +43,19 @@ class Audience:
     """The clients that are connected now, and what they are to be told. Owned by one run of the aggregator."""
 
     def __init__(self) -> None:
-        self._bus = InMemorySubscriptionBus()
-        self.listen_handler = ListenHandler(self._bus)
-        self._connections: set[Connection] = set()
+        self.bus = InMemorySubscriptionBus()
+        self.listen_handler = ListenHandler(self.bus)
+        self.connections: set[Connection] = set()
+        """Those of legacy clients."""
         self._changed: set[str] = set()
         self._telling: asyncio.Task[None] | None = None
 
     def join(self, session: ServerSession) -> None:
         """A legacy client has initialised; it is told of changes until its connection ends."""
         connection = session._connection
-        if connection not in self._connections:
-            self._connections.add(connection)
-            connection.exit_stack.callback(self._connections.discard, connection)
+        if connection not in self.connections:
+            self.connections.add(connection)
+            connection.exit_stack.callback(self.connections.discard, connection)
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """Some components of these kinds came, went or changed."""
@@ -75,8 +76,8 @@ class Audience:
             await asyncio.sleep(_COLLECT)
             changed, self._changed = sorted(self._changed), set()
             for name in changed:
-                await self._bus.publish(_EVENTS[name])
-            ready = [connection for connection in self._connections if connection.initialized.is_set()]
+                await self.bus.publish(_EVENTS[name])
+            ready = [connection for connection in self.connections if connection.initialized.is_set()]
             await asyncio.gather(*(self._notify(connection, changed) for connection in ready))
 
     async def _notify(self, connection: Connection, changed: list[str]) -> None:

@@ -85,6 +85,18 @@ def test_a_healthy_run_ends_a_crash_loop() -> None:
     assert not backoff.is_crash_loop
 
 
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 5, HEALTHY_AFTER - 1]), st.sampled_from([0, 0.1, 1])), min_size=9))
+def test_a_child_that_never_runs_well_is_started_at_most_eight_times_a_minute(lives: list[tuple[float, float]]) -> None:
+    """Each life is how long it ran and how much of the wait passed before a call brought the next start forward."""
+    backoff, now, starts = Backoff(), 0.0, [0.0]
+    for ran_for, waited in lives:
+        now += ran_for
+        delay = backoff.failed(now, ran_for=ran_for, random_fraction=ALMOST_ONE)
+        now += delay if backoff.is_crash_loop else delay * waited
+        starts.append(now)
+    assert all(sum(start <= other < start + 60 for other in starts) <= 8 for start in starts)
+
+
 def test_a_delay_can_be_given_a_least() -> None:
     """As when a server says when it wants to be asked again."""
     assert Backoff().failed(0, ran_for=0, random_fraction=0, at_least=30) == 30

@@ -7,8 +7,12 @@ import socket
 
 import httpx2
 import pytest
+from harness import config, lean
 from mcp.shared.exceptions import MCPError
+from mcp_types import InitializeResult
+from pydantic import ValidationError
 
+from fastmcp_aggregator import StartupError, build_aggregator
 from fastmcp_aggregator.children.failures import describe
 
 ADDRESS = "https://user:hunter2@example.org/mcp?token=hunter2"
@@ -79,3 +83,18 @@ async def test_a_real_refused_connection_is_described() -> None:
             with pytest.raises(httpx2.ConnectError) as raised:
                 await client.get(address)
     assert describe(raised.value) == "connection refused or host not found"
+
+
+def test_an_answer_of_another_shape_is_described_by_its_place_and_not_by_what_stands_there() -> None:
+    with pytest.raises(ValidationError) as raised:
+        InitializeResult.model_validate({"capabilities": {"tools": "hunter2"}, "serverInfo": {}})
+    words = describe(caused(RuntimeError("Client failed to connect"), raised.value))
+    assert words.startswith("its answer is not as MCP prescribes (InitializeResult, ")
+    assert "hunter2" not in words
+
+
+async def test_a_server_that_answers_the_handshake_with_something_else_is_told_so() -> None:
+    odd = {"protocolVersion": "2025-11-25", "capabilities": {"tools": 5}, "serverInfo": {"name": "x", "version": "1"}}
+    with pytest.raises(StartupError, match=r"not as MCP prescribes \(InitializeResult, capabilities.tools: "):
+        async with build_aggregator(config(x=lean(results={"initialize": odd}))):
+            pytest.fail("entered")

@@ -1,6 +1,7 @@
 """A child's life inside the aggregator: start, failure, crash, return, end."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, RawClient, config, connected, lean, until
+from harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
 
@@ -57,7 +58,7 @@ async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp
     document = config(
         missing=MISSING,
         good=lean(record=str(record)),
-        leaves=lean(exit_at_start=3, stderr=["first words", "last words"]),
+        leaves=lean(exit_at_start=3, stderr=[f"line {number}" for number in range(25)]),
     )
     with pytest.raises(StartupError) as caught:
         async with build_aggregator(document):
@@ -67,7 +68,8 @@ async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp
     assert "command not found: 'no-such-command-anywhere'" in str(first)
     assert (second.server_key, second.phase) == ("leaves", "initialization")
     assert "it exited with code 3" in str(second)
-    assert "last words" in str(second)
+    assert second.stderr_tail == tuple(f"line {number}" for number in range(5, 25))
+    assert "line 24" in str(second)
     assert "--no-strict" in str(caught.value)
     assert is_gone(pids(record)[0])
 
@@ -77,6 +79,7 @@ async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_i
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
         assert {name.split(":")[0] for name in await client.names()} == {"good"}
         status = app.health()["missing"]
+        assert status.state is ChildState.FAILED
         assert "command not found" in (status.last_error or "")
         for name in ("missing:anything", "missing__anything"):
             error = await client.error("tools/call", {"name": name})
@@ -101,6 +104,7 @@ async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their
     document = config(slow=lean(wait_for_file=str(gate)), quick=lean())
     app = build_aggregator(document, strict=False, ready_wait=0.2)
     async with app, connected(app) as client:
+        await until(lambda: state_of(app, "quick") is ChildState.RUNNING)
         assert {name.split(":")[0] for name in await client.names()} == {"quick"}
         _, late = client.begin("tools/call", {"name": "slow:echo"})
         assert (await client.call("quick:echo"))["tool"] == "echo"
@@ -141,6 +145,24 @@ async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
+async def test_a_child_that_is_killed_fails_exactly_its_own_calls() -> None:
+    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+        calls = {
+            key: [client.begin("tools/call", {"name": f"{key}:hold", "arguments": {"n": n}})[1] for n in range(5)]
+            for key in ("a", "b")
+        }
+        await until(lambda: [status.in_flight for status in app.health().values()] == [5, 5])
+        os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
+        for answer in await asyncio.wait_for(asyncio.gather(*calls["a"]), PATIENCE):
+            why = "it was ended by signal SIGKILL while it was answering tools/call"
+            assert answer["error"]["message"] == f"server 'a': {why}"
+        assert not any(call.done() for call in calls["b"])
+        assert await client.call("b:release") == {"released": 5}
+        for n, answer in enumerate(await asyncio.wait_for(asyncio.gather(*calls["b"]), PATIENCE)):
+            assert json.loads(answer["result"]["content"][0]["text"])["held"] == {"n": n}
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
 async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_why(
     slow_retries: None, tmp_path: Path
 ) -> None:
@@ -172,7 +194,7 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
     record = tmp_path / "pids"
     document = config(a=lean(record=str(record), exit_at_start=3))
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
-        child = app._supervisor.children["a"]  # type: ignore[union-attr]
+        child = app.children["a"]
         await until(lambda: child._backoff.is_crash_loop)
         retry_in = app.health()["a"].retry_in
         assert retry_in is not None
@@ -195,11 +217,26 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypa
         assert all(is_gone(pid) for pid in frozen.values())
 
 
+async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.1)
+    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.2)
+    async with build_aggregator(config(a=lean()), call_timeout=0.5) as app, connected(app) as client:
+        frozen = app.health()["a"].pid or 0
+        held = client.begin("tools/call", {"name": "a:hold"})[1]
+        await until(lambda: app.health()["a"].in_flight == 1)
+        os.kill(frozen, signal.SIGSTOP)
+        error = (await asyncio.wait_for(held, PATIENCE))["error"]
+        assert error["message"] == "server 'a': it did not answer tools/call within 0.5 s"
+        await until(lambda: app.health()["a"].restarts and state_of(app, "a") is ChildState.RUNNING)
+        assert is_gone(frozen)
+        assert (await client.call("a:echo"))["tool"] == "echo"
+
+
 async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check(monkeypatch: Any) -> None:
     monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.02)
     monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.5)
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
-        answers = [app._supervisor.children[key].calls for key in ("a", "b")]  # type: ignore[union-attr]
+        answers = [app.children[key].calls for key in ("a", "b")]
         seen = [calls.last_answer for calls in answers]
         await until(lambda: all(calls.last_answer > before for calls, before in zip(answers, seen, strict=True)))
         assert [status.restarts for status in app.health().values()] == [0, 0]
@@ -291,9 +328,9 @@ async def test_a_modern_client_hears_only_what_it_asked_for() -> None:
     async with build_aggregator(config(a=lean())) as app, connected(app, modern=True) as client:
         client.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
         await client.heard("notifications/subscriptions/acknowledged")
-        version = app._supervisor.children["a"].catalogue.version  # type: ignore[union-attr]
+        version = app.children["a"].catalogue.version  # type: ignore[union-attr]
         await client.call("a:add_tool", name="fresh")
-        await until(lambda: app._supervisor.children["a"].catalogue.version > version)  # type: ignore[union-attr]
+        await until(lambda: app.children["a"].catalogue.version > version)  # type: ignore[union-attr]
         assert "a:fresh" in await client.names()
         assert [n["method"] for n in client.notifications] == []
 
@@ -342,7 +379,7 @@ async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: i
     async with app._lifespan_manager():
         for _ in range(turns):
             await asyncio.sleep(0)
-        tasks = list(app._supervisor._tasks.values())  # type: ignore[union-attr]
+        tasks = list(app._fleet._supervisor._tasks.values())  # type: ignore[union-attr]
     assert [task.cancelled() for task in tasks] == [False]
     assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
 
@@ -372,19 +409,17 @@ async def test_an_entry_of_the_wrong_era_setting_fails_instead_of_hanging() -> N
     with pytest.raises(StartupError):
         async with build_aggregator(config(a=lean(era="modern")), servers={"a": {"era": "legacy"}}):
             pytest.fail("entered")
+    with pytest.raises(StartupError, match="it speaks MCP 2025-11-25, and nothing later; remove its setting `era`"):
+        async with build_aggregator(config(a=lean(era="legacy")), servers={"a": {"era": "modern"}}):
+            pytest.fail("entered")
 
 
-async def test_an_interactive_answer_of_a_modern_child_passes_to_a_modern_client_and_is_explained_to_a_legacy_one() -> (
-    None
-):
-    ask = {"resultType": "input_required", "inputRequests": {}, "requestState": "opaque"}
-    async with (
-        build_aggregator(config(a=lean(era="modern"))) as app,
-        connected(app, modern=True) as modern,
-        connected(app) as legacy,
-    ):
-        passed: RawClient = modern
-        result = await passed.result("tools/call", {"name": "a:raw", "arguments": ask})
-        assert {key: result[key] for key in ask} == ask
-        error = await legacy.error("tools/call", {"name": "a:raw", "arguments": ask})
-        assert "server 'a' asks for input" in error["message"]
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_child_whose_era_is_set_is_known_as_well_as_any_other(era: str) -> None:
+    document = config(a=lean(era=era, instructions="Be kind."))
+    app = build_aggregator(document, servers={"a": {"era": era}})
+    async with app, connected(app) as client:
+        assert "Be kind." in client.introduction["instructions"]
+        await client.call("a:add_tool", name="fresh")
+        await client.heard("notifications/tools/list_changed")
+        assert "a:fresh" in await client.names()

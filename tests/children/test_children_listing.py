@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from harness import lean
+from harness import LEGACY, lean
 from mcp.shared.exceptions import MCPError
+from sessions import session_with
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.children.listing import read_catalogue
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.session import ChildSession, open_session
-from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.config import StdioServer
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}
@@ -28,8 +24,9 @@ CLOSED_DATABASE = MCPError(-32000, "the database is closed")
 CONNECTION_LOST = MCPError(-32000, "Connection closed")
 
 
-def named(kind: Kind, *names: str) -> list[dict[str, str]]:
-    return [{SPECS[kind].id_field: name} for name in names]
+def named(kind: Kind, *names: str) -> list[dict[str, Any]]:
+    schema = {"inputSchema": {"type": "object"}} if kind is Kind.TOOL else {}
+    return [{"name": name, SPECS[kind].id_field: name, **schema} for name in names]
 
 
 def page(kind: Kind, *names: str, next_cursor: Any = None) -> dict[str, Any]:
@@ -43,6 +40,7 @@ class Session:
     def __init__(self, answer: Answer, capabilities: dict[str, Any] | None = None) -> None:
         self.capabilities = EVERYTHING if capabilities is None else capabilities
         self.instructions = "Ask nicely."
+        self.protocol_version = LEGACY
         self.asked: list[tuple[Kind, str | None]] = []
         self.mirrored: dict[str, Mapping[str, Any]] = {}
         self._answer = answer
@@ -203,16 +201,16 @@ async def test_the_kinds_are_asked_for_at_once_and_not_one_after_the_other() -> 
     assert all(catalogue.of(kind) for kind in Kind)
 
 
-async def test_the_schema_of_every_tool_is_handed_to_the_session() -> None:
+async def test_the_schema_of_every_tool_that_is_used_is_handed_to_the_session() -> None:
     schemas = {"plain": {"type": "object"}, "odd": "no schema", "none": None}
-    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()] + named(Kind.TOOL, "bare")
+    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
     session = Session(lambda kind, _: {"tools": tools}, {"tools": {}})
     await session.catalogue()
     assert session.mirrored == {"plain": {"type": "object"}}
 
 
 async def test_of_too_many_tools_the_first_are_used_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    tools = [{"name": name, "inputSchema": {"title": name}} for name in "abcd"]
+    tools = [{"name": name, "inputSchema": {"type": "object", "title": name}} for name in "abcd"]
     session = Session(lambda kind, _: {"tools": tools, "resources": tools}, {"tools": {}})
     assert (await session.catalogue(max_tools=4)).of(Kind.TOOL) == tuple(tools)
     assert caplog.messages == []
@@ -223,20 +221,6 @@ async def test_of_too_many_tools_the_first_are_used_with_a_warning(caplog: pytes
 
 
 # A real child.
-
-
-@asynccontextmanager
-async def session_with(**options: Any) -> AsyncIterator[ChildSession]:
-    entry = lean(**options)
-    server = StdioServer(key="lean", label="lean", command=entry["command"], args=tuple(entry["args"]))
-    process = await ChildProcess.spawn(server)
-    try:
-        async with open_session(
-            ProcessTransport(process), era="auto", version="1", on_list_changed=lambda: None
-        ) as session:
-            yield session
-    finally:
-        await process.stop()
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -251,7 +235,7 @@ async def test_a_real_child_of_either_era_is_read_whole_with_unknown_fields_in_p
         "prompts": [{"name": "greet", "x-tone": ["warm"]}],
         "instructions": "Be brief.",
     }
-    async with session_with(**options) as session:
+    async with session_with(lean(**options)) as session:
         assert session.era == era
         catalogue = await read_catalogue("lean", session, version=1)
     assert catalogue.of(Kind.RESOURCE) == tuple(resources)
@@ -262,7 +246,7 @@ async def test_a_real_child_of_either_era_is_read_whole_with_unknown_fields_in_p
 
 
 async def test_a_real_child_that_lists_nothing_of_what_it_declares_has_none_of_that_kind() -> None:
-    async with session_with(capabilities={"tools": {}, "prompts": {}}, results={"prompts/list": {}}) as session:
+    async with session_with(lean(capabilities={"tools": {}, "prompts": {}}, results={"prompts/list": {}})) as session:
         catalogue = await read_catalogue("lean", session, version=1)
     assert catalogue.of(Kind.TOOL)
     assert catalogue.of(Kind.PROMPT) == ()

@@ -18,15 +18,15 @@ from harness import LEAN_CHILD, PATIENCE, lean, until
 from pydantic import SecretStr
 
 from fastmcp_aggregator.children import process as process_module
+from fastmcp_aggregator.children.options import LINE_LIMIT, EndpointOptions
 from fastmcp_aggregator.children.process import (
     EXIT_GRACE,
-    LINE_LIMIT,
     REAP_WAIT,
-    SAFE_VARIABLES,
     TERM_GRACE,
     ChildProcess,
     kill_recorded_groups,
 )
+from fastmcp_aggregator.children.startup import SAFE_VARIABLES
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 
@@ -277,7 +277,7 @@ print("\\nnext", flush=True)
 async def test_the_limit_can_be_set_and_the_head_of_a_line_over_it_is_handed_over() -> None:
     code = "print('x' * 3000); print('short'); print('y' * 1001); print('z' * 1000)"
     server = StdioServer(key="files", label="python", command=sys.executable, args=("-c", code))
-    process = await ChildProcess.spawn(server, 1000)
+    process = await ChildProcess.spawn(server, EndpointOptions(line_limit=1000))
     lines: list[bytes] = []
     heads: list[bytes] = []
     ended = asyncio.Event()

@@ -1,14 +1,16 @@
 """The private parts of the SDK and of FastMCP that this package relies on: each test's name says which one changed.
 
-Used in `children/session.py`, `relay/list_changed.py`, `front/requests.py`, `front/http.py` and `aggregator.py`.
+Used in `children/session.py`, `children/client_session.py`, `relay/caller.py`, `relay/list_changed.py`,
+`catalogue/components.py`, `front/requests.py`, `front/http.py` and `aggregator.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -16,36 +18,29 @@ import httpx2
 import pytest
 import uvicorn
 from fastmcp import FastMCP
+from fastmcp.server.dependencies import get_context
 from fastmcp.server.providers.local_provider import LocalProvider
 from fastmcp.server.providers.proxy import ProxyClient
 from fastmcp.server.transforms import Namespace
-from harness import MODERN, connected, lean, until
+from harness import MODERN, connected, lean, talking, until
 from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import SubscriptionsListenRequestParams
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
+from sessions import session_with
 from sse_starlette.sse import AppStatus
+from talking_server import TalkingServer, talking_server
+from wire import EVERYTHING
+from wire_http import served
 
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.session import ChildSession, open_session
-from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.children.client_session import RelayingSession
+from fastmcp_aggregator.children.ownership import InFlight, OnProgress
+from fastmcp_aggregator.children.session import ChildSession
 
 VERSION_META = "io.modelcontextprotocol/protocolVersion"
-
-
-@asynccontextmanager
-async def child_session(**options: Any) -> AsyncIterator[ChildSession]:
-    entry = lean(**options)
-    process = await ChildProcess.spawn(
-        StdioServer(key="lean", label="lean", command=entry["command"], args=tuple(entry["args"]))
-    )
-    try:
-        transport = ProcessTransport(process)
-        async with open_session(transport, era="auto", version="1", on_list_changed=lambda: None) as session:
-            yield session
-    finally:
-        await process.stop()
+CAPABILITIES_META = "io.modelcontextprotocol/clientCapabilities"
 
 
 def sdk_session(session: ChildSession) -> ClientSession:
@@ -58,7 +53,7 @@ def sdk_session(session: ChildSession) -> ClientSession:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_client_session_dispatcher_send_raw_request_returns_what_the_child_sent(era: str) -> None:
-    async with child_session(era=era) as session:
+    async with session_with(lean(era=era)) as session:
         sdk = sdk_session(session)
         data: dict[str, Any] = {"method": "tools/call", "params": {"name": "raw", "arguments": {"content": [], "x": 1}}}
         options: dict[str, Any] = {}
@@ -68,7 +63,7 @@ async def test_client_session_dispatcher_send_raw_request_returns_what_the_child
 
 
 async def test_client_session_dispatcher_send_raw_request_raises_the_childs_error_as_mcp_error() -> None:
-    async with child_session() as session:
+    async with session_with(lean()) as session:
         with pytest.raises(MCPError) as raised:
             await sdk_session(session)._dispatcher.send_raw_request("no/such/method", None, {})
     assert (raised.value.code, raised.value.message) == (-32601, "Method not found")
@@ -80,14 +75,14 @@ async def test_client_session_dispatcher_send_raw_request_takes_on_progress_as_a
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
 
-    async with child_session() as session:
+    async with session_with(lean()) as session:
         params = {"name": "progress", "arguments": {"steps": 3}}
         await sdk_session(session)._dispatcher.send_raw_request("tools/call", params, {"on_progress": on_progress})
         await until(lambda: len(heard) == 3)
 
 
 async def test_client_session_dispatcher_says_connection_closed_when_the_child_is_gone() -> None:
-    async with child_session() as session:
+    async with session_with(lean()) as session:
         with pytest.raises(MCPError) as raised:
             await session.request("tools/call", {"name": "leave", "arguments": {}})
     assert (raised.value.code, raised.value.message) == (-32000, "Connection closed")
@@ -95,7 +90,7 @@ async def test_client_session_dispatcher_says_connection_closed_when_the_child_i
 
 
 async def test_client_session_stamp_puts_the_modern_envelope_into_the_params() -> None:
-    async with child_session(era="modern") as session:
+    async with session_with(lean(era="modern")) as session:
         data: dict[str, Any] = {"method": "tools/list"}
         options: dict[str, Any] = {}
         sdk_session(session)._stamp(data, options)  # type: ignore[arg-type]
@@ -104,7 +99,7 @@ async def test_client_session_stamp_puts_the_modern_envelope_into_the_params() -
 
 
 async def test_client_session_stamp_leaves_the_params_of_a_legacy_request_alone() -> None:
-    async with child_session(era="legacy") as session:
+    async with session_with(lean(era="legacy")) as session:
         data: dict[str, Any] = {"method": "tools/list"}
         sdk_session(session)._stamp(data, {})
     assert data == {"method": "tools/list"}
@@ -112,7 +107,7 @@ async def test_client_session_stamp_leaves_the_params_of_a_legacy_request_alone(
 
 async def test_client_session_x_mcp_header_maps_decide_which_arguments_become_headers() -> None:
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-    async with child_session(era="modern") as session:
+    async with session_with(lean(era="modern")) as session:
         session.mirror_headers("echo", schema)
         assert sdk_session(session)._x_mcp_header_maps.keys() == {"echo"}
         options: dict[str, Any] = {}
@@ -124,14 +119,118 @@ async def test_client_session_x_mcp_header_maps_decide_which_arguments_become_he
 @pytest.mark.parametrize("method", ["tools/call", "tools/list", "server/discover"])
 async def test_client_session_kwargs_log_level_decides_whether_a_modern_child_is_asked_for_its_log(method: str) -> None:
     assert "log_level" in ProxyClient(FastMCP("seams"))._session_kwargs
-    async with child_session(era="modern") as session:
+    async with session_with(lean(era="modern")) as session:
         data: dict[str, Any] = {"method": method}
         sdk_session(session)._stamp(data, {})
     assert VERSION_META in data["params"]["_meta"]
     assert "io.modelcontextprotocol/logLevel" not in data["params"]["_meta"]
 
 
-# ServerSession and Connection, in front/requests.py and relay/list_changed.py.
+# ClientSession and the transports, in children/client_session.py and children/ownership.py.
+
+
+CURRENT: ContextVar[str] = ContextVar("request", default="none")
+
+
+class Recorder:
+    """A listener that keeps what it is shown, and answers every question with its parameters."""
+
+    def __init__(self) -> None:
+        self.notified_of: list[tuple[str, Any]] = []
+        self.asked_for: list[tuple[str, Any, str]] = []
+
+    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+        self.notified_of.append((method, params))
+        return True
+
+    async def asked(
+        self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
+    ) -> dict[str, Any]:
+        self.asked_for.append((method, params, CURRENT.get()))
+        await on_progress(1, 2, "half")
+        return {"x-unknown": params}
+
+
+@asynccontextmanager
+async def recorded() -> AsyncIterator[tuple[RelayingSession, Recorder, TalkingServer]]:
+    """A session with a remote talking child, and what records what that says."""
+    recorder = Recorder()
+    async with (
+        talking_server() as server,
+        streamable_http_client(server.url) as (reader, writer),
+        RelayingSession(reader, writer, listener=recorder, capabilities={}) as session,
+    ):
+        await session.initialize()
+        yield session, recorder, server
+
+
+async def play(session: ClientSession, *script: dict[str, Any], **meta: Any) -> Any:
+    params = {"name": "play", "arguments": {"script": script}, "_meta": meta}
+    result = await session._dispatcher.send_raw_request("tools/call", params, {})
+    return json.loads(result["content"][0]["text"])
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_client_session_build_capabilities_is_what_a_child_is_told(era: str) -> None:
+    async with session_with(talking(era=era), capabilities={"roots": {"listChanged": True}}) as session:
+        report = json.loads((await session.request("tools/call", {"name": "report"}))["content"][0]["text"])
+    told = report["client"] if era == "legacy" else {"capabilities": report["meta"][CAPABILITIES_META]}
+    assert told["capabilities"] == {"roots": {"listChanged": True}}
+
+
+async def test_client_session_intercept_notification_sees_all_of_them_as_they_came_in_order() -> None:
+    said = [{"say": "notifications/message", "params": {"n": number, "x-unknown": [None]}} for number in range(50)]
+    async with recorded() as (session, recorder, _):
+        await play(session, {"say": "notifications/x-unknown"}, *said)
+        assert recorder.notified_of == [
+            ("notifications/x-unknown", {}),
+            *(("notifications/message", step["params"]) for step in said),
+        ], "before the result"
+
+
+async def test_client_session_on_request_answers_a_question_as_it_came_and_can_report_progress_on_it() -> None:
+    params = {"x-unknown": {"deep": [None]}, "_meta": {"progressToken": "the child's"}}
+    async with recorded() as (session, recorder, _):
+        brought = await play(session, {"ask": {"a": {"method": "sampling/createMessage", "params": params}}})
+        report = await session._dispatcher.send_raw_request("tools/call", {"name": "report"}, {})
+    assert brought == [{"a": {"x-unknown": params}}]
+    assert recorder.asked_for == [("sampling/createMessage", params, "none")]
+    progress = {"progressToken": "the child's", "progress": 1, "total": 2, "message": "half"}
+    assert ["notifications/progress", progress] in json.loads(report["content"][0]["text"])["notifications"]
+
+
+async def test_streamable_http_client_handles_the_stream_of_a_request_in_the_context_in_which_it_was_sent() -> None:
+    question = {"ask": {"a": {"method": "roots/list", "params": {}}}}
+
+    async def play_as(name: str) -> None:
+        CURRENT.set(name)
+        await play(session, {"wait": "gate"}, question)
+
+    async with recorded() as (session, recorder, server):
+        plays = [asyncio.create_task(play_as(name)) for name in ("one", "two")]
+        await until(lambda: server.child.report()["playing"] == 2)
+        await session._dispatcher.send_raw_request("tools/call", {"name": "open", "arguments": {"gate": "gate"}}, {})
+        await asyncio.gather(*plays)
+        assert {context for _, _, context in recorder.asked_for} == {"one", "two"}
+
+
+async def test_context_receive_stream_last_context_is_that_of_the_request_on_whose_stream_a_message_came() -> None:
+    async with talking_server() as server, streamable_http_client(server.url) as (reader, writer):
+        CURRENT.set("the reader's")
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        for number, params in enumerate([hello, {**hello, "x": 1}]):
+            token = CURRENT.set(f"request {number}")
+            request = JSONRPCRequest(jsonrpc="2.0", id=number, method="initialize", params=params)
+            await writer.send(SessionMessage(request))
+            CURRENT.reset(token)
+        contexts = {}
+        for _ in range(2):
+            message = (await reader.receive()).message
+            contexts[message.id] = reader.last_context[CURRENT]
+    assert contexts == {0: "request 0", 1: "request 1"}
+
+
+# ServerSession and Connection, in front/requests.py, relay/caller.py and relay/list_changed.py.
 
 
 class Watch:
@@ -219,6 +318,67 @@ async def test_server_session_connection_notify_does_not_raise_when_the_client_h
     async with connected(app):
         connection = watch.connection("initialize")
     await connection.notify("notifications/tools/list_changed", None)
+
+
+async def test_server_session_request_outbound_notifies_on_the_requests_own_channel_and_asks_there(
+    app: FastMCP[Any],
+) -> None:
+    heard: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    async def ask(ctx: ServerRequestContext[Any, Any], call_next: Any) -> Any:
+        if ctx.method != "tools/list":
+            return await call_next(ctx)
+        await ctx.session._request_outbound.notify("notifications/x-unknown", {"x": [None]})
+        params = {"y": 1, "_meta": {"own": 2}}
+        answer = await ctx.session._request_outbound.send_raw_request(
+            "roots/list", params, {"on_progress": on_progress}
+        )
+        return {"tools": [], "answer": answer}
+
+    app._mcp_server.middleware.insert(0, ask)
+    async with served(app) as connect:
+        client = await connect(capabilities=EVERYTHING)
+        request_id, response = client.begin("tools/list")
+        question = await client.question("roots/list")
+        token = question["params"]["_meta"].pop("progressToken")
+        assert question["params"] == {"y": 1, "_meta": {"own": 2}}
+        client.notify("notifications/progress", {"progressToken": token, "progress": 0.5})
+        await until(lambda: heard)
+        client.write({"id": question["id"], "result": {"x-unknown": [None]}})
+        assert (await response)["result"]["answer"] == {"x-unknown": [None]}
+    methods = [message.get("method") for message in client.streams[request_id]]
+    assert methods == ["notifications/x-unknown", "roots/list", None], "all on the request's own stream"
+    assert heard == [0.5]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_server_session_connection_outbound_is_one_for_a_pipe_and_none_for_modern_http(
+    app: FastMCP[Any], modern: bool
+) -> None:
+    watch = Watch(app)
+    async with connected(app, modern=modern) as client:
+        await client.result("tools/list")
+        one = watch.connection("tools/list")
+        await client.result("tools/list")
+        other = watch.connection("tools/list")
+        assert one.has_standalone_channel
+        assert one.outbound is other.outbound
+    async with served(app) as connect:
+        await (await connect(modern=modern)).result("tools/list")
+        assert watch.connection("tools/list").has_standalone_channel is not modern
+
+
+async def test_server_session_connection_state_is_kept_between_the_requests_of_a_legacy_client(
+    app: FastMCP[Any],
+) -> None:
+    watch = Watch(app)
+    async with connected(app) as client:
+        watch.connection("initialize").state["mine"] = 1
+        await client.result("tools/list")
+        assert watch.connection("tools/list").state["mine"] == 1
 
 
 # FastMCP's low-level server, in aggregator.py.
@@ -317,6 +477,28 @@ def test_fastmcp_has_one_provider_of_its_own_beside_those_that_are_added(app: Fa
 def test_local_provider_components_holds_what_the_app_itself_offers(app: FastMCP[Any]) -> None:
     assert len(app.local_provider._components) == 1
     assert not FastMCP("empty").local_provider._components
+
+
+async def test_fastmcp_request_context_srctx_is_the_sdks_context_of_the_request_that_is_served(
+    app: FastMCP[Any],
+) -> None:
+    served_in: list[Any] = []
+
+    @app.tool
+    def look() -> str:
+        request = get_context().request_context
+        assert request is not None
+        served_in.append(request._srctx)
+        return "seen"
+
+    watch = Watch(app)
+    async with connected(app) as client:
+        await client.result("tools/call", {"name": "look", "arguments": {}, "_meta": {"own": 1}})
+    (srctx,) = served_in
+    assert isinstance(srctx, ServerRequestContext)
+    assert srctx.request_id == watch.contexts["tools/call"].request_id
+    assert srctx.session._connection is watch.connection("tools/call")
+    assert srctx.params["_meta"] == {"own": 1}
 
 
 async def test_fastmcp_lifespan_manager_runs_the_lifespan_once_for_nested_entries() -> None:

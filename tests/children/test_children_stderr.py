@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.observability.redaction import Redactor
 
 KIB = 1024
 
@@ -43,6 +47,23 @@ def test_what_stands_after_the_last_newline_arrives_at_the_end(capfd: pytest.Cap
 def test_nothing_is_written_to_our_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     ChildStderr("files").feed(b"one\n")
     assert capfd.readouterr().out == ""
+
+
+def test_secrets_are_hidden_wherever_the_lines_go(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    stderr = ChildStderr("files", tmp_path, secrets=Redactor(["s3cret"]))
+    stderr.feed(b"token s3c")
+    stderr.feed(b"ret\nnext\ns3cret")
+    stderr.end()
+    assert capfd.readouterr().err == "[files] token ***\n[files] next\n[files] ***\n"
+    assert stderr.tail() == ("token ***", "next", "***")
+
+
+def test_lines_can_be_passed_on_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    ChildStderr('fi"les', as_json=True).feed(b"caf\xc3\xa9 \x1b[31m\n" + b"x" * 10 * KIB + b"\n")
+    entry, long = map(json.loads, capfd.readouterr().err.splitlines())
+    assert datetime.fromisoformat(entry.pop("timestamp")).tzinfo is not None
+    assert entry == {"event": "café \x1b[31m", "server": 'fi"les', "level": "info", "logger": "stderr"}
+    assert set(long["event"]) == {"x"}
 
 
 def test_a_very_long_line_is_passed_on_in_part_and_kept_whole(capfd: pytest.CaptureFixture[str]) -> None:
@@ -184,6 +205,7 @@ def test_a_closed_stderr_of_ours_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
 def test_a_client_that_never_reads_our_stderr_does_not_stop_us() -> None:
     code = """
 from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.observability.redaction import Redactor
 stderr = ChildStderr("files")
 for number in range(20_000):
     stderr.feed(b"%d %s\\n" % (number, b"x" * 200))

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from harness import PATIENCE
 from mcp.shared.exceptions import MCPError
+from sessions import session_with
 
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.session import ChildSession, open_session
-from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.children.options import EndpointOptions
 
 LIMIT = 64 * 1024
 CHILD = """
@@ -43,21 +39,12 @@ for line in sys.stdin:
 """
 
 
-@asynccontextmanager
-async def session() -> AsyncIterator[ChildSession]:
-    server = StdioServer(key="big", label="big", command=sys.executable, args=("-S", "-c", CHILD))
-    process = await ChildProcess.spawn(server, LIMIT)
-    try:
-        transport = ProcessTransport(process)
-        async with open_session(transport, era="legacy", version="1", on_list_changed=lambda: None) as opened:
-            yield opened
-    finally:
-        await process.stop()
+ENTRY = {"command": sys.executable, "args": ["-S", "-c", CHILD]}
 
 
 async def answers_to(form: str) -> tuple[object, object]:
     """What the waiting call gets, and what the call whose answer has this form gets."""
-    async with session() as opened:
+    async with session_with(ENTRY, era="legacy", options=EndpointOptions(line_limit=LIMIT)) as opened:
         others = asyncio.create_task(opened.request("wait", {}))
         await asyncio.sleep(0)
         mine = asyncio.create_task(opened.request("huge", {"form": form}))

@@ -450,7 +450,7 @@ async def test_a_call_that_is_interrupted_closes_its_server_and_ends_with_code_1
         await process.said("[a] holding")
         process.process.send_signal(number)
         assert await process.wait() == 1
-        assert process.stderr == b"[a] holding\n"
+        assert process.stderr == b"[a] holding\n[a] cancelled\n"
         assert process.client.lines == []
     assert gone(record)
 

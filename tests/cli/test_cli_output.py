@@ -4,14 +4,19 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.logs import leave_out, set_up_logging, take_over
+from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over, tell
 from fastmcp_aggregator.cli.output import printable, put, put_json, say
+from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.starting import built_early, load
 from fastmcp_aggregator.errors import ChildServerError
 
 FAILURE = ChildServerError("git", "startup", "command not found")
@@ -99,11 +104,35 @@ def test_with_debug_the_log_has_everything_of_ours_and_tracebacks(capfd: pytest.
     except ValueError:
         logging.getLogger("some.library").exception("broken")
     lines = capfd.readouterr().err.splitlines()
-    assert lines[:3] == [
-        "DEBUG fastmcp_aggregator.x: seen",
-        "ERROR some.library: broken",
-        "Traceback (most recent call last):",
+    assert re.search(r"\[debug +\] seen +\[fastmcp_aggregator\.x\]$", lines[0])
+    assert re.search(r"\[error +\] broken +\[some\.library\]$", lines[1])
+    assert lines[2] == "Traceback (most recent call last):"
+
+
+def test_in_production_the_log_is_json_and_has_what_is_told_to_people_too(capfd: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(debug=False, profile="production")
+    logging.getLogger("fastmcp_aggregator.x").info("seen")
+    logging.getLogger("fastmcp_aggregator.x").debug("unseen")
+    logging.getLogger("some.library").info("unseen")
+    tell("serving")
+    tell("one\ntwo", logging.ERROR)
+    entries = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(entry["level"], entry["event"]) for entry in entries] == [
+        ("info", "seen"),
+        ("info", "serving"),
+        ("error", "one\ntwo"),
     ]
+    set_up_logging(debug=False)
+    tell("serving")
+    assert capfd.readouterr().err == "serving\n"
+
+
+def test_nothing_that_is_to_be_hidden_is_logged_or_told(capfd: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(debug=False)
+    hide(lambda: ["s3cret"])
+    logging.getLogger("some.library").warning("a %s", "s3cret")
+    tell("the s3cret")
+    assert capfd.readouterr().err == "warning: a ***\nthe ***\n"
 
 
 def test_failures_that_are_told_elsewhere_are_left_out_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
@@ -136,3 +165,19 @@ def test_a_log_call_that_cannot_be_formatted_does_not_end_the_program(
     set_up_logging(debug=False)
     logging.getLogger("fastmcp_aggregator.x").warning("%d", "no number")
     assert capfd.readouterr().err == ""
+
+
+async def test_the_secrets_of_the_config_and_the_settings_are_hidden_also_when_the_config_changes(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def document(key: str) -> dict[str, Any]:
+        return {"mcpServers": {"docs": {"url": "https://docs.invalid/mcp", "headers": {"X-Key": key}}}}
+
+    (tmp_path / "mcp.json").write_text(json.dumps(document("first-key")))
+    (tmp_path / "settings.toml").write_text('[servers.docs]\nbearer_env = "DOCS_TOKEN"\n')
+    monkeypatch.setenv("DOCS_TOKEN", "t0ken-value")
+    config, settings = load(parse([str(tmp_path / "mcp.json"), "--settings", str(tmp_path / "settings.toml")]))
+    async with built_early(config, settings) as app:
+        await app.reload(document("second-key"))
+        logging.getLogger("some.library").warning("first-key second-key t0ken-value")
+    assert capfd.readouterr().err == "warning: *** *** ***\n"

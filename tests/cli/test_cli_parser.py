@@ -43,20 +43,21 @@ def test_a_config_that_is_called_like_a_command_can_be_given_with_its_folder() -
 
 def test_what_is_not_given_is_left_to_the_settings() -> None:
     options = vars(parse(["config.json"]))
-    names = ("settings", "name", "server_version", "separator", "prefix", "strict", "host", "port")
+    names = ("settings", "name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry")
     assert {options[name] for name in names} == {None}
 
 
 def test_every_option_of_serve_is_understood() -> None:
     line = (
         "config.json --transport http --host localhost --port 0 --settings s.toml --name n --server-version 3 "
-        "--separator __ --no-prefix --no-strict --debug"
+        "--separator __ --no-prefix --no-strict --otel --debug"
     )
     expected: dict[str, Any] = {
         "transport": "http",
         "host": "localhost",
         "port": "0",
         "settings": "s.toml",
+        "telemetry": True,
         "name": "n",
         "server_version": "3",
         "separator": "__",
@@ -139,7 +140,7 @@ def test_what_needs_no_config_imports_no_library(line: str) -> None:
         "try:\n"
         "    main(sys.argv[1:])\n"
         "finally:\n"
-        "    heavy = {'fastmcp', 'mcp', 'mcp_types', 'pydantic', 'rich', 'asyncio', 'uvicorn'}\n"
+        "    heavy = {'fastmcp', 'mcp', 'mcp_types', 'pydantic', 'rich', 'asyncio', 'uvicorn', 'structlog'}\n"
         "    print('imported:', sorted(heavy & sys.modules.keys()))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, *line.split()], capture_output=True, text=True, check=False)

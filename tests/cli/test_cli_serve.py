@@ -246,7 +246,7 @@ def test_a_config_without_servers_is_served_too(tmp_path: Path, monkeypatch: pyt
         said.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress, "say", hear)
+    monkeypatch.setattr(progress, "tell", hear)
     assert serve_here(write(tmp_path)) == 0
     assert said == ["0 of 0 servers running, 0 tools, 0 resources, 0 prompts"]
 
@@ -296,7 +296,7 @@ def test_http_ends_with_code_0_when_the_program_is_told_to_end(tmp_path: Path, m
         said.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(serve, "say", hear)
+    monkeypatch.setattr(serve, "tell", hear)
     assert serve_here(write(tmp_path), "--transport", "http", "--port", "0") == 0
     assert re.fullmatch(r"serving on http://127\.0\.0\.1:\d+/mcp", said[0])
 
@@ -323,3 +323,42 @@ def test_a_port_that_is_taken_ends_with_code_1_and_leaves_no_process(
         assert serve_here(path, "--transport", "http", "--port", port) == 1
     assert capfd.readouterr().err == f"cannot listen on 127.0.0.1, port {port}: Address already in use\n"
     assert not any(psutil.pid_exists(pid) for pid in pids(record))
+
+
+def test_on_stdio_the_audit_log_cannot_go_where_the_messages_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_AUDIT", "stdout")
+    assert main([write(tmp_path)]) == 2
+    assert capfd.readouterr() == (
+        "",
+        "on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file\n",
+    )
+
+
+async def test_in_production_every_line_on_stderr_is_json_and_none_has_a_secret(tmp_path: Path) -> None:
+    noisy = {**lean(stderr=["the token is s3cret-value"]), "env": {"TOKEN": "s3cret-value"}}
+    path = write(tmp_path, noisy=noisy, missing=MISSING)
+    settings = tmp_path / "settings.toml"
+    settings.write_text('profile = "production"\nstrict = false\n')
+    async with served(path, "--settings", str(settings)) as server:
+        await server.said("1 of 2 servers running")
+        await server.client.error("tools/call", {"name": "noisy:leave"})
+        await server.said("failed during runtime")
+        assert await server.end() == 0
+    entries = [json.loads(line) for line in server.stderr.decode().splitlines()]
+    assert all({"timestamp", "level", "logger", "event"} <= entry.keys() for entry in entries)
+    events = [(entry["level"], entry["event"]) for entry in entries]
+    assert ("info", "the token is ***") in events
+    assert ("error", f"missing: failed: {NOT_FOUND}") in events
+    assert b"s3cret-value" not in server.stderr
+
+
+async def test_in_production_a_start_that_fails_is_told_as_json(tmp_path: Path) -> None:
+    path = write(tmp_path, missing=MISSING)
+    environment = {**os.environ, "FASTMCP_AGGREGATOR_PROFILE": "production"}
+    async with running(*PROGRAM, path, handshake=False, env=environment) as server:
+        assert await server.wait() == 3
+    entries = [json.loads(line) for line in server.stderr.decode().splitlines()]
+    assert entries[-1]["level"] == "error"
+    assert entries[-1]["event"].startswith("The start has ended")

@@ -16,6 +16,7 @@ from fastmcp_aggregator.settings import (
     load_settings,
     unknown_servers,
 )
+from fastmcp_aggregator.settings_access import CallerSettings
 
 
 @pytest.fixture(autouse=True)
@@ -61,18 +62,46 @@ def test_without_any_source_everything_has_its_default() -> None:
         "prompt_timeout": 60.0,
         "max_response_size_mb": 100.0,
         "max_tools_per_child": 1000,
+        "max_concurrent_calls": None,
+        "stderr_dir": None,
         "max_concurrent_requests": 100,
         "max_waiting_requests": 1000,
         "max_request_bodies_mb": 100.0,
+        "reconnect_wait": 30.0,
         "host": "127.0.0.1",
         "port": 8000,
         "path": "/mcp",
+        "profile": "development",
+        "audit": None,
+        "audit_arguments": "digest",
+        "audit_on_failure": "continue",
+        "audit_max_mb": 100.0,
+        "audit_keep": 10,
+        "metrics": False,
+        "telemetry": False,
+        "max_isolated_sessions": 20,
+        "keys_file": None,
+        "jwt_issuer": None,
+        "jwt_audience": None,
+        "jwt_jwks_url": None,
+        "jwt_public_key_file": None,
+        "jwt_algorithm": "RS256",
+        "jwt_groups_claim": None,
+        "public_url": None,
+        "oauth_dir": None,
+        "rate_limit": None,
+        "rate_burst": 20,
+        "callers": {},
+        "redis_url": None,
+        "validate_arguments": False,
+        "pins": None,
+        "on_pin_mismatch": "warn",
         "servers": {},
     }
 
 
 def test_every_setting_says_what_it_is_and_its_default() -> None:
-    for model in (AggregatorSettings, ServerSettings):
+    for model in (AggregatorSettings, ServerSettings, CallerSettings):
         assert all("(default" in str(field.description) for field in model.model_fields.values())
 
 
@@ -183,6 +212,25 @@ def test_a_call_timeout_is_the_servers_own_then_the_configured_then_the_general_
     assert settings.call_timeout_of("other", configured=None) == 9
 
 
+def test_the_most_calls_at_once_are_the_servers_own_or_the_general_or_half_of_the_http_requests() -> None:
+    settings = load_settings(max_concurrent_calls=9, servers={"files": {"max_concurrent_calls": 1}, "git": {}})
+    assert [settings.max_concurrent_calls_of(key) for key in ("files", "git", "other")] == [1, 9, 9]
+    assert load_settings().max_concurrent_calls_of("files") == 50
+    assert load_settings(max_concurrent_requests=7).max_concurrent_calls_of("files") == 3
+    assert load_settings(max_concurrent_requests=1).max_concurrent_calls_of("files") == 1
+
+
+def test_half_of_the_http_requests_that_may_wait_may_wait_for_one_server() -> None:
+    assert load_settings().max_waiting_calls == 500
+    assert load_settings(max_waiting_requests=0).max_waiting_calls == 0
+
+
+def test_the_directory_for_stderr_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert load_settings().endpoint_options.stderr_dir is None
+    assert load_settings(stderr_dir="~/logs").endpoint_options.stderr_dir == Path("/home/somebody/logs")
+
+
 def test_an_era_is_the_servers_own_or_auto() -> None:
     settings = load_settings(servers={"files": {"era": "legacy"}})
     assert [settings.era_of(key) for key in ("files", "other")] == ["legacy", "auto"]
@@ -221,6 +269,11 @@ def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:
             {"servers": {"a": {"cal_timeout": 1}}},
             "$.servers.a.cal_timeout: is not a setting; did you mean `call_timeout`?",
         ),
+        ({"callers": {"alice": {"rate_limit": -1}}}, "$.callers.alice.rate_limit: must be greater than or equal to 0"),
+        (
+            {"callers": {"alice": {"rate_limt": 1}}},
+            "$.callers.alice.rate_limt: is not a setting; did you mean `rate_limit`?",
+        ),
         ({"startup_timout": 1}, "$.startup_timout: is not a setting; did you mean `startup_timeout`?"),
         ({"colour": 1}, "$.colour: is not a setting; remove it"),
     ],
@@ -242,6 +295,9 @@ def test_a_wrong_value_is_reported_where_it_is(tmp_path: Path, overrides: dict[s
         ("FASTMCP_AGGREGATOR_SERVERS__FILES", "1", "must be a valid dictionary"),
         ("FASTMCP_AGGREGATOR_SERVERS", '{"files": {"era": "old"}}', "must be 'auto', 'legacy' or 'modern'"),
         ("FASTMCP_AGGREGATOR_SERVERS", "{files", "is not valid JSON"),
+        ("FASTMCP_AGGREGATOR_CALLERS", "{alice", "is not valid JSON"),
+        ("FASTMCP_AGGREGATOR_CALLERS__ALICE__RATE_BURST", "0", "must be greater than or equal to 1"),
+        ("FASTMCP_AGGREGATOR_SERVERS__FILES__PASS_HEADERS", "[x", "is not valid JSON"),
         ("fastmcp_aggregator_port", "x", "must be a valid integer"),
         ("FASTMCP_AGGREGATOR_COLOUR", "1", "is not a setting; remove it"),
         (

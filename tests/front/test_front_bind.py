@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.http import is_loopback, listening_socket, require_safe_bind, url_of
+from fastmcp_aggregator.front.binding import is_loopback, require_safe_bind
+from fastmcp_aggregator.front.http import listening_socket, url_of
 
 LOOPBACK = ["127.0.0.1", "127.9.8.7", "localhost", "::1", "0:0:0:0:0:0:0:1"]
 REACHABLE = [
@@ -35,7 +36,7 @@ def test_anything_that_others_may_reach_needs_authentication(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(AggregatorError, match="refusing to listen on") as raised:
         require_safe_bind(host, has_auth=False)
-    assert "Listen on 127.0.0.1, or give the app an `auth` provider" in str(raised.value)
+    assert "Listen on 127.0.0.1, or make a key with `fastmcp-aggregator keys create NAME" in str(raised.value)
     require_safe_bind(host, has_auth=True)
 
 

@@ -84,10 +84,3 @@ def test_a_request_of_the_wrong_shape_is_told_what_is_wrong_with_it() -> None:
         "Invalid request parameters: name: must be a string",
         None,
     )
-
-
-def test_a_question_that_the_client_cannot_be_asked_names_the_server_and_the_way_out() -> None:
-    code, message, data = on_the_wire(errors.needs_input("files"))
-    assert (code, data) == (-32603, None)
-    assert message.startswith("server 'files' asks for input")
-    assert "use a client that speaks MCP 2026-07-28" in message

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from fastmcp import Client
 from harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
+from wire_events import event_client
 
 PROGRAM = (
     "import json, sys\n"
@@ -60,6 +61,23 @@ async def test_sigterm_lets_a_call_in_flight_finish_and_leaves_no_child(mode: st
         assert await server.wait() == 0
         assert b"Traceback" not in server.stderr
     await until(lambda: is_gone(record))
+
+
+async def test_sigterm_lets_a_client_that_came_back_for_its_answer_have_it(tmp_path: Path) -> None:
+    record, gate = tmp_path / "pid", tmp_path / "gate"
+    async with served(config(a=lean(record=str(record)))) as (server, url), event_client(url) as client:
+        async with client.call("a:wait", file=str(gate)) as response:
+            first = await response.next()
+            await until(record.exists)
+            await until(lambda: _is_busy(int(record.read_text())))
+        assert first is not None
+        server.process.send_signal(signal.SIGTERM)
+        await until_refused(url)
+        async with client.listen(first.event_id) as response:
+            gate.touch()
+            assert [event.says for event in await response.rest()] == ["result"]
+        assert await server.wait() == 0
+        assert b"Traceback" not in server.stderr
 
 
 def _is_busy(pid: int) -> bool:

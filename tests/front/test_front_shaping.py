@@ -37,7 +37,7 @@ METAS = st.none() | st.text() | st.dictionaries(st.sampled_from([STAMP, "a", "pr
     ids=str,
 )
 def test_a_legacy_result_is_for_a_legacy_client_the_same_object(result: dict[str, Any]) -> None:
-    assert for_legacy_client(result) is result
+    assert for_legacy_client("prompts/get", result) is result
 
 
 # A legacy child and a modern client.
@@ -94,15 +94,15 @@ def test_a_meta_of_the_wrong_shape_gives_way_to_the_stamp(meta: Any) -> None:
 
 def test_a_modern_result_loses_its_envelope_and_nothing_else_for_a_legacy_client() -> None:
     result = {**CONTENT, "resultType": "complete", "ttlMs": 5, "cacheScope": "public", "_meta": {STAMP: CHILD}}
-    assert for_legacy_client(result) == CONTENT
+    assert for_legacy_client("prompts/get", result) == CONTENT
 
 
 def test_what_the_child_put_into_meta_stays_for_a_legacy_client() -> None:
     result = {**CONTENT, "_meta": {STAMP: CHILD, "a": 1}}
-    assert for_legacy_client(result) == {**CONTENT, "_meta": {"a": 1}}
+    assert for_legacy_client("prompts/get", result) == {**CONTENT, "_meta": {"a": 1}}
     unstamped = {"resultType": "complete", "_meta": {"a": 1}}
-    assert for_legacy_client(unstamped) == {"_meta": {"a": 1}}
-    assert for_legacy_client({"resultType": "complete", "_meta": {}}) == {"_meta": {}}
+    assert for_legacy_client("prompts/get", unstamped) == {"_meta": {"a": 1}}
+    assert for_legacy_client("prompts/get", {"resultType": "complete", "_meta": {}}) == {"_meta": {}}
 
 
 # Whatever a child sends.
@@ -114,14 +114,14 @@ def test_for_a_legacy_client_nothing_but_the_envelope_is_missing_and_nothing_is_
 ) -> None:
     result["_meta"] = meta
     before = copy.deepcopy(result)
-    shaped = for_legacy_client(result)
+    shaped = for_legacy_client("prompts/get", result)
     assert result == before
     assert not shaped.keys() & {"resultType", "ttlMs", "cacheScope"}
     assert {key: shaped[key] for key in shaped if key != "_meta"} == {
         key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")
     }
     assert STAMP not in (shaped.get("_meta") or {})
-    assert for_legacy_client(shaped) is shaped
+    assert for_legacy_client("prompts/get", shaped) is shaped
 
 
 @given(RESULTS, METAS, st.sampled_from(CACHEABLE + OTHER))

@@ -251,6 +251,18 @@ async def test_a_flood_of_lines_that_are_left_out_lets_others_have_their_turn(le
     assert turns > 100
 
 
+async def test_a_flood_of_messages_lets_others_have_their_turn() -> None:
+    reading = Reading()
+    reading.reader.feed([line("one")] * 10_000)
+    reading.reader.feed_end()
+    taking, turns = asyncio.create_task(reading.methods()), 0
+    while not taking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(taking.result()) == 10_000
+    assert turns > 100
+
+
 async def test_a_message_is_written_as_one_line_without_the_fields_that_were_not_set() -> None:
     outlet = Outlet()
     message = JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call", params={"name": "a\nb", "x": None})

@@ -99,23 +99,40 @@ class Child:
 
     def serve(self) -> None:
         for line in sys.stdin.buffer:
-            message = json.loads(line)
-            if "method" not in message:
-                continue
-            if "id" not in message:
-                continue
-            try:
-                result = self.answer(message["id"], message["method"], message.get("params") or {})
-            except LookupError as error:
-                self.send({"id": message["id"], "error": error.args[0]})
-                continue
-            if result is not None:
-                self.reply(message["id"], result)
+            self.take(json.loads(line))
         while self.ignore_eof:
             import signal
 
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.pause()
+
+    def take(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            self.answered(message)
+        elif "id" not in message:
+            self.told(message["method"], message.get("params") or {})
+        else:
+            self.asked(message)
+
+    def asked(self, message: dict[str, Any]) -> None:
+        try:
+            result = self.answer(message["id"], message["method"], message.get("params") or {})
+        except LookupError as error:
+            self.send({"id": message["id"], "error": error.args[0]})
+            return
+        if result is not None:
+            self.reply(message["id"], result)
+
+    def answered(self, message: dict[str, Any]) -> None:
+        """A response; this child asks nothing."""
+
+    def told(self, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/cancelled":
+            self.cancel(params["requestId"])
+
+    def cancel(self, request_id: Any) -> None:
+        self.held = [held for held in self.held if held[0] != request_id]
+        print("cancelled", file=sys.stderr, flush=True)
 
     def send(self, message: dict[str, Any]) -> None:
         sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
@@ -258,7 +275,7 @@ class Child:
     def call_release(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
         held, self.held = self.held, []
         for request_id, arguments in held:
-            self.reply(request_id, self.text({"held": arguments}))
+            self.reply(request_id, self.text({"held": arguments, "server": self.name}))
         return self.text({"released": len(held)})
 
     def call_leave(self, _: Any, arguments: dict[str, Any], __: Any) -> None:
@@ -294,9 +311,10 @@ class Child:
         return arguments
 
     def call_spam(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
-        message = {"method": "notifications/message", "params": {"level": "info", "data": "spam"}}
-        for _i in range(arguments["notifications"]):
-            self.send(message)
+        message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "spam"}}
+        sys.stdout.buffer.write((json.dumps(message).encode() + b"\n") * arguments["notifications"])
+        if "add_tool" in arguments:
+            self.call_add_tool(None, {"name": arguments["add_tool"]}, None)
         return self.text({"sent": arguments["notifications"]})
 
     def call_big(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
@@ -306,10 +324,12 @@ class Child:
         while True:
             sys.stdout.buffer.write(b"x" * 65536)
 
-    def call_junk(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+    def call_junk(self, request_id: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any] | None:
+        line = bytes.fromhex(arguments.get("hex", "6a756e6b")).replace(b"424242", str(request_id).encode())
         for _i in range(arguments["lines"]):
-            sys.stdout.buffer.write(bytes.fromhex(arguments.get("hex", "6a756e6b")) + b"\n")
-        return self.text({"written": arguments["lines"]})
+            sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+        return self.text({"written": arguments["lines"]}) if arguments.get("answer", True) else None
 
     def call_deaf(self, _: Any, __: Any, ___: Any) -> None:
         import signal

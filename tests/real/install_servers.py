@@ -1,7 +1,8 @@
-"""Installs the servers that the tests in this folder run: `python tests/real/install_servers.py [DIR]`.
+"""Installs the servers and clients that the tests in this folder run: `python tests/real/install_servers.py [DIR]`.
 
-DIR is, by default, what REAL_SERVERS names, and otherwise `.real-servers` at the project's root. It gets two folders:
-`python`, a virtual environment, and `node`, with `node_modules`. An installation with the same pins is left alone.
+DIR is, by default, what REAL_SERVERS names, and otherwise `.real-servers` at the project's root. It gets the servers in
+two folders: `python`, a virtual environment, and `node`, with `node_modules`; and the clients in two such folders under
+`clients`, so that what they need disturbs nobody. An installation with the same pins is left alone.
 """
 
 from __future__ import annotations
@@ -11,18 +12,36 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PYTHON_PINS = {
-    "mcp-server-git": "2026.10.19",
-    "mcp-server-time": "2026.10.19",
+Pins = dict[str, dict[str, str]]
+"""Versions by package, by registry."""
+
+SERVERS: Pins = {
+    "python": {
+        "mcp-server-git": "2026.10.19",
+        "mcp-server-time": "2026.10.19",
+    },
+    "node": {
+        "@modelcontextprotocol/server-everything": "2026.8.31",
+        "@modelcontextprotocol/server-filesystem": "2026.8.31",
+        "@modelcontextprotocol/server-memory": "2026.8.31",
+        "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
+    },
 }
-NODE_PINS = {
-    "@modelcontextprotocol/server-everything": "2026.8.31",
-    "@modelcontextprotocol/server-filesystem": "2026.8.31",
-    "@modelcontextprotocol/server-memory": "2026.8.31",
-    "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
+CLIENTS: Pins = {
+    "python": {
+        "langchain-mcp-adapters": "0.3.2",
+        "openai-agents": "0.24.0",
+    },
+    "node": {
+        "@modelcontextprotocol/sdk": "1.32.2",
+        "@modelcontextprotocol/client": "2.3.1",
+        "@modelcontextprotocol/inspector": "2.12.0",
+        # The Inspector needs Node.js 22.
+        "node": "22.23.3",
+    },
 }
 
 
@@ -32,12 +51,14 @@ def default_folder() -> Path:
     return Path(chosen) if chosen else Path(__file__).parents[2] / ".real-servers"
 
 
+def clients_folder(folder: Path) -> Path:
+    """Where the clients are, if the servers are in this folder."""
+    return folder / "clients"
+
+
 def is_installed(folder: Path) -> bool:
-    """Whether the servers are there, in the versions that are pinned above."""
-    try:
-        return json.loads(_stamp(folder).read_text()) == _pins()
-    except (OSError, ValueError):
-        return False
+    """Whether the servers and clients are there, in the versions that are pinned above."""
+    return is_stamped(folder, SERVERS) and is_stamped(clients_folder(folder), CLIENTS)
 
 
 def python_bin(folder: Path) -> Path:
@@ -51,55 +72,82 @@ def node_script(folder: Path, package: str) -> Path:
 
 
 def install(folder: Path) -> None:
-    """Install what is missing. The stamp is written last, so that a half installation is never taken for a whole."""
-    if is_installed(folder):
+    """Install what is missing."""
+    npm = find_npm()
+    install_pinned(folder, SERVERS, npm)
+    install_pinned(clients_folder(folder), CLIENTS, npm)
+
+
+def install_pinned(folder: Path, pins: Pins, npm: str) -> None:
+    """Install these, unless they are there. The stamp comes last: a half installation is never taken for a whole."""
+    if is_stamped(folder, pins):
         print(f"already installed in {folder}", flush=True)
         return
-    npm = _find_npm()
-    _stamp(folder).unlink(missing_ok=True)
-    _install_python_servers(folder)
-    _install_node_servers(folder, npm)
-    _stamp(folder).write_text(json.dumps(_pins(), indent=2) + "\n")
+    unstamp(folder)
+    install_from_pypi(make_venv(folder), [f"{name}=={version}" for name, version in pins["python"].items()])
+    install_from_npm(npm, folder, pins["node"])
+    stamp(folder, pins)
     print(f"installed in {folder}", flush=True)
 
 
-def _install_python_servers(folder: Path) -> None:
+def make_venv(folder: Path) -> list[str]:
+    """Make the virtual environment of the folder; the command line of its pip."""
     target = folder / "python"
     print(f"making a virtual environment in {target}", flush=True)
-    _run([sys.executable, "-m", "venv", str(target)])
-    requirements = [f"{name}=={version}" for name, version in PYTHON_PINS.items()]
+    run([sys.executable, "-m", "venv", str(target)])
+    return [str(python_bin(folder) / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def install_from_pypi(pip: Sequence[str], requirements: Sequence[str]) -> None:
+    """Install into the virtual environment of this pip; a requirement may be a folder."""
     print(f"installing {', '.join(requirements)}", flush=True)
-    pip = [str(python_bin(folder) / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    _run([*pip, "install", *requirements])
+    run([*pip, "install", *requirements])
 
 
-def _install_node_servers(folder: Path, npm: str) -> None:
+def install_from_npm(npm: str, folder: Path, pins: Mapping[str, str]) -> None:
+    """Install npm packages, by name and version, into `node_modules`."""
     target = folder / "node"
     target.mkdir(parents=True, exist_ok=True)
-    packages = [f"{name}@{version}" for name, version in NODE_PINS.items()]
+    packages = [f"{name}@{version}" for name, version in pins.items()]
     print(f"installing {', '.join(packages)}", flush=True)
-    _run([npm, "install", "--prefix", str(target), "--no-audit", "--no-fund", *packages])
+    run([npm, "install", "--prefix", str(target), "--no-audit", "--no-fund", *packages])
 
 
-def _find_npm() -> str:
+def find_npm() -> str:
+    """The path of npm. Ends the program without node and npm."""
     missing = [program for program in ("node", "npm") if shutil.which(program) is None]
     if missing:
         sys.exit(f"not found on PATH: {' and '.join(missing)}; install Node.js 20 or later, which has both")
     return str(shutil.which("npm"))
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
+    """Run a command to its end. Ends the program if it fails."""
     code = subprocess.run(command, check=False).returncode
     if code:
         sys.exit(f"failed with exit code {code}: {' '.join(command)}")
 
 
-def _stamp(folder: Path) -> Path:
+def is_stamped(folder: Path, pins: Pins) -> bool:
+    """Whether an installation with these pins was completed in the folder."""
+    try:
+        return bool(json.loads(_stamp_file(folder).read_text()) == pins)
+    except (OSError, ValueError):
+        return False
+
+
+def unstamp(folder: Path) -> None:
+    """Say that the folder's installation is not complete."""
+    _stamp_file(folder).unlink(missing_ok=True)
+
+
+def stamp(folder: Path, pins: Pins) -> None:
+    """Say that an installation with these pins is complete."""
+    _stamp_file(folder).write_text(json.dumps(pins, indent=2) + "\n")
+
+
+def _stamp_file(folder: Path) -> Path:
     return folder / "installed.json"
-
-
-def _pins() -> dict[str, dict[str, str]]:
-    return {"python": PYTHON_PINS, "node": NODE_PINS}
 
 
 if __name__ == "__main__":

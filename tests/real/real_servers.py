@@ -1,11 +1,9 @@
-"""The servers that these tests run: how each is started, and how the aggregator is to show what it offers."""
+"""The servers that these tests run, the files that they work on, and how each is started."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from install_servers import default_folder, is_installed, node_script, python_bin
+from install_servers import clients_folder, default_folder, is_installed, node_script, python_bin
 
 FOLDER = default_folder()
+
+CLIENTS = clients_folder(FOLDER)
 
 requires_servers = pytest.mark.skipif(
     not is_installed(FOLDER),
@@ -29,7 +29,10 @@ LISTS = {
     "prompts/list": ("prompts", "name"),
 }
 
-_CLOCK = re.compile(r"\d{1,2}:\d{2}:\d{2} [AP]M")
+MODERN_SERVERS = frozenset({"time", "git"})
+"""The server keys of those that speak 2026-07-28."""
+_LOADED_DICE = "--import data:text/javascript,let%20n=0;Math.random=()=>n++%258/8"
+"""For node: `Math.random` gives 0, 1/8, 2/8 … 7/8 and so on, so that two servers choose the same."""
 _SAFE_VARIABLES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 
 
@@ -89,7 +92,7 @@ def _make_repository(folder: Path) -> None:
 def server_entries(place: Place, memories: Path) -> dict[str, dict[str, Any]]:
     """The `mcpServers` entries of all servers, two of them twice; what they remember goes into `memories`."""
     return {
-        "everything": _node("everything"),
+        "everything": _node("everything", NODE_OPTIONS=_LOADED_DICE),
         "time": _python("mcp-server-time", "--local-timezone", "UTC"),
         "git": _python("mcp-server-git", "--repository", str(place.repository)),
         "filesystem": _node("filesystem", str(place.files)),
@@ -122,37 +125,3 @@ def aggregator_command(config: Path) -> list[str]:
 def safe_environment() -> dict[str, str]:
     """The variables that MCP clients pass on to a server."""
     return {name: os.environ[name] for name in _SAFE_VARIABLES if name in os.environ}
-
-
-def public_address(server_key: str, uri: str) -> str:
-    """A child's URI or URI template as the aggregator is to write it."""
-    scheme, rest = uri.split("://", 1)
-    return f"{scheme}://{server_key}/{rest}"
-
-
-def public_component(server_key: str, id_field: str, component: dict[str, Any]) -> dict[str, Any]:
-    """A child's component as the aggregator is to list it."""
-    original = component[id_field]
-    public = f"{server_key}:{original}" if id_field == "name" else public_address(server_key, original)
-    return {**component, id_field: public}
-
-
-def public_result(server_key: str, value: Any) -> Any:
-    """A child's result as the aggregator is to pass it on: every `uri` in it can be read there."""
-    if isinstance(value, list):
-        return [public_result(server_key, item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    public = {key: public_result(server_key, item) for key, item in value.items()}
-    if isinstance(value.get("uri"), str):
-        public["uri"] = public_address(server_key, value["uri"])
-    return public
-
-
-def without_clock(text: str) -> str:
-    """A text without the time of day that server-everything writes into it, plainly or in base64."""
-    try:
-        decoded = base64.b64decode(text, validate=True).decode("ascii")
-    except ValueError:
-        return _CLOCK.sub("<time>", text)
-    return _CLOCK.sub("<time>", decoded) if _CLOCK.search(decoded) else text

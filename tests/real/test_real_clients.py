@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psutil
 import pytest
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
-from real_servers import Place, direct_command, public_component, requires_servers
-
-from fastmcp_aggregator import Aggregator, build_aggregator
+from real_answers import public_component
+from real_fastmcp import ASKABLE, ERAS, aggregated, direct_client
+from real_fronts import Entries
+from real_servers import Place, requires_servers
 
 pytestmark = [pytest.mark.real, requires_servers]
 
-Entries = dict[str, dict[str, Any]]
-
-each_era = pytest.mark.parametrize("mode", ["legacy", "auto"])
-
-
-@asynccontextmanager
-async def aggregated(entries: Entries, *keys: str) -> AsyncIterator[Aggregator]:
-    """An aggregator of these servers, or of all."""
-    async with build_aggregator({"mcpServers": {key: entries[key] for key in keys or entries}}) as hub:
-        yield hub
-
-
-def direct_client(entry: dict[str, Any]) -> Client[StdioTransport]:
-    (command, *arguments), env = direct_command(entry)
-    return Client(StdioTransport(command, arguments, env=env, keep_alive=False), mode="auto")
+each_era = pytest.mark.parametrize("mode", ERAS)
 
 
 def graph_of(result: Any) -> list[str]:
@@ -56,13 +41,15 @@ def as_json(listed: list[Any]) -> list[dict[str, Any]]:
     return [component.model_dump(mode="json", by_alias=True, exclude_unset=True) for component in listed]
 
 
-@each_era
-async def test_the_client_lists_what_it_lists_of_each_server(mode: str, entries: Entries) -> None:
-    async with aggregated(entries) as hub, Client(hub, mode=mode) as client:
-        listed = {kind: as_json(await list_kind(client)) for kind, list_kind in LISTS.items()}
+async def test_the_client_lists_in_both_eras_what_it_lists_of_each_server(entries: Entries) -> None:
+    listed = []
+    async with aggregated(entries) as hub:
+        for mode in ERAS:
+            async with Client(hub, mode=mode, **ASKABLE) as client:
+                listed.append({kind: as_json(await list_kind(client)) for kind, list_kind in LISTS.items()})
     expected: dict[str, list[dict[str, Any]]] = {kind: [] for kind in LISTS}
     for key, entry in entries.items():
-        async with direct_client(entry) as direct:
+        async with direct_client(entry, **ASKABLE) as direct:
             capabilities = direct.server_capabilities
             for kind, list_kind in LISTS.items():
                 offered = capabilities.tools if kind == "name" else capabilities.resources
@@ -73,15 +60,13 @@ async def test_the_client_lists_what_it_lists_of_each_server(mode: str, entries:
                     expected[kind] += [
                         public_component(key, id_field, item) for item in as_json(await list_kind(direct))
                     ]
-    assert listed == expected
+    assert listed == [expected, expected]
 
 
-@each_era
-async def test_every_server_answers_the_client_as_it_answers_it_directly(
-    mode: str, entries: Entries, place: Place
+async def test_every_server_answers_the_client_in_both_eras_as_it_answers_it_directly(
+    entries: Entries, place: Place
 ) -> None:
     repository = {"repo_path": str(place.repository)}
-    thought = {"thought": "x", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False}
     noon = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("everything", "get-structured-content", {"location": "New York"}),
@@ -89,22 +74,25 @@ async def test_every_server_answers_the_client_as_it_answers_it_directly(
         ("git", "git_log", repository),
         ("filesystem", "directory_tree", {"path": str(place.files)}),
         ("memory", "read_graph", {}),
-        ("sequential-thinking", "sequentialthinking", thought),
     ]
-    async with aggregated(entries) as hub, Client(hub, mode=mode) as client:
-        answers = await asyncio.gather(*(client.call_tool(f"{key}:{tool}", args) for key, tool, args in calls))
-    for (key, tool, arguments), answer in zip(calls, answers, strict=True):
+    answers = []
+    async with aggregated(entries) as hub:
+        for mode in ERAS:
+            async with Client(hub, mode=mode, **ASKABLE) as client:
+                asking = (client.call_tool(f"{key}:{tool}", arguments) for key, tool, arguments in calls)
+                answers.append(await asyncio.gather(*asking))
+    for number, (key, tool, arguments) in enumerate(calls):
         async with direct_client(entries[key]) as direct:
             expected = await direct.call_tool(tool, arguments)
-        assert answer.content == expected.content
-        assert answer.structured_content == expected.structured_content
+        assert [answer[number].content for answer in answers] == [expected.content] * 2
+        assert [answer[number].structured_content for answer in answers] == [expected.structured_content] * 2
 
 
 @each_era
 async def test_the_client_gets_prompts_and_reads_static_and_templated_resources(mode: str, entries: Entries) -> None:
     async with (
-        aggregated(entries) as hub,
-        Client(hub, mode=mode) as client,
+        aggregated(entries, "everything") as hub,
+        Client(hub, mode=mode, **ASKABLE) as client,
         direct_client(entries["everything"]) as direct,
     ):
         prompt = await client.get_prompt("everything:args-prompt", {"city": "Bern"})
@@ -120,13 +108,13 @@ async def test_the_client_gets_prompts_and_reads_static_and_templated_resources(
 @each_era
 async def test_what_one_session_has_stored_the_next_call_and_another_session_find(mode: str, entries: Entries) -> None:
     async with aggregated(entries, "memory") as hub:
-        async with Client(hub, mode=mode) as first:
+        async with Client(hub, mode=mode, **ASKABLE) as first:
             await first.call_tool("memory:create_entities", entity("Alice"))
             assert graph_of(await first.call_tool("memory:read_graph")) == ["Alice"]
-            async with Client(hub, mode=mode) as second:
+            async with Client(hub, mode=mode, **ASKABLE) as second:
                 await second.call_tool("memory:create_entities", entity("Bob"))
             assert graph_of(await first.call_tool("memory:read_graph")) == ["Alice", "Bob"]
-        async with Client(hub, mode=mode) as third:
+        async with Client(hub, mode=mode, **ASKABLE) as third:
             assert graph_of(await third.call_tool("memory:read_graph")) == ["Alice", "Bob"]
 
 
@@ -135,14 +123,14 @@ async def test_state_that_a_server_keeps_in_its_process_survives_between_session
     thought = {"thought": "x", "thoughtNumber": 1, "totalThoughts": 9, "nextThoughtNeeded": True}
     async with aggregated(entries, "sequential-thinking") as hub:
         for length in (1, 2, 3):
-            async with Client(hub, mode=mode) as client:
+            async with Client(hub, mode=mode, **ASKABLE) as client:
                 result = await client.call_tool("sequential-thinking:sequentialthinking", thought)
             assert result.structured_content["thoughtHistoryLength"] == length
 
 
 @each_era
 async def test_two_entries_of_one_server_with_different_variables_stay_apart(mode: str, entries: Entries) -> None:
-    async with aggregated(entries, "memory", "memory-other") as hub, Client(hub, mode=mode) as client:
+    async with aggregated(entries, "memory", "memory-other") as hub, Client(hub, mode=mode, **ASKABLE) as client:
         await client.call_tool("memory:create_entities", entity("Alice"))
         await client.call_tool("memory-other:create_entities", entity("Bob"))
         assert graph_of(await client.call_tool("memory:read_graph")) == ["Alice"]
@@ -156,7 +144,10 @@ async def test_two_entries_of_one_server_with_different_variables_stay_apart(mod
 async def test_two_entries_of_one_server_with_different_arguments_stay_apart(
     mode: str, entries: Entries, place: Place
 ) -> None:
-    async with aggregated(entries, "filesystem", "filesystem-other") as hub, Client(hub, mode=mode) as client:
+    async with (
+        aggregated(entries, "filesystem", "filesystem-other") as hub,
+        Client(hub, mode=mode, **ASKABLE) as client,
+    ):
 
         async def read(key: str, folder: Any) -> Any:
             arguments = {"path": str(folder / "hello.txt")}
@@ -174,8 +165,8 @@ async def test_two_entries_of_one_server_with_different_arguments_stay_apart(
 async def test_progress_of_a_long_call_arrives_at_its_caller_alone_and_in_order(mode: str, entries: Entries) -> None:
     async with (
         aggregated(entries, "everything") as hub,
-        Client(hub, mode=mode) as first,
-        Client(hub, mode=mode) as second,
+        Client(hub, mode=mode, **ASKABLE) as first,
+        Client(hub, mode=mode, **ASKABLE) as second,
     ):
 
         async def run(client: Client[Any], steps: int) -> list[tuple[float, float | None]]:
@@ -189,6 +180,7 @@ async def test_progress_of_a_long_call_arrives_at_its_caller_alone_and_in_order(
             await client.call_tool(name, arguments, progress_handler=note)
             return seen
 
+        await first.call_tool("everything:get-roots-list")  # or else it asks for them at any moment
         of_first, of_second = await asyncio.gather(run(first, 3), run(second, 5))
     assert of_first == [(step, 3) for step in (1, 2, 3)]
     assert of_second == [(step, 5) for step in (1, 2, 3, 4, 5)]
@@ -203,7 +195,7 @@ async def test_health_names_the_same_running_process_of_each_server_over_many_se
         assert list(pids) == list(entries)
         assert len(set(pids.values())) == len(entries)
         for mode in ("legacy", "auto") * 3:
-            async with Client(hub, mode=mode) as client:
+            async with Client(hub, mode=mode, **ASKABLE) as client:
                 await client.list_tools()
                 for key in ("filesystem", "filesystem-other"):
                     await client.call_tool(f"{key}:list_allowed_directories")

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import pytest
-from real_servers import LISTS, public_component, requires_servers
-from real_wire import MODERN, Both, canonical, is_enveloped
+from real_answers import canonical, is_enveloped, public_component
+from real_fronts import SHARED_FRONTS
+from real_servers import LISTS, MODERN_SERVERS, requires_servers
+from real_talks import Both
 
-pytestmark = [pytest.mark.real, requires_servers]
+pytestmark = [
+    pytest.mark.real,
+    requires_servers,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("both", SHARED_FRONTS, ids=str, indirect=True),
+]
 
 
 @pytest.mark.parametrize("method", LISTS)
-def test_every_component_is_listed_as_its_server_lists_it_in_config_order(both: Both, method: str) -> None:
+async def test_every_component_is_listed_as_its_server_lists_it_in_config_order(both: Both, method: str) -> None:
     list_key, id_field = LISTS[method]
-    expected = [
-        public_component(key, id_field, component)
-        for key, client in both.direct.items()
-        for component in client.list_all(method, list_key)
-    ]
+    expected = []
+    for key, client in both.direct.items():
+        answer = await client.send(method)
+        listed = [] if answer.get("error", {}).get("code") == -32601 else answer["result"][list_key]
+        expected += [public_component(key, id_field, component) for component in listed]
     assert expected
-    assert canonical(both.front.list_all(method, list_key)) == canonical(expected)
+    assert canonical((await both.front.result(method))[list_key]) == canonical(expected)
 
 
 @pytest.mark.parametrize("method", LISTS)
-def test_a_list_has_the_envelope_of_the_clients_era_and_no_other(both: Both, method: str) -> None:
-    result = both.front.result(method)
-    if both.front.version == MODERN:
+async def test_a_list_has_the_envelope_of_the_clients_era_and_no_other(both: Both, method: str) -> None:
+    result = await both.front.result(method)
+    if both.kind.is_modern:
         assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
     else:
         assert not is_enveloped(result)
 
 
-def test_two_servers_speak_the_modern_era_and_six_the_legacy_one(both: Both) -> None:
-    modern = [key for key, client in both.direct.items() if client.version == MODERN]
-    assert modern == ["time", "git"]
+async def test_two_servers_speak_the_modern_era_and_six_the_legacy_one(both: Both) -> None:
+    legacy = [key for key, client in both.direct.items() if "error" in await client.send("server/discover")]
+    assert set(both.direct) - set(legacy) == MODERN_SERVERS
+    assert len(legacy) == 6

@@ -14,8 +14,10 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from install_servers import node_script
 from mcp.shared.exceptions import MCPError
-from real_servers import FOLDER, public_component, requires_servers
-from real_wire import WAIT
+from real_answers import public_component
+from real_fastmcp import ASKABLE
+from real_servers import FOLDER, requires_servers
+from wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
 
@@ -41,7 +43,7 @@ async def serving(transport: str) -> AsyncIterator[int]:
     )
     try:
         assert process.stderr is not None
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(PATIENCE):
             while b" port " not in await process.stderr.readline():
                 assert process.returncode is None
         (listening,) = psutil.Process(process.pid).net_connections("tcp")
@@ -101,8 +103,8 @@ async def test_a_remote_server_lists_and_answers_as_it_does_directly(transport: 
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         settings = config(transport, await enter(serving(transport)))
-        client = await enter(Client(await enter(build_aggregator(settings)), mode=mode))
-        direct = await enter(Client(settings["mcpServers"]["far"]["url"], mode="legacy"))
+        client = await enter(Client(await enter(build_aggregator(settings)), mode=mode, **ASKABLE))
+        direct = await enter(Client(settings["mcpServers"]["far"]["url"], mode="legacy", **ASKABLE))
         listed = tools_as_json(await direct.list_tools())
         expected = [public_component("far", "name", tool) for tool in listed]
         assert tools_as_json(await client.list_tools()) == expected
@@ -124,8 +126,9 @@ async def test_progress_of_a_remote_call_arrives_in_order(transport: str, mode: 
     async with (
         serving(transport) as port,
         build_aggregator(config(transport, port)) as hub,
-        Client(hub, mode=mode) as client,
+        Client(hub, mode=mode, **ASKABLE) as client,
     ):
+        await client.call_tool("far:get-roots-list")  # or else it asks for them at any moment
         arguments = {"duration": 0.2, "steps": 4}
         name = "far:trigger-long-running-operation"
         await client.call_tool(name, arguments, progress_handler=note)
@@ -137,10 +140,10 @@ async def test_calls_succeed_again_after_the_remote_server_was_killed_and_starte
     transport: str,
 ) -> None:
     door = Door()
-    async with door.open() as port, AsyncExitStack() as hub_stack, asyncio.timeout(WAIT):
+    async with door.open() as port, AsyncExitStack() as hub_stack, asyncio.timeout(PATIENCE):
         async with serving(transport) as first, door.leading_to(first):
             hub = await hub_stack.enter_async_context(build_aggregator(config(transport, port)))
-            client = await hub_stack.enter_async_context(Client(hub, mode="legacy"))
+            client = await hub_stack.enter_async_context(Client(hub, mode="legacy", **ASKABLE))
             await client.call_tool("far:get-sum", SUM)
         async with serving(transport) as second, door.leading_to(second):
             failures = 0

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from harness import MODERN, config, lean, until
+from harness import MODERN, config, lean
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.relay.forwarding import forward, wants_progress
+from fastmcp_aggregator.children.ownership import OnProgress
+from fastmcp_aggregator.relay.forwarding import send
 
 META = "io.modelcontextprotocol/"
 OF_THE_CONNECTION = {
@@ -31,7 +33,7 @@ ITS_OWN = {"traceparent": "00-0af7-b7ad-01", "example.org/x": {"nested": [1, Non
 @pytest.fixture(params=["legacy", "modern"])
 async def child(request: pytest.FixtureRequest) -> AsyncIterator[Child]:
     """A running child of either era."""
-    async with build_aggregator(config(lean=lean(era=request.param))) as hub:
+    async with build_aggregator(config(lean=lean(era=request.param, capabilities={"tools": {}, "logging": {}}))) as hub:
         route = hub.routes.find(Kind.TOOL, "lean:params")
         assert route is not None
         assert route.child.session is not None
@@ -46,7 +48,7 @@ def is_modern(child: Child) -> bool:
 
 async def params_seen(child: Child, params: Mapping[str, Any]) -> dict[str, Any]:
     """What the child sees of a call."""
-    result = await forward(child, "tools/call", params, {"name": "params"})
+    result = await send(child, "tools/call", params, {"name": "params"}, None)
     return json.loads(result["content"][0]["text"])
 
 
@@ -64,7 +66,7 @@ async def test_what_describes_the_callers_connection_stays_here(child: Child) ->
     assert seen.keys() == {f"{META}protocolVersion", f"{META}clientInfo", f"{META}clientCapabilities"}
     assert seen[f"{META}protocolVersion"] == MODERN
     assert seen[f"{META}clientInfo"]["name"] == "fastmcp-aggregator"
-    assert "sampling" not in seen[f"{META}clientCapabilities"]
+    assert seen[f"{META}clientCapabilities"] != OF_THE_CONNECTION[f"{META}clientCapabilities"]
 
 
 async def test_everything_else_in_meta_goes_along(child: Child) -> None:
@@ -101,7 +103,7 @@ async def test_the_callers_params_are_left_as_they_are(child: Child) -> None:
 
 async def test_the_result_comes_back_as_the_child_sent_it(child: Child) -> None:
     sent = {"content": [], "structuredContent": {"x": 1}, "x-unknown": [{"y": None}], "_meta": {"z": 0}}
-    result = await forward(child, "tools/call", {"arguments": sent}, {"name": "raw"})
+    result = await send(child, "tools/call", {"arguments": sent}, {"name": "raw"}, None)
     assert {key: result[key] for key in sent} == sent
     assert result.keys() - sent.keys() == ({"resultType"} if is_modern(child) else set())
 
@@ -109,38 +111,53 @@ async def test_the_result_comes_back_as_the_child_sent_it(child: Child) -> None:
 async def test_the_childs_error_comes_back_as_the_child_sent_it(child: Child) -> None:
     error = {"code": -31999, "message": "mine", "data": {"why": ["because"]}}
     with pytest.raises(MCPError) as raised:
-        await forward(child, "tools/call", {"arguments": error}, {"name": "error"})
+        await send(child, "tools/call", {"arguments": error}, {"name": "error"}, None)
     assert (raised.value.code, raised.value.message, raised.value.data) == tuple(error.values())
 
 
-async def test_progress_comes_back_under_a_token_that_is_not_the_callers(child: Child) -> None:
-    heard: list[tuple[float, float | None, str | None]] = []
+@dataclass
+class Hearer:
+    """Whom a request is sent for; keeps what it is told."""
 
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, total, message))
+    wants_progress: bool = False
+    capabilities: Mapping[str, Any] | None = None
+    log_level: str | None = None
+    identity: Hashable = "hearer"
+    told: list[tuple[str, Any]] = field(default_factory=list)
 
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        self.told.append((method, params))
+
+    def hang_up(self) -> None:
+        raise NotImplementedError
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+async def test_progress_is_asked_for_under_a_token_that_is_not_the_callers(child: Child) -> None:
+    hearer = Hearer(wants_progress=True)
     params = {"arguments": {"steps": 2}, "_meta": {"progressToken": "the caller's"}}
-    result = await forward(child, "tools/call", params, {"name": "progress"}, on_progress=on_progress)
+    result = await send(child, "tools/call", params, {"name": "progress"}, hearer)
     token = json.loads(result["content"][0]["text"])["token"]
-    assert token is not None
-    assert token != "the caller's"
-    await until(lambda: len(heard) == 2)
-    assert heard == [(1, 3, "step 1"), (2, 3, "step 2")]
+    assert token not in (None, "the caller's")
+    assert hearer.told == [
+        ("notifications/progress", {"progressToken": token, "progress": n, "total": 3, "message": f"step {n}"})
+        for n in (1, 2)
+    ], "before the result"
 
 
-@pytest.mark.parametrize(
-    ("params", "wanted"),
-    [
-        ({"_meta": {"progressToken": "t"}}, True),
-        ({"_meta": {"progressToken": 0}}, True),
-        ({"_meta": {"progressToken": ""}}, True),
-        ({"_meta": {"progressToken": None}}, False),
-        ({"_meta": {}}, False),
-        ({"_meta": None}, False),
-        ({"_meta": "progressToken"}, False),
-        ({}, False),
-        ({"progressToken": 1}, False),
-    ],
-)
-def test_progress_is_wanted_by_whoever_gave_a_token(params: dict[str, Any], wanted: bool) -> None:
-    assert wants_progress(params) is wanted
+async def test_no_progress_is_asked_for_when_nobody_wants_it(child: Child) -> None:
+    result = await send(child, "tools/call", {"arguments": {"steps": 0}}, {"name": "progress"}, Hearer())
+    assert json.loads(result["content"][0]["text"])["token"] is None
+
+
+async def test_a_modern_child_is_told_what_the_caller_can_be_asked_and_shown_and_a_legacy_one_nothing(
+    child: Child,
+) -> None:
+    hearer = Hearer(capabilities={"roots": {}}, log_level="notice")
+    result = await send(child, "tools/call", {}, {"name": "params"}, hearer)
+    meta = json.loads(result["content"][0]["text"]).get("_meta", {})
+    told = {key: meta.get(f"{META}{key}") for key in ("clientCapabilities", "logLevel")}
+    expected = {"clientCapabilities": {"roots": {}}, "logLevel": "notice"}
+    assert told == (expected if is_modern(child) else dict.fromkeys(expected))

@@ -1,0 +1,65 @@
+"""API keys, and the file that has their digests; the keys themselves are in no file of ours.
+
+A key is `fma_ID_SECRET`: the id finds its entry, the secret of 256 random bits proves that the caller has it. So its
+plain SHA-256 is enough to keep, and the time that a look-up takes tells nothing about a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+MARK = "fma_"
+"""How every key begins, so that one that has leaked is recognised as such."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_ID_BYTES = 4
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key as it is kept. `groups` are those that its owner may use; None: all. Times are UTC."""
+
+    id: str
+    name: str
+    sha256: str
+    """Of the whole key, in hexadecimal."""
+    groups: frozenset[str] | None
+    created: datetime
+    expires: datetime | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether it is no longer to be accepted."""
+        return self.expires is not None and now >= self.expires
+
+
+def is_name(text: str) -> bool:
+    """Whether this can be the name of a key's owner."""
+    return _NAME.fullmatch(text) is not None
+
+
+def new_key(name: str, groups: Iterable[str] | None, expires: datetime | None) -> tuple[str, ApiKey]:
+    """A new key, and what is kept of it."""
+    key_id = secrets.token_hex(_ID_BYTES)
+    key = f"{MARK}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    allowed = None if groups is None else frozenset(groups)
+    return key, ApiKey(key_id, name, _digest(key), allowed, datetime.now(UTC).replace(microsecond=0), expires)
+
+
+def id_of(key: str) -> str:
+    """The part of a key that is not secret; empty if it is none of ours."""
+    return key[len(MARK) :].partition("_")[0] if key.startswith(MARK) else ""
+
+
+def is_key_of(key: str, kept: ApiKey) -> bool:
+    """Whether a key is the one that is kept, in a time that does not depend on how much of it is right."""
+    return hmac.compare_digest(_digest(key).encode(), kept.sha256.encode())
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

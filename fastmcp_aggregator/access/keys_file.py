@@ -1,0 +1,180 @@
+"""The file with the digests of all API keys: read, checked, written, and followed while it changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
+from fastmcp_aggregator.atomic_file import PRIVATE, write_whole
+from fastmcp_aggregator.config.fields import kind_of
+from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_FIELDS = ("id", "name", "sha256", "groups", "created", "expires")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_ID = re.compile(r"[0-9a-f]{8}")
+_Stamp = tuple[int, int, int]
+
+
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
+    """The keys of a file, in its order.
+
+    Raises:
+        ConfigError: with every problem that was found; one is that others than its owner may write to it.
+    """
+    root = Place()
+    _check_owner_only(path, root)
+    text = read_text(path, root)
+    document = None if text is None else parse_json(text, root)
+    keys = [] if root.problems else _keys(document, root)
+    if root.problems:
+        raise ConfigError(str(path), root.problems)
+    return tuple(keys)
+
+
+def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
+    """Replace the keys of a file, which only its owner may read then.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    document = {"keys": [_entry(key) for key in keys]}
+    write_whole(path, json.dumps(document, indent=2) + "\n", mode=PRIVATE)
+
+
+class FollowedKeys:
+    """The keys of a file as it is now: looked at with each question, and read again when it has changed.
+
+    While it cannot be read there are no keys, so that a mistake in it cannot leave a revoked key in force.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises: ConfigError, with every problem of the file."""
+        self._path = path
+        self._stamp = _stamp(path)
+        self._by_id = _by_id(read_keys(path))
+
+    def find(self, key: str) -> ApiKey | None:
+        """What is kept of a key that may be used now."""
+        self._refresh()
+        kept = self._by_id.get(id_of(key))
+        if kept is None or not is_key_of(key, kept) or kept.is_expired(datetime.now(UTC)):
+            return None
+        return kept
+
+    def _refresh(self) -> None:
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._by_id = _by_id(read_keys(self._path))
+        except ConfigError as error:
+            self._by_id = {}
+            logger.error("nobody can use an API key until this is mended: %s", error)  # noqa: TRY400 - no traceback
+        else:
+            logger.info("read %s again: %d API keys", self._path, len(self._by_id))
+
+
+def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:
+    return {key.id: key for key in keys}
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _check_owner_only(path: Path, root: Place) -> None:
+    if sys.platform == "win32":
+        return
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return  # reading it tells
+    if mode & 0o022:
+        root.report("can be written to by others than its owner, who could let themselves in; chmod 600 it")
+
+
+def _keys(document: object, root: Place) -> list[ApiKey]:
+    entries = document.get("keys") if isinstance(document, Mapping) else None
+    if not isinstance(entries, list):
+        root.report("must be an object with a list `keys`, as `fastmcp-aggregator keys create` writes it")
+        return []
+    found = [_key(entry, root.at("keys").at(index)) for index, entry in enumerate(entries)]
+    keys = [key for key in found if key is not None]
+    if len({key.id for key in keys}) < len(keys):
+        root.at("keys").report("has the same id twice; remove one of the entries")
+    return keys
+
+
+def _key(entry: object, place: Place) -> ApiKey | None:
+    if not isinstance(entry, Mapping):
+        place.report(f"must be an object, not {kind_of(entry)}")
+        return None
+    before = len(place.problems)
+    for unknown in entry.keys() - set(_FIELDS):
+        place.at(unknown).report(f"is no field of a key; there are {', '.join(_FIELDS)}")
+    _check_text(entry, "id", place, _ID.fullmatch, "must be 8 hexadecimal digits")
+    _check_text(entry, "name", place, is_name, "must have up to 64 letters, digits, `.`, `_`, `@`, `+` and `-`")
+    _check_text(entry, "sha256", place, _DIGEST.fullmatch, "must be a SHA-256 digest: 64 hexadecimal digits")
+    created, expires = _time(entry, "created", place), _time(entry, "expires", place)
+    groups = _groups(entry.get("groups"), place.at("groups"))
+    if "created" not in entry:
+        place.report("has no `created`; write when it was made, such as 2026-01-31T12:00:00+00:00")
+    if len(place.problems) > before or created is None:
+        return None
+    return ApiKey(entry["id"], entry["name"], entry["sha256"], groups, created, expires)
+
+
+def _check_text(entry: Mapping[str, Any], field: str, place: Place, is_right: Any, rule: str) -> None:
+    value = entry.get(field)
+    if not isinstance(value, str) or not is_right(value):
+        place.at(field).report(rule)
+
+
+def _time(entry: Mapping[str, Any], field: str, place: Place) -> datetime | None:
+    value = entry.get(field)
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        place.at(field).report("must be a time such as 2026-01-31T12:00:00+00:00")
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _groups(value: object, place: Place) -> frozenset[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(group, str) and group for group in value):
+        place.report("must be a list of group ids; leave it out for all groups")
+        return None
+    return frozenset(value)
+
+
+def _entry(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "sha256": key.sha256,
+        "groups": None if key.groups is None else sorted(key.groups),
+        "created": key.created.isoformat(),
+        "expires": None if key.expires is None else key.expires.isoformat(),
+    }

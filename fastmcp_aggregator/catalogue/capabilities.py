@@ -1,0 +1,41 @@
+"""What the children can do together, as the capabilities that a server declares. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Capabilities = Mapping[str, Any]
+
+EVERYTHING: Capabilities = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+"""What a child may turn out to offer."""
+_LISTS = ("tools", "resources", "prompts")
+_RELAYED = frozenset({*EVERYTHING, "experimental", "extensions"})
+"""Tasks are not."""
+
+
+def union(of_children: Iterable[Capabilities]) -> dict[str, Any]:
+    """Everything that at least one child can do, and not more. That a list changed, we tell for every child."""
+    together: dict[str, Any] = {}
+    for capabilities in of_children:
+        for name, value in capabilities.items():
+            if name in _RELAYED and isinstance(value, Mapping):
+                together[name] = _merged(together.get(name, {}), value)
+    for name in _LISTS:
+        if name in together:
+            together[name]["listChanged"] = True
+    return together
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A flag is set if either sets it; of other values the first stays."""
+    merged = dict(one)
+    for name, value in other.items():
+        merged[name] = merged.get(name) or value
+    return merged

@@ -1,0 +1,163 @@
+"""Further instances of a child, beside the first one, which the lists come from.
+
+- A server with `isolation = "session"` has one for each client session, started when it is first used and closed with
+  the session, so that clients share no state and every message has one owner. A modern client has no session over
+  HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used for a
+  while; a client that has not authenticated gets one for each request. Their number is bounded.
+- A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
+  clients that can be asked it has one more, held in their era; whoever speaks neither way loses nothing.
+
+Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.clients import Clients
+from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.errors import ChildServerError
+
+_LEGACY = "legacy"
+_SESSION_IDLE = 600.0
+"""Seconds without a request after which an instance is closed whose session has no end that could be seen."""
+
+
+class Visitor(Protocol):
+    """A caller, as far as it matters for which instance serves it."""
+
+    is_modern: bool
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it has declared anything that a child can ask it for."""
+        ...
+
+    @property
+    def session(self) -> Hashable:
+        """What ties its requests together; None: nothing does."""
+        ...
+
+    def own_clients(self, like: Clients) -> Clients:
+        """Itself as the only client, with the same listeners."""
+        ...
+
+    def at_end_of_session(self, close: Callable[[], None]) -> bool:
+        """Have something done when its session ends; whether that will ever be known."""
+        ...
+
+
+class Keeper(Protocol):
+    """Who runs children."""
+
+    def begin(self, child: Child) -> None:
+        """Start a child."""
+
+    def retire(self, child: Child, why: str) -> Any:
+        """Close a child, without waiting for it."""
+
+
+class Instances:
+    """All further instances. Owned by one run of the aggregator."""
+
+    def __init__(self, keeper: Keeper, clients: Clients, *, is_isolated: Callable[[str], bool], limit: int) -> None:
+        self._keeper = keeper
+        self._clients = clients
+        self._is_isolated = is_isolated
+        self._limit = limit
+        self._of: dict[Child, dict[Hashable, Child]] = {}
+        self._idle: dict[Child, float] = {}
+        """Seconds without a request after which an instance is closed, for those that end so."""
+        self._refused: WeakSet[ChildSession] = WeakSet()
+        """Sessions of children that turned out to speak no legacy era."""
+
+    async def serving(self, child: Child, visitor: Visitor) -> Child:
+        """The instance that serves a caller's requests to a child.
+
+        Raises:
+            ChildServerError: there are too many.
+        """
+        if self._clients.is_single:
+            return child
+        if self._is_isolated(child.key):
+            return self._isolated(child, visitor)
+        if visitor.is_modern or child.session is None or child.session.era == _LEGACY:
+            return child
+        if child.options.era != "auto" or child.session in self._refused or not visitor.can_be_asked:
+            return child
+        return await self._in_legacy_era(child, child.session)
+
+    def __iter__(self) -> Iterator[tuple[Child, Hashable]]:
+        """All of them, each with the client session that it is for; None: for all legacy clients."""
+        for of_child in self._of.values():
+            yield from ((instance, None if name == _LEGACY else name) for name, instance in of_child.items())
+
+    def released(self, instance: Child) -> None:
+        """A request is over: an instance that is for nobody any more is closed after a while."""
+        idle = self._idle.get(instance)
+        if idle is None or instance.calls.in_flight:
+            return
+        if not idle:
+            self._close(instance)
+            return
+        last = instance.calls.last_answer
+        asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
+
+    def drop(self, child: Child) -> None:
+        """The child is gone from the config, and its instances with it."""
+        for instance in list(self._of.pop(child, {}).values()):
+            self._idle.pop(instance, None)
+            self._keeper.retire(instance, "its entry in the config was changed or removed")
+
+    def _isolated(self, child: Child, visitor: Visitor) -> Child:
+        session = object() if visitor.session is None else visitor.session
+        known = self._of.setdefault(child, {})
+        if session in known:
+            return known[session]
+        if len(known) >= self._limit:
+            reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
+            raise ChildServerError(child.key, "runtime", reason)
+        instance = self._begin(child, session, visitor.own_clients(self._clients), child.options.era)
+        if not visitor.at_end_of_session(lambda: self._close(instance)):
+            self._idle[instance] = 0.0 if visitor.session is None else _SESSION_IDLE
+        return instance
+
+    async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
+        instance = self._of.setdefault(child, {}).get(_LEGACY)
+        if instance is None:
+            instance = self._begin(child, _LEGACY, self._clients, _LEGACY)
+        await instance.settled.wait()
+        if instance.is_serving:
+            return instance
+        if self._of.get(child, {}).get(_LEGACY) is instance:
+            self._refused.add(session)
+            self._close(instance)
+        return child if session in self._refused else instance
+
+    def _begin(self, child: Child, name: Hashable, clients: Clients, era: str) -> Child:
+        instance = Child(
+            child.server,
+            replace(child.options, era=era),
+            lambda instance, kinds: None,
+            clients=clients,
+            place=(child.key, name),
+        )
+        self._of[child][name] = instance
+        self._keeper.begin(instance)
+        return instance
+
+    def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
+        if instance.calls.last_answer == last_answer and not instance.calls.in_flight:
+            self._close(instance)
+
+    def _close(self, instance: Child) -> None:
+        for of_child in self._of.values():
+            for name in [name for name, other in of_child.items() if other is instance]:
+                del of_child[name]
+                self._idle.pop(instance, None)
+                self._keeper.retire(instance, "its client session is over")

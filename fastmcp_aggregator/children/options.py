@@ -1,0 +1,38 @@
+"""What the settings say about the way to a child."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LINE_LIMIT = 100 * 1024 * 1024
+"""Bytes of one message, at most, unless the settings say otherwise; a longer one is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """What a remote child is sent besides the headers of its entry. Names of headers are in lower case."""
+
+    bearer_env: str | None = None
+    """The environment variable with its bearer token."""
+    oauth: bool = False
+    """Whether it is sent the tokens of its login."""
+    oauth_dir: Path | None = None
+    """Where these are; None: at the usual place."""
+    pass_headers: frozenset[str] = frozenset()
+    """The headers of a caller's own HTTP request that go with the request made for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """`line_limit` is in bytes. What a process writes to stderr is also kept in a file in `stderr_dir`, if given, and
+    passed on as lines of JSON, if `json_stderr`.
+    """
+
+    line_limit: int = LINE_LIMIT
+    stderr_dir: Path | None = None
+    json_stderr: bool = False
+    access: RemoteAccess = RemoteAccess()
+
+
+DEFAULT_OPTIONS = EndpointOptions()

@@ -1,0 +1,156 @@
+"""Whose message is it: the requests in flight on one session of a child, and whom each was sent for.
+
+A child's message goes to the caller it belongs to, or to nobody. Progress carries the token of its request. A message
+that came on the response stream of a request (streamable HTTP) belongs to that request, and to nobody once it is over.
+Any other message carries nothing that tells: it belongs to the caller of everything that is in flight, if that is one
+caller; with nothing in flight, to the resident, if there is one: the only client of a stdio front, or the one that an
+isolated child is for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, Protocol
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class Owner(Protocol):
+    """Whom a request is sent for, as far as the child's messages concern it."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for two requests exactly if one client is to see the messages of both."""
+        ...
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether progress is to be asked for."""
+        ...
+
+    @property
+    def capabilities(self) -> Mapping[str, Any] | None:
+        """What the client has declared that it can do, for children that are told with each request; None: unknown."""
+        ...
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on log messages are to be asked for, of children that are told with each request."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
+        ...
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass a notification on, after those before it. Never blocks; what cannot be delivered is dropped."""
+
+    def hang_up(self) -> None:
+        """Have the client ask for the rest later, where it can, as the child has us do. Never blocks."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """The client's answer to a child's request.
+
+        Raises:
+            MCPError: the client's error, or why it cannot be asked.
+        """
+        ...
+
+
+class Patience(Protocol):
+    """What limits how long a request may take."""
+
+    def sign_of_life(self) -> None:
+        """The child has shown that it works on the request."""
+
+    def waits_for_client(self, *, more: bool) -> None:
+        """One more, or one less, of the child's questions is open; while one is, the child cannot go on."""
+
+
+class InFlight:
+    """One request on its way."""
+
+    __slots__ = ("is_over", "owner", "patience", "token")
+
+    def __init__(self, token: int, owner: Owner | None, patience: Patience | None) -> None:
+        self.token = token
+        self.owner = owner
+        self.patience = patience
+        self.is_over = False
+
+
+_CURRENT: ContextVar[InFlight | None] = ContextVar("request to a child", default=None)
+"""The SDK's HTTP transport handles a request and its response stream in the context in which it was sent."""
+
+
+def request_of(context: Context | None) -> InFlight | None:
+    """The request in whose context a message came; None where the transport keeps no contexts."""
+    return context.get(_CURRENT) if context is not None else None
+
+
+def child_has_hung_up() -> None:
+    """In the context of a request: the child has ended the response before the answer, and is asked for the rest later.
+
+    So it may do without a connection for a while (2025-11-25, transports: polling), and so may the client.
+    """
+    request = _CURRENT.get()
+    if request is not None and request.owner is not None:
+        request.owner.hang_up()
+
+
+def headers_of_caller() -> Mapping[str, str] | None:
+    """In the context of a request: the HTTP headers of the caller that it is sent for; None if there is no such caller.
+
+    When the request is over there are none, so that nothing that goes on in its context carries them any longer.
+    """
+    request = _CURRENT.get()
+    headers = request.owner.headers if request is not None and request.owner is not None else None
+    return {} if headers is not None and request is not None and request.is_over else headers
+
+
+class Ownership:
+    """The requests in flight on one session. `resident` tells whom messages belong to between them."""
+
+    def __init__(self, resident: Callable[[], Owner | None] = lambda: None) -> None:
+        self._resident = resident
+        self._tokens = itertools.count(1)
+        self._in_flight: dict[int, InFlight] = {}
+
+    @contextmanager
+    def request(self, owner: Owner | None, patience: Patience | None) -> Iterator[InFlight]:
+        """While a request is on its way. Without an owner it is one of ours."""
+        request = InFlight(next(self._tokens), owner, patience)
+        self._in_flight[request.token] = request
+        before = _CURRENT.set(request)
+        try:
+            yield request
+        finally:
+            request.is_over = True
+            _CURRENT.reset(before)
+            del self._in_flight[request.token]
+
+    def of_token(self, token: Any) -> InFlight | None:
+        """The request that asked for progress under this token."""
+        return self._in_flight.get(token) if type(token) is int else None
+
+    def request_of(self, related: InFlight | None) -> InFlight | None:
+        """The caller's request that a message belongs to, as far as that can be told.
+
+        `related` is the request on whose response stream it came, where there are such streams.
+        """
+        if related is not None:
+            return related if self._in_flight.get(related.token) is related else None
+        callers = {request.owner.identity: request for request in self._in_flight.values() if request.owner}
+        return next(iter(callers.values())) if len(callers) == 1 else None
+
+    def owner_of(self, related: InFlight | None) -> Owner | None:
+        """Who is to get a message; None: nobody."""
+        request = self.request_of(related)
+        if request is not None and request.owner is not None:
+            return request.owner
+        is_shared = any(other.owner for other in self._in_flight.values())
+        return None if is_shared and request is None else self._resident()

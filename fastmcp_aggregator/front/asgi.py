@@ -1,0 +1,57 @@
+"""What of ours stands around FastMCP's HTTP app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.middleware import Middleware
+
+from fastmcp_aggregator.front.event_store import KeptEvents
+from fastmcp_aggregator.front.gate import Gate, GateLimits, Places
+from fastmcp_aggregator.front.membership import Membership
+from fastmcp_aggregator.front.presence import Presence
+from fastmcp_aggregator.front.resumption import NoResumption, Resumption
+from fastmcp_aggregator.settings import AggregatorSettings
+
+_RETRY_MS = 1000
+"""After how long clients come back; what the SDKs' clients do where they are told nothing."""
+
+
+def gate_limits(settings: AggregatorSettings) -> GateLimits:
+    """What the settings let through."""
+    return GateLimits(
+        running=settings.max_concurrent_requests,
+        waiting=settings.max_waiting_requests,
+        body_bytes=int(settings.max_request_bodies_mb * 1024**2),
+    )
+
+
+def with_ours(
+    options: dict[str, Any],
+    settings: AggregatorSettings,
+    *,
+    has_auth: bool,
+    group_id: str,
+    path: str,
+    places: Places,
+) -> dict[str, Any]:
+    """Options for FastMCP's `http_app`, with what is ours added. What is given there wins.
+
+    `places` are shared by all faces of an aggregator.
+    """
+    ours = [Middleware(Gate, limits=gate_limits(settings), has_auth=has_auth, places=places)]
+    if has_auth:
+        ours.insert(0, Middleware(Membership, group_id=group_id, path=path))
+    added: dict[str, Any] = {"host_origin_protection": True}
+    if options.get("transport") != "sse" and options.get("event_store") is None:
+        if settings.reconnect_wait > 0:
+            events = KeptEvents(settings.reconnect_wait)
+            added |= {"event_store": events, "retry_interval": _RETRY_MS}
+            ours += [
+                Middleware(Resumption, events=events),
+                Middleware(Presence, events=events, wait=settings.reconnect_wait),
+            ]
+        else:
+            ours += [Middleware(NoResumption), Middleware(Presence)]
+    given = {name: value for name, value in options.items() if value is not None}
+    return {**added, **given, "middleware": [*ours, *(options.get("middleware") or [])]}

@@ -1,0 +1,31 @@
+"""Where we may listen. Imports nothing, so that the command line can ask before anything is started."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from fastmcp_aggregator.errors import AggregatorError
+
+
+def require_safe_bind(host: str, *, has_auth: bool) -> None:
+    """No network surface without authentication beyond loopback.
+
+    Raises:
+        AggregatorError: anybody on the network could call every tool.
+    """
+    if not has_auth and not is_loopback(host):
+        raise AggregatorError(
+            f"refusing to listen on {host}: anyone who can reach it could call every tool. "
+            "Listen on 127.0.0.1, or make a key with `fastmcp-aggregator keys create NAME --file keys.json` and set "
+            "FASTMCP_AGGREGATOR_KEYS_FILE=keys.json (in Python: give the app an `auth` provider)"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,6 @@
+"""Named subsets of servers and tools: who may see and call what."""
+
+from fastmcp_aggregator.groups.loader import load_groups
+from fastmcp_aggregator.groups.models import DEFAULT_GROUP, Group, Groups
+
+__all__ = ["DEFAULT_GROUP", "Group", "Groups", "load_groups"]

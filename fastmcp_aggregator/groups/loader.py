@@ -1,0 +1,119 @@
+"""From a groups file or a dict to `Groups`, with every problem reported at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.config.fields import kind_of
+from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups
+from fastmcp_aggregator.naming.suggestions import closest
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TEXTS = ("id", "name", "description")
+_LISTS = ("servers", "tools")
+
+
+def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str]) -> Groups:
+    """The groups of a file (its path) or of a dict of the same shape; `servers` are the configured server keys.
+
+    Without a source there is one group, `default`, with all servers. That a tool exists is not checked here: what a
+    server offers is known only once it has been listed.
+
+    Raises: ConfigError, with every problem that was found.
+    """
+    name = source.source if isinstance(source, Groups) else str(source) if isinstance(source, str | Path) else FROM_DICT
+    groups = {group.id: group for group in _read(source, name, servers)}
+    if DEFAULT_GROUP not in groups:
+        everything = Group(DEFAULT_GROUP, "Default", "All servers.", tuple(servers), is_implied=True)
+        groups = {DEFAULT_GROUP: everything, **groups}
+    return Groups(groups, "" if source is None else name)
+
+
+def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
+    if source is None:
+        return []
+    root = Place()
+    if isinstance(source, Groups):
+        groups = [group for group in source if not group.is_implied]
+        for group in groups:
+            _check_servers(group.servers, root.at(group.id).at("servers"), servers)
+    else:
+        document = source if isinstance(source, Mapping) else _parsed(Path(source), root)
+        groups = _groups(document, root, servers) if not root.problems else []
+    if root.problems:
+        raise ConfigError(name, root.problems)
+    return groups
+
+
+def _parsed(path: Path, root: Place) -> Any:
+    text = read_text(path, root)
+    return None if text is None else parse_json(text, root)
+
+
+def _groups(document: object, root: Place, servers: Collection[str]) -> list[Group]:
+    if not isinstance(document, Mapping):
+        root.report(f"must be an object with one entry for each group, not {kind_of(document)}")
+        return []
+    found = (_group(key, entry, root.at(key), servers) for key, entry in document.items())
+    return [group for group in found if group is not None]
+
+
+def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> Group | None:
+    if not _ID.fullmatch(key):
+        place.report("a group's id has up to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit")
+        return None
+    if not isinstance(entry, Mapping):
+        place.report(f"must be an object with `servers`, not {kind_of(entry)}")
+        return None
+    for unknown in entry.keys() - {*_TEXTS, *_LISTS}:
+        place.at(unknown).report(f"is no field of a group; there are {', '.join((*_TEXTS, *_LISTS))}")
+    texts = {field: _text(entry, field, place) for field in _TEXTS}
+    if texts["id"] not in ("", key):
+        place.at("id").report(f"must be the same as the entry's key, {key!r}")
+    if "servers" not in entry:
+        place.report("has no `servers`; name the servers whose tools the group has")
+    lists = {field: _texts(entry, field, place) for field in _LISTS}
+    _check_servers(lists["servers"], place.at("servers"), servers)
+    _check_tools(lists["tools"], place.at("tools"), lists["servers"])
+    return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"])
+
+
+def _text(entry: Mapping[str, Any], field: str, place: Place) -> str:
+    value = entry.get(field)
+    if value is not None and not isinstance(value, str):
+        place.at(field).report(f"must be a string, not {kind_of(value)}")
+    return value if isinstance(value, str) else ""
+
+
+def _texts(entry: Mapping[str, Any], field: str, place: Place) -> tuple[str, ...]:
+    values = entry.get(field) or []
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        place.at(field).report(f"must be a list of strings, not {kind_of(values)}")
+        return ()
+    for index, value in enumerate(values):
+        if not isinstance(value, str) or not value:
+            place.at(field).at(index).report(f"must be a string that is not empty, not {kind_of(value)}")
+    return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
+
+
+def _check_servers(named: Sequence[str], place: Place, servers: Collection[str]) -> None:
+    for index, key in enumerate(named):
+        if key not in servers:
+            similar = closest(key, servers, 1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(map(repr, servers))}"
+            place.at(index).report(f"there is no server {key!r}{hint}")
+
+
+def _check_tools(tools: Sequence[str], place: Place, servers: Sequence[str]) -> None:
+    for index, tool in enumerate(tools):
+        key, separator, name = tool.partition(":")
+        if separator and (not key or not name):
+            place.at(index).report("must be `server:tool`, or a tool's own name")
+        elif separator and "*" not in key and key not in servers:
+            place.at(index).report(f"names the server {key!r}, which is not among the `servers` of the group")

@@ -1,0 +1,50 @@
+"""A group, and all groups of a hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FROM_DICT = "<groups>"
+DEFAULT_GROUP = "default"
+"""The group of whoever names none: all servers, unless the file says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Which servers its callers see, and which tools of these.
+
+    `tools` are `server:tool`, or a tool's own name that is unique in the group; `*` stands for any characters.
+    Empty: all tools of the servers. Resources and prompts of a server belong to every group that has the server.
+    """
+
+    id: str
+    name: str = ""
+    description: str = ""
+    servers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    is_implied: bool = False
+    """Whether it is in no file: `default`, where the file has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of a hub by id, in the file's order, `default` first where the file has none. `source` is the file."""
+
+    by_id: Mapping[str, Group] = field(default_factory=dict)
+    source: str = ""
+
+    def __getitem__(self, group_id: str) -> Group:
+        return self.by_id[group_id]
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self.by_id
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.by_id.values())
+
+    @property
+    def path(self) -> Path | None:
+        """The file that they were read from, if they were."""
+        return Path(self.source).absolute() if self.source and self.source != FROM_DICT else None

@@ -1,0 +1,103 @@
+"""What a hub serves over HTTP beside its MCP endpoint and the JSON face:
+
+/health /ready               for load balancers, open to everybody
+/status /metrics /groups     for operators and users, behind authentication where there is any
+/groups/{id}/…               each group's own MCP endpoint and JSON face
+/openapi.json                the JSON face described
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from fastmcp_aggregator.access.principals import principal_of
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.front.drain import IS_ENDING
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.hub import status
+from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
+from fastmcp_aggregator.hub.openapi import description
+from fastmcp_aggregator.settings import AggregatorSettings
+
+Handler = Callable[[Request], Any]
+
+
+class Hub(Protocol):
+    """What is served; see `Aggregator`."""
+
+    auth: Any
+
+    @property
+    def settings(self) -> AggregatorSettings: ...
+
+    def health(self) -> dict[str, ServerStatus]: ...
+
+    def groups(self) -> list[Group]: ...
+
+    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
+
+
+def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
+    """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
+    groups = RunningGroups(make_app)
+    app.router.routes.extend(_routes(hub, path))
+    app.add_middleware(GroupApps, groups=groups)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with inner(app) as state, groups.open():
+            yield state
+
+    app.router.lifespan_context = lifespan
+
+
+def _routes(hub: Hub, path: str) -> list[BaseRoute]:
+    async def metrics(_: Request) -> Response:
+        rendered = await hub.rendered_metrics()
+        if rendered is None:
+            return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
+        return Response(rendered[0], headers={"Content-Type": rendered[1]})
+
+    def groups(request: Request) -> Response:
+        principal = principal_of(getattr(request.scope.get("user"), "access_token", None))
+        mine = [group for group in hub.groups() if principal.may_use(group.id)]
+        return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
+
+    def closed(handler: Handler) -> Handler:
+        """Behind authentication, where there is any."""
+
+        def guarded(request: Request) -> Any:
+            if hub.auth is None or getattr(request.scope.get("user"), "is_authenticated", False):
+                return handler(request)
+            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
+
+        return guarded
+
+    return [
+        Route("/health", _async(lambda _: status.alive())),
+        Route("/ready", _async(lambda request: status.ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
+        Route("/status", _async(closed(lambda _: status.table(hub)))),
+        Route("/metrics", _async(closed(metrics))),
+        Route("/groups", _async(closed(groups))),
+        Route("/openapi.json", _async(closed(lambda _: JSONResponse(description(path))))),
+    ]
+
+
+def _async(handler: Handler) -> Handler:
+    """Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop."""
+
+    async def handle(request: Request) -> Response:
+        answer = handler(request)
+        response: Response = await answer if isawaitable(answer) else answer
+        return response
+
+    return handle

@@ -1,0 +1,52 @@
+"""What a hub tells of itself over HTTP: whether it lives, whether it is ready, and how its servers are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from starlette.responses import JSONResponse, Response
+
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.settings import AggregatorSettings
+
+
+class Reporting(Protocol):
+    """What is told about."""
+
+    @property
+    def settings(self) -> AggregatorSettings: ...
+
+    def health(self) -> dict[str, ServerStatus]: ...
+
+
+def alive() -> Response:
+    """The program answers."""
+    return JSONResponse({"status": "alive"})
+
+
+def ready(hub: Reporting, *, is_ending: bool) -> Response:
+    """200 while requests are welcome; 503 while servers start, while the program ends, or when a strict one failed."""
+    reason = "ending" if is_ending else _why_not_ready(hub)
+    if reason is None:
+        return JSONResponse({"status": "ready"})
+    return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
+
+
+def table(hub: Reporting) -> Response:
+    """The state of every server, by server key."""
+    servers = {key: _fields(status) for key, status in hub.health().items()}
+    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
+
+
+def _why_not_ready(hub: Reporting) -> str | None:
+    states = [status.state for status in hub.health().values()]
+    if "initializing" in states:
+        return "starting"
+    return "a server has failed" if hub.settings.strict and "failed" in states else None
+
+
+def _fields(status: ServerStatus) -> dict[str, Any]:
+    fields = asdict(status)
+    del fields["server_key"]
+    return fields

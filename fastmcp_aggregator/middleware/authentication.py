@@ -1,0 +1,31 @@
+"""HTTP requests without valid credentials, seen in one place, whatever it is that refuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_CREDENTIALS = (b"authorization", b"x-api-key")
+
+
+class AuthenticationFailures:
+    """An ASGI app around another. Tells of each 401: the client's address, the path, and why."""
+
+    def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
+        self._app = app
+        self._on_failure = on_failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 401:
+                self._tell(scope)
+            await send(message)
+
+        await self._app(scope, receive, watched if scope["type"] == "http" else send)
+
+    def _tell(self, scope: Scope) -> None:
+        client = scope.get("client")
+        has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
+        reason = "the credentials are not valid" if has_any else "there are no credentials"
+        self._on_failure(client[0] if client else "", scope["path"], reason)

@@ -1,0 +1,68 @@
+"""How a record of the log is written: in words for a person, or with everything that is known, through structlog.
+
+In whatever form, secrets are hidden: in the message, in its arguments, in the texts of exceptions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from functools import cached_property
+from typing import Any, Literal
+
+from fastmcp_aggregator.observability.redaction import Redactor
+
+
+class Words(logging.Formatter):
+    """A level and a message. Says of an exception what it is, but not where it was."""
+
+    def __init__(self, secrets: Redactor) -> None:
+        super().__init__()
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        return self._secrets.text(text if error is None else f"{text}: {error.__class__.__name__}: {error}")
+
+
+class Structured(logging.Formatter):
+    """Time, level, message, logger, what was given as `extra`, and tracebacks: a line of JSON, or lines for a person.
+
+    structlog is imported for the first record: that takes a tenth of a second, which a start without records saves.
+    """
+
+    def __init__(self, secrets: Redactor, form: Literal["json", "lines"]) -> None:
+        super().__init__()
+        self._secrets = secrets
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._formatter.format(record)
+
+    @cached_property
+    def _formatter(self) -> logging.Formatter:
+        import structlog  # noqa: PLC0415 - see above
+        from structlog import dev, processors, stdlib  # noqa: PLC0415
+
+        as_json = self._form == "json"
+        chain: list[structlog.typing.Processor] = [
+            stdlib.ExtraAdder(),
+            processors.format_exc_info,
+            self._without_secrets,
+            processors.TimeStamper(fmt="iso", utc=True),
+            stdlib.add_log_level,
+            stdlib.add_logger_name,
+            stdlib.ProcessorFormatter.remove_processors_meta,
+            processors.JSONRenderer() if as_json else dev.ConsoleRenderer(colors=False),
+        ]
+        return stdlib.ProcessorFormatter(processors=chain)
+
+    def _without_secrets(
+        self, _logger: Any, _method: str, fields: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Of what a record brings itself; structlog's own fields have names that begin with `_`."""
+        for name, value in fields.items():
+            if not (name.startswith("_") or isinstance(value, int | float)):
+                fields[name] = self._secrets.text(str(value))
+        return fields

@@ -1,0 +1,173 @@
+"""The metrics of one aggregator, in Prometheus' format.
+
+Calls are counted as they end. What the children and the program know anyway is asked for when the metrics are read.
+Labels are server keys, the names of tools that were called, and words of ours; the number of tools that get a label is
+bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fastmcp_aggregator.children.state import ChildState
+from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.version import VERSION
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of what `render` returns."""
+OTHER = "_other"
+"""The label of tools that are too many, or whose name is too long or cannot be shown."""
+_MOST_TOOLS = 200
+"""Tools of one server that get a label, at most: a server may change its list without end."""
+_LONGEST_NAME = 128
+"""Characters."""
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
+_PREFIX = "fastmcp_aggregator"
+
+_COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
+    "server_restarts": ("Starts after the first.", lambda status: status.restarts),
+    "server_unanswered": ("Requests it was silent about until their deadline.", lambda status: status.unanswered),
+    "server_ignored_lines": ("Lines of its stdout that are no MCP.", lambda status: status.ignored_lines),
+    "server_dropped_notifications": ("Notifications that were too many.", lambda s: s.dropped_notifications),
+}
+_GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
+    "server_calls_in_flight": ("Requests it has not answered yet.", lambda status: status.in_flight),
+    "server_calls_waiting": ("Requests that wait for their turn at it.", lambda status: status.waiting),
+    "server_cut_off": ("1 while calls are turned away because it does not answer.", lambda s: int(s.is_cut_off)),
+    "server_tools": ("Tools that are listed now.", lambda status: status.tools),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is asked for when the metrics are read."""
+
+    statuses: Callable[[], Mapping[str, ServerStatus]]
+    """Of all children, by server key."""
+    http_requests: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """How many HTTP requests run, and how many wait for their turn."""
+    audit_entries_lost: Callable[[], int] = lambda: 0
+
+
+class Metrics:
+    """Counts calls, and tells."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._calls = Counter(
+            f"{_PREFIX}_calls", "Calls that have ended.", ["server", "method", "tool", "outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            f"{_PREFIX}_call_duration_seconds",
+            "How long calls took, other than those that were denied.",
+            ["server", "tool"],
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._request_bytes = Counter(
+            f"{_PREFIX}_request_bytes", "Bytes of calls' parameters, as JSON.", ["server"], registry=registry
+        )
+        self._response_bytes = Counter(
+            f"{_PREFIX}_response_bytes", "Bytes of calls' results, as JSON.", ["server"], registry=registry
+        )
+        self._authentication_failures = Counter(
+            f"{_PREFIX}_authentication_failures", "HTTP requests without valid credentials.", registry=registry
+        )
+        Info(_PREFIX, "The aggregator.", registry=registry).info({"version": VERSION})
+        ProcessCollector(registry=registry)
+        self._sources = sources
+        self._tools: dict[str, set[str]] = {}
+
+    def called(
+        self,
+        server: str,
+        method: str,
+        tool: str,
+        outcome: str,
+        *,
+        seconds: float,
+        request_bytes: int,
+        response_bytes: int,
+    ) -> None:
+        """A call has ended. `tool` is its own name at the server; empty if it was no call of a tool."""
+        server, tool = _text(server), self._label(server, tool)
+        self._calls.labels(server, method, tool, outcome).inc()
+        if outcome != "denied":
+            self._seconds.labels(server, tool).observe(seconds)
+        self._request_bytes.labels(server).inc(request_bytes)
+        self._response_bytes.labels(server).inc(response_bytes)
+
+    def authentication_failed(self) -> None:
+        """An HTTP request had no valid credentials."""
+        self._authentication_failures.inc()
+
+    async def render(self) -> bytes:
+        """All metrics, as text; made in a thread, because thousands of samples take a while."""
+        now = list(_state_of(self._sources))
+        return await asyncio.to_thread(generate_latest, _Together(self._registry, now))
+
+    def _label(self, server: str, tool: str) -> str:
+        known = self._tools.setdefault(server, {""})
+        if tool not in known:
+            if len(known) > _MOST_TOOLS or len(tool) > _LONGEST_NAME or not tool.isprintable():
+                return OTHER
+            known.add(tool)
+        return tool
+
+
+class _Together(Collector):
+    """What was counted, but for the time at which each counter was made, and what was found."""
+
+    def __init__(self, counted: CollectorRegistry, found: Iterable[Metric]) -> None:
+        self._counted = counted
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._counted.collect():
+            metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+            yield metric
+        yield from self._found
+
+
+def _state_of(sources: Sources) -> Iterator[Metric]:
+    """What the sources say at the moment."""
+    statuses = sources.statuses()
+    yield _states(statuses)
+    for name, (text, value_of) in _COUNTS.items():
+        yield _for_each(CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
+    for name, (text, value_of) in _GAUGES.items():
+        yield _for_each(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
+    running, waiting = sources.http_requests()
+    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests that are answered.", running)
+    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests that wait for their turn.", waiting)
+    lost = sources.audit_entries_lost()
+    yield CounterMetricFamily(f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has lost.", lost)
+
+
+def _states(statuses: Mapping[str, ServerStatus]) -> Metric:
+    family = GaugeMetricFamily(f"{_PREFIX}_server_state", "1 for the state that it is in.", labels=["server", "state"])
+    for key, status in statuses.items():
+        for possible in ChildState:
+            family.add_metric([_text(key), possible.value], int(status.state is possible))
+    return family
+
+
+def _for_each(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    statuses: Mapping[str, ServerStatus],
+    value_of: Callable[[ServerStatus], int],
+) -> Metric:
+    for key, status in statuses.items():
+        family.add_metric([_text(key)], value_of(status))
+    return family
+
+
+def _text(server_key: str) -> str:
+    """A label that can be written as UTF-8: half of a surrogate pair in a key must not end all metrics."""
+    return server_key.encode(errors="replace").decode()

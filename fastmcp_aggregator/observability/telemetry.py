@@ -1,0 +1,93 @@
+"""Exporting traces, as the standard OTEL_* environment variables say.
+
+Spans are made by the MCP SDK through OpenTelemetry's API; here is only where they go. Needs the extra `otel`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import entry_points
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+_FLUSH_BOUND = 2.0
+"""Seconds that the end waits for the last spans to be exported: a collector may be gone."""
+_PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+
+
+def is_collecting() -> bool:
+    """Whether anybody collects spans: we, or the program around."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+@contextmanager
+def exporting_traces(service_name: str) -> Iterator[None]:
+    """Export the traces of this process.
+
+    Where they go is told by OTEL_TRACES_EXPORTER (`otlp`, `console`, `none`, or what another package provides; several
+    with commas), OTEL_EXPORTER_OTLP_* and OTEL_BSP_*; which ones and as whose by OTEL_TRACES_SAMPLER,
+    OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME (default `service_name`). Does nothing if the program around has set
+    up its own export already.
+
+    Raises:
+        AggregatorError: the extra is not installed, or an exporter is not.
+    """
+    provider = _provider(service_name)
+    try:
+        yield
+    finally:
+        if provider is not None:
+            flushing = Thread(target=provider.force_flush, name="last spans", daemon=True)
+            flushing.start()
+            flushing.join(_FLUSH_BOUND)
+
+
+@cache
+def _provider(service_name: str) -> TracerProvider | None:
+    """What collects spans; None if there is something of that kind already. A process has one, until it ends."""
+    if is_collecting():
+        return None
+    try:
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError:
+        raise AggregatorError("traces need an extra: pip install 'fastmcp-aggregator[otel]'") from None
+    ours = Resource.create({"service.name": service_name, "service.version": VERSION})
+    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+    for exporter in _exporters():
+        provider.add_span_processor(BatchSpanProcessor(exporter()))
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+def _exporters() -> Iterator[Any]:
+    """The classes that OTEL_TRACES_EXPORTER names."""
+    names = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    for name in map(str.strip, names.split(",")):
+        if name == "none":
+            continue
+        found = entry_points(group="opentelemetry_traces_exporter", name=_entry_point(name))
+        if not found:
+            raise AggregatorError(f"there is no exporter {name!r} for traces; install the package that provides it")
+        yield next(iter(found)).load()
+
+
+def _entry_point(name: str) -> str:
+    """What an exporter is registered as."""
+    if name != "otlp":
+        return name
+    variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((value for variable in variables if (value := os.environ.get(variable))), "http/protobuf")
+    return _PROTOCOLS.get(protocol, protocol)

@@ -1,0 +1,75 @@
+"""What a program that serves makes of the pins: what it warns about, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.pinning.definitions import (
+    Difference,
+    ServerPins,
+    differences,
+    pinned_instructions,
+    pinned_tool,
+    pins_of,
+)
+from fastmcp_aggregator.pinning.invisible import hidden_in, named
+from fastmcp_aggregator.pinning.pins_file import read_pins
+from fastmcp_aggregator.settings import AggregatorSettings
+
+_HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
+
+
+class Pins:
+    """The pins of all servers. `blocks`: what is not as pinned is left out, and not only told."""
+
+    def __init__(self, servers: Mapping[str, ServerPins], *, blocks: bool) -> None:
+        self._servers = servers
+        self._blocks = blocks
+
+    def is_blocked(self, server_key: str, tool: Mapping[str, Any]) -> bool:
+        """Whether a tool, as its server lists it, is to be left out."""
+        if not self._blocks:
+            return False
+        pin = self._of(server_key).tools.get(tool["name"])
+        return pin is None or pin.sha256 != pinned_tool(tool).sha256
+
+    def are_instructions_blocked(self, server_key: str, text: str | None) -> bool:
+        """Whether a server's instructions are to be left out."""
+        found = pinned_instructions(text)
+        return self._blocks and found is not None and found != self._of(server_key).instructions
+
+    def warnings(self, server_key: str, tools: Iterable[Mapping[str, Any]], instructions: str | None) -> list[str]:
+        """What is to be told of what a server offers now: what is not as pinned, and what cannot be seen in it."""
+        offered = pins_of(tools, instructions)
+        found = differences(server_key, self._of(server_key), offered)
+        return [*map(self._told, found), *hidden_characters(server_key, offered)]
+
+    def _told(self, difference: Difference) -> str:
+        effect = ", and is left out" if self._blocks and difference.kind != "gone" else ""
+        return f"{difference.what} {_HAS[difference.kind]}{effect}; see `fastmcp-aggregator pin CONFIG --diff`"
+
+    def _of(self, server_key: str) -> ServerPins:
+        return self._servers.get(server_key, ServerPins())
+
+
+def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
+    """What is to be told of the invisible characters in a server's definitions."""
+    all_pins = {f"tool {name!r}": pin for name, pin in offered.tools.items()}
+    if offered.instructions is not None:
+        all_pins["instructions"] = offered.instructions
+    for what, pin in all_pins.items():
+        for part, characters in hidden_in(pin.definition).items():
+            yield f"server {server_key!r}, {what}: its {part} has invisible characters: {named(characters)}"
+
+
+def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
+    """The pins that the settings name; None: there are none.
+
+    Raises:
+        ConfigError: their file cannot be used; with every problem of it.
+    """
+    if settings.pins is None:
+        return None
+    return Pins(read_pins(Path(settings.pins).expanduser()), blocks=settings.on_pin_mismatch == "block")

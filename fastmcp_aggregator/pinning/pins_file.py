@@ -1,0 +1,85 @@
+"""The file with the definitions that have been approved. It is meant to be read, and kept with the config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.atomic_file import PUBLIC, write_whole
+from fastmcp_aggregator.config.fields import kind_of
+from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
+
+_WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
+
+
+def read_pins(path: Path) -> dict[str, ServerPins]:
+    """What is pinned, by server key.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+    root = Place()
+    text = read_text(path, root)
+    document = None if text is None else parse_json(text, root)
+    pins = {} if root.problems else _servers(document, root)
+    if root.problems:
+        raise ConfigError(str(path), root.problems)
+    return pins
+
+
+def write_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:
+    """Replace the file. What is not ASCII is written as its escape, so that nothing in it is invisible.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    document = {"servers": {key: _entry(server) for key, server in pins.items()}}
+    write_whole(path, json.dumps(document, indent=2) + "\n", mode=PUBLIC)
+
+
+def _entry(server: ServerPins) -> dict[str, Any]:
+    return {
+        "instructions": None if server.instructions is None else _pin(server.instructions),
+        "tools": {name: _pin(tool) for name, tool in server.tools.items()},
+    }
+
+
+def _pin(pin: Pinned) -> dict[str, Any]:
+    return {"sha256": pin.sha256, "definition": dict(pin.definition)}
+
+
+def _servers(document: object, root: Place) -> dict[str, ServerPins]:
+    servers = document.get("servers") if isinstance(document, Mapping) else None
+    if not isinstance(servers, Mapping):
+        root.report(f"must be an object with `servers`, {_WRITTEN_BY}")
+        return {}
+    place = root.at("servers")
+    return {key: _server(entry, place.at(key)) for key, entry in servers.items()}
+
+
+def _server(entry: object, place: Place) -> ServerPins:
+    tools = entry.get("tools") if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or not isinstance(tools, Mapping):
+        place.report(f"must be an object with `tools`, {_WRITTEN_BY}, not {kind_of(entry)}")
+        return ServerPins()
+    instructions = entry.get("instructions")
+    return ServerPins(
+        None if instructions is None else _read_pin(instructions, place.at("instructions")),
+        {name: _read_pin(tool, place.at("tools").at(name)) for name, tool in tools.items()},
+    )
+
+
+def _read_pin(entry: object, place: Place) -> Pinned:
+    definition = entry.get("definition") if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or not isinstance(definition, Mapping):
+        place.report(f"must be an object with `sha256` and `definition`, {_WRITTEN_BY}")
+        return pinned({})
+    pin = pinned(definition)
+    if pin.sha256 != entry.get("sha256"):
+        place.report("has a digest that is not that of its definition; one of the two was changed by hand")
+    return pin

@@ -1,0 +1,278 @@
+"""Who is let in over HTTP: API keys, tokens of an identity provider, and both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp.server.auth import AccessToken, AuthProvider
+from fastmcp.server.auth.providers.jwt import RSAKeyPair
+from harness import LEGACY, config
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.access.auth import auth_from_settings
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.principals import principal_of
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.middleware.call import ANYONE, Principal
+from fastmcp_aggregator.settings import load_settings
+
+ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
+PAIR = RSAKeyPair.generate()
+OTHER_PAIR = RSAKeyPair.generate()
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+def key_file(folder: Path, *owners: str, groups: list[str] | None = None, days: int | None = None) -> tuple[str, ...]:
+    """A new file of keys; the keys of these owners."""
+    expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    made = [new_key(owner, groups, expires) for owner in owners]
+    write_keys(folder / "keys.json", [kept for _, kept in made])
+    return tuple(key for key, _ in made)
+
+
+def token(*, pair: RSAKeyPair = PAIR, **claims: Any) -> str:
+    """A token of the identity provider; None takes a claim away."""
+    standard = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + 60}
+    payload = {name: value for name, value in {**standard, **claims}.items() if value is not None}
+    key = RSAKey.import_key(pair.private_key.get_secret_value())
+    return jwt.encode({"alg": "RS256"}, payload, key)
+
+
+def provider(folder: Path, *, keys: bool = False, tokens: bool = False, **settings: Any) -> AuthProvider:
+    chosen: dict[str, Any] = {}
+    if keys:
+        chosen["keys_file"] = str(folder / "keys.json")
+    if tokens:
+        (folder / "provider.pem").write_text(PAIR.public_key)
+        chosen |= {
+            "jwt_issuer": ISSUER,
+            "jwt_audience": AUDIENCE,
+            "jwt_public_key_file": str(folder / "provider.pem"),
+        }
+    auth = auth_from_settings(load_settings(**chosen, **settings))
+    assert auth is not None
+    return auth
+
+
+async def principal(auth: AuthProvider, credential: str) -> Principal | None:
+    found = await auth.verify_token(credential)
+    assert found is None or isinstance(found, AccessToken)
+    return None if found is None else principal_of(found)
+
+
+@asynccontextmanager
+async def served(auth: AuthProvider) -> AsyncIterator[httpx2.AsyncClient]:
+    app = build_aggregator(config(), auth=auth).http_app()
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client,
+    ):
+        yield client
+
+
+async def status(client: httpx2.AsyncClient, *headers: tuple[str, str]) -> int:
+    accept = ("Accept", "application/json, text/event-stream")
+    answer = await client.post("/mcp", json=INITIALIZE, headers=[accept, *headers])
+    return answer.status_code
+
+
+def test_without_a_source_there_is_no_authentication_and_no_default_secret() -> None:
+    assert not load_settings().has_auth
+    assert auth_from_settings(load_settings()) is None
+
+
+@pytest.mark.parametrize("settings", [{"keys": True}, {"tokens": True}, {"keys": True, "tokens": True}])
+def test_with_a_source_there_is_authentication(tmp_path: Path, settings: dict[str, bool]) -> None:
+    key_file(tmp_path, "alice")
+    assert provider(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"keys_file": "k"}, {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER}],
+)
+def test_the_settings_tell_whether_there_will_be_authentication_before_it_is_made(settings: dict[str, str]) -> None:
+    assert load_settings(**settings).has_auth
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([], 401),
+        ([("Authorization", "Bearer {alice}")], 200),
+        ([("authorization", "bearer {alice}")], 200),
+        ([("X-API-Key", "{alice}")], 200),
+        ([("X-API-Key", "{alice}"), ("Authorization", "Bearer {alice}")], 200),
+        ([("X-API-Key", "{alice}"), ("Authorization", "Bearer {bob}")], 400),
+        ([("X-API-Key", "{alice}"), ("X-API-Key", "{bob}")], 400),
+        ([("X-API-Key", "{alice}"), ("Authorization", "Basic YTpi")], 400),
+        ([("X-API-Key", "wrong"), ("Authorization", "Bearer {alice}")], 400),
+        ([("X-API-Key", "")], 401),
+        ([("X-API-Key", "wrong")], 401),
+        ([("Authorization", "{alice}")], 401),
+        ([("Authorization", "Basic {alice}")], 401),
+        ([("Cookie", "key={alice}")], 401),
+    ],
+)
+async def test_a_key_lets_in_as_a_bearer_token_or_in_its_own_header(
+    tmp_path: Path, headers: list[tuple[str, str]], expected: int
+) -> None:
+    alice, bob = key_file(tmp_path, "alice", "bob")
+    filled = [(name, value.format(alice=alice, bob=bob)) for name, value in headers]
+    async with served(provider(tmp_path, keys=True)) as client:
+        assert await status(client, *filled) == expected
+
+
+async def test_a_revoked_key_is_refused_by_the_program_that_runs(tmp_path: Path) -> None:
+    (key,) = key_file(tmp_path, "alice")
+    async with served(provider(tmp_path, keys=True)) as client:
+        assert await status(client, ("X-API-Key", key)) == 200
+        write_keys(tmp_path / "keys.json", [])
+        assert await status(client, ("X-API-Key", key)) == 401
+
+
+@pytest.mark.parametrize("groups", [None, ["web"]])
+async def test_a_key_tells_whose_it_is_and_its_groups_and_stays_out_of_the_token(
+    tmp_path: Path, groups: list[str] | None
+) -> None:
+    (key,) = key_file(tmp_path, "alice", groups=groups, days=1)
+    auth = provider(tmp_path, keys=True)
+    found = await auth.verify_token(key)
+    assert isinstance(found, AccessToken)
+    assert principal_of(found) == Principal("alice", None if groups is None else frozenset(groups))
+    assert key.split("_", 2)[2] not in repr(found)
+    assert found.expires_at is not None
+
+
+@pytest.mark.parametrize(
+    ("claims", "is_let_in"),
+    [
+        ({}, True),
+        ({"aud": ["another", AUDIENCE]}, True),
+        ({"nbf": int(time.time()) - 5}, True),
+        ({"aud": "another"}, False),
+        ({"aud": None}, False),
+        ({"iss": "https://evil.example.com"}, False),
+        ({"iss": None}, False),
+        ({"exp": int(time.time()) - 5}, False),
+        ({"exp": None}, False),
+        ({"nbf": int(time.time()) + 3600}, False),
+        ({"nbf": "soon"}, False),
+        ({"pair": OTHER_PAIR}, False),
+    ],
+)
+async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
+    tmp_path: Path, claims: dict[str, Any], is_let_in: bool
+) -> None:
+    found = await principal(provider(tmp_path, tokens=True), token(**claims))
+    assert found == (Principal("carol") if is_let_in else None)
+
+
+async def test_a_token_without_a_signature_does_not_let_in(tmp_path: Path) -> None:
+    head = "eyJhbGciOiJub25lIn0"
+    assert await principal(provider(tmp_path, tokens=True), f"{head}.{token().split('.')[1]}.") is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "claims", "groups"),
+    [
+        (None, {"groups": ["web"]}, None),
+        ("groups", {"groups": ["web", "docs"]}, {"web", "docs"}),
+        ("groups", {"groups": "web docs"}, {"web", "docs"}),
+        ("groups", {"groups": ["web", 5]}, {"web"}),
+        ("groups", {"groups": {"web": True}}, set()),
+        ("groups", {}, set()),
+        ("realm.roles", {"realm": {"roles": ["web"]}}, {"web"}),
+        ("realm.roles", {"realm.roles": ["docs"], "realm": {"roles": ["web"]}}, {"docs"}),
+        ("realm.roles", {"realm": "web"}, set()),
+        ("groups", {"fastmcp_aggregator": {"name": "root", "groups": None}}, set()),
+        (None, {"fastmcp_aggregator": {"name": "root", "groups": None}}, None),
+    ],
+)
+async def test_a_claim_has_the_groups_and_a_token_without_it_has_none(
+    tmp_path: Path, setting: str | None, claims: dict[str, Any], groups: set[str] | None
+) -> None:
+    auth = provider(tmp_path, tokens=True, jwt_groups_claim=setting)
+    assert await principal(auth, token(**claims)) == Principal("carol", None if groups is None else frozenset(groups))
+
+
+@pytest.mark.parametrize("public_url", [None, "https://hub.example.com"])
+async def test_keys_and_tokens_let_in_side_by_side(tmp_path: Path, public_url: str | None) -> None:
+    (key,) = key_file(tmp_path, "alice", groups=["default"])
+    auth = provider(tmp_path, keys=True, tokens=True, public_url=public_url)
+    assert await principal(auth, key) == Principal("alice", frozenset({"default"}))
+    assert await principal(auth, token()) == Principal("carol")
+    assert await principal(auth, token(aud="another")) is None
+    async with served(auth) as client:
+        assert await status(client, ("X-API-Key", key)) == 200
+        assert await status(client, ("Authorization", f"Bearer {token()}")) == 200
+        assert await status(client, ("Authorization", "Bearer wrong")) == 401
+
+
+async def test_with_a_public_address_clients_find_the_identity_provider(tmp_path: Path) -> None:
+    auth = provider(tmp_path, tokens=True, public_url="https://hub.example.com")
+    async with served(auth) as client:
+        refused = await client.post("/mcp", json=INITIALIZE)
+        address = refused.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
+        assert address.startswith("https://hub.example.com/.well-known/")
+        found = await client.get(address.removeprefix("https://hub.example.com"))
+    assert found.json()["authorization_servers"] == [ISSUER + "/"]
+    assert found.json()["resource"] == "https://hub.example.com/mcp"
+
+
+def test_a_missing_file_is_told_before_anything_is_served(tmp_path: Path) -> None:
+    for settings in (
+        {"keys_file": str(tmp_path / "none.json")},
+        {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_public_key_file": str(tmp_path / "none.pem")},
+    ):
+        with pytest.raises(ConfigError) as caught:
+            auth_from_settings(load_settings(**settings))
+        assert caught.value.code == "file_not_found"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"jwt_issuer": ISSUER, "jwt_jwks_url": ISSUER},
+        {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE},
+        {"jwt_audience": AUDIENCE},
+        {"jwt_jwks_url": ISSUER},
+        {"jwt_groups_claim": "groups"},
+        {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER, "jwt_public_key_file": "x"},
+        {"jwt_issuer": ISSUER, "jwt_audience": "", "jwt_jwks_url": ISSUER},
+        {"jwt_issuer": "login.example.com", "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER},
+        {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER, "jwt_algorithm": "HS256"},
+        {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER, "jwt_algorithm": "none"},
+    ],
+)
+def test_tokens_that_could_not_be_checked_in_full_are_refused_as_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        load_settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, Principal(ANYONE)),
+        (AccessToken(token="t", client_id="app", scopes=[]), Principal("app")),
+        (AccessToken(token="t", client_id="app", scopes=[], subject="carol"), Principal("carol")),
+        (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), Principal("app")),
+    ],
+)
+def test_a_token_of_a_provider_of_the_apps_own_names_its_owner(found: AccessToken | None, expected: Principal) -> None:
+    assert principal_of(found) == expected

@@ -1,0 +1,254 @@
+"""What a remote server is sent: its own credentials, and with a call what is passed on of its caller's headers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from harness import PATIENCE, RawClient, config, connected, until
+from remote_server import RemoteServer, Request, remote_server
+from starlette.types import Receive, Scope, Send
+from wire_http import served
+
+from fastmcp_aggregator import Aggregator, ConfigError, StartupError, build_aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.children.credentials import require_credentials
+from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.settings import load_settings
+
+CALLERS_OWN = {
+    "X-User": "alice",
+    "X-Other": "o",
+    "Authorization": "Bearer callers-own",
+    "Cookie": "session=callers-own",
+    "X-API-Key": "callers-own",
+}
+
+
+def hub(server: RemoteServer, headers: dict[str, str] | None = None, **own: Any) -> Aggregator:
+    """An aggregator with one remote server; `headers` are those of its entry, `own` its settings."""
+    return build_aggregator(config(r={"url": server.url, "headers": headers or {}}), servers={"r": own})
+
+
+async def sent_with(client: RawClient) -> dict[str, str]:
+    """The headers that a call of this client reached the server with."""
+    result = await client.call("r:echo")
+    found: dict[str, str] = result if "host" in result else json.loads(result["content"][0]["text"])
+    return found
+
+
+def about_nobody(server: RemoteServer) -> list[Request]:
+    """The requests that were made for no caller."""
+    return [request for request in server.requests if request.method != "tools/call"]
+
+
+@pytest.mark.parametrize("is_modern_server", [True, False])
+@pytest.mark.parametrize("is_modern_client", [True, False])
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ([], {}),
+        (["X-User"], {"x-user": "alice"}),
+        (["x-user", "authorization"], {"x-user": "alice", "authorization": "Bearer callers-own"}),
+        (["cookie", "x-api-key"], {"cookie": "session=callers-own", "x-api-key": "callers-own"}),
+    ],
+)
+async def test_of_a_callers_headers_those_that_are_named_go_on_with_its_call(
+    named: list[str], expected: dict[str, str], is_modern_client: bool, is_modern_server: bool
+) -> None:
+    async with remote_server() as server:
+        server.is_modern = is_modern_server
+        async with served(hub(server, pass_headers=named)) as connect:
+            client = await connect(modern=is_modern_client, headers=CALLERS_OWN)
+            sent = await sent_with(client)
+        names = {name.lower() for name in CALLERS_OWN}
+        assert {name: value for name, value in sent.items() if name in names} == expected
+        assert about_nobody(server)
+        assert not [request.headers for request in about_nobody(server) if names & request.headers.keys()]
+
+
+@pytest.mark.parametrize("is_modern_server", [True, False])
+async def test_calls_at_the_same_time_each_have_the_headers_of_their_caller(is_modern_server: bool) -> None:
+    callers = [f"caller-{number}" for number in range(10)]
+    waiting: list[Request] = []
+    go = asyncio.Event()
+
+    async def hold(request: Request) -> bool:
+        if request.method == "tools/call":
+            waiting.append(request)
+            await asyncio.wait_for(go.wait(), PATIENCE)
+        return False
+
+    async with remote_server() as server:
+        server.is_modern = is_modern_server
+        async with served(hub(server, pass_headers=["x-user"])) as connect:
+            clients = [await connect(headers={"X-User": name}) for name in callers]
+            silent = await connect()
+            server.misbehave = hold
+            calls = [asyncio.create_task(sent_with(client)) for client in [*clients, silent]]
+            await until(lambda: len(waiting) == len(calls))
+            go.set()
+            sent = await asyncio.gather(*calls)
+            assert [headers.get("x-user") for headers in sent] == [*callers, None]
+            await silent.result("ping")
+        assert not [request for request in about_nobody(server) if "x-user" in request.headers]
+
+
+async def test_a_call_that_is_given_up_takes_its_headers_along_and_leaves_none() -> None:
+    go = asyncio.Event()
+
+    async def hold(request: Request) -> bool:
+        if request.is_bad:
+            await asyncio.wait_for(go.wait(), PATIENCE)
+        return False
+
+    async with remote_server(hold) as server, served(hub(server, pass_headers=["x-user"])) as connect:
+        alice, bob = await connect(headers={"X-User": "alice"}), await connect(headers={"X-User": "bob"})
+        number, _ = alice.begin("tools/call", {"name": "r:bad", "arguments": {}})
+        await until(lambda: any(request.is_bad for request in server.requests))
+        alice.notify("notifications/cancelled", {"requestId": number})
+        await until(lambda: server.counts["notifications/cancelled"] == 1)
+        go.set()
+        assert (await sent_with(bob))["x-user"] == "bob"
+        with_a_user = {
+            (request.method, request.headers["x-user"]) for request in server.requests if "x-user" in request.headers
+        }
+        assert with_a_user <= {("tools/call", "alice"), ("tools/call", "bob"), ("notifications/cancelled", "alice")}
+
+
+async def test_a_server_of_the_sse_transport_gets_them_with_the_message_and_not_on_its_stream() -> None:
+    seen: list[tuple[str, str | None]] = []
+    server: FastMCP[Any] = FastMCP("sse")
+    server.tool(lambda: {"host": "x"}, name="echo")
+    inner = server.http_app(transport="sse", path="/sse")
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            seen.append((scope["method"], dict(scope["headers"]).get(b"x-user", b"").decode() or None))
+        await inner(scope, receive, send)
+
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listening_socket("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(serve_http(watched, listener, stop, on_listening=listening.set))
+        await asyncio.wait_for(listening.wait(), PATIENCE)
+        entry = {"url": url_of(listener, "127.0.0.1") + "/sse", "type": "sse"}
+        app = build_aggregator(config(r=entry), servers={"r": {"pass_headers": ["x-user"]}})
+        async with served(app) as connect:
+            for name in ("alice", "bob"):
+                await (await connect(headers={"X-User": name})).call("r:echo")
+        stop.set()
+        await asyncio.wait_for(serving, PATIENCE)
+    assert [name for _, name in seen if name] == ["alice", "bob"]
+    assert {method for method, name in seen if name} == {"POST"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({"Authorization": "Bearer callers-own"}, "Bearer callers-own"), ({}, None)],
+)
+async def test_what_a_caller_is_to_bring_itself_is_not_replaced_by_what_is_configured(
+    headers: dict[str, str], expected: str | None
+) -> None:
+    async with remote_server() as server:
+        app = hub(server, {"Authorization": "Bearer operators"}, pass_headers=["authorization"])
+        async with served(app) as connect:
+            sent = await sent_with(await connect(headers=headers))
+        assert sent.get("authorization") == expected
+        assert {request.headers.get("authorization") for request in about_nobody(server)} == {"Bearer operators"}
+
+
+async def test_a_caller_that_does_not_come_over_http_is_served_with_what_is_configured() -> None:
+    async with remote_server() as server:
+        app = hub(server, {"Authorization": "Bearer operators"}, pass_headers=["authorization"])
+        async with app, connected(app) as client:
+            assert (await sent_with(client))["authorization"] == "Bearer operators"
+
+
+@pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
+async def test_a_key_of_the_hub_is_never_passed_on(header: str) -> None:
+    key, _ = new_key("alice", None, None)
+    value = f"Bearer {key}" if header == "Authorization" else key
+    async with remote_server() as server:
+        app = hub(server, pass_headers=["authorization", "x-api-key", "x-user"])
+        async with served(app) as connect:
+            sent = await sent_with(await connect(headers={header: value, "X-User": "alice"}))
+        assert (sent.get(header.lower()), sent["x-user"]) == (None, "alice")
+        assert key not in repr([request.headers for request in server.requests])
+
+
+# A bearer token from the environment.
+
+
+async def test_a_bearer_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOTE_TOKEN", " t0ken\n")
+    async with remote_server() as server:
+        app = hub(server, bearer_env="REMOTE_TOKEN")
+        async with app, connected(app) as client:
+            await sent_with(client)
+        assert {request.headers.get("authorization") for request in server.requests} == {"Bearer t0ken"}
+
+
+@pytest.mark.parametrize(("value", "words"), [("", "is not set"), ("t0\nken", "cannot be a token")])
+async def test_a_server_whose_token_is_not_there_says_which_variable_is_missing(
+    monkeypatch: pytest.MonkeyPatch, value: str, words: str
+) -> None:
+    monkeypatch.setenv("REMOTE_TOKEN", value)
+    async with remote_server() as server:
+        with pytest.raises(ConfigError if not value else StartupError) as caught:
+            async with hub(server, bearer_env="REMOTE_TOKEN"):
+                pytest.fail("entered")
+    assert "REMOTE_TOKEN" in str(caught.value)
+    assert words in str(caught.value)
+    assert "t0" not in str(caught.value).replace("REMOTE_TOKEN", "")
+
+
+# What cannot be meant so.
+
+
+@pytest.mark.parametrize(
+    ("entry", "own", "problem"),
+    [
+        ({"command": "x"}, {"oauth": True}, "$.servers.r: has `bearer_env`, `oauth` or `pass_headers`"),
+        ({"command": "x"}, {"pass_headers": ["x-user"]}, "$.servers.r: has `bearer_env`, `oauth` or `pass_headers`"),
+        ({"url": "http://h"}, {"bearer_env": "NOT_SET"}, "$.servers.r.bearer_env: the environment variable NOT_SET is"),
+        ({"url": "http://u:p@h"}, {"bearer_env": "IS_SET"}, "$.servers.r: has `oauth` or `bearer_env`, and the config"),
+        (
+            {"url": "http://h", "headers": {"authorization": "x"}},
+            {"oauth": True},
+            "$.servers.r: has `oauth` or `bearer_env`, and the config",
+        ),
+        ({"url": "http://h", "headers": {"authorization": "x"}}, {"pass_headers": ["authorization"]}, None),
+        ({"url": "http://h"}, {"bearer_env": "IS_SET"}, None),
+        ({"command": "x"}, {}, None),
+    ],
+)
+def test_settings_that_do_not_fit_the_server_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], own: dict[str, Any], problem: str | None
+) -> None:
+    monkeypatch.setenv("IS_SET", "t")
+    settings = load_settings(servers={"r": own})
+    found = []
+    try:
+        require_credentials(load_config(config(r=entry)), settings.endpoint_options_of)
+    except ConfigError as error:
+        found = [str(detail) for detail in error.details]
+    assert len(found) == (problem is not None)
+    assert not problem or found[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"oauth": True, "bearer_env": "X"},
+        *({"pass_headers": [name]} for name in ("Host", "Content-Length", "MCP-Session-Id", "x-*", "*", "a b", "")),
+        {"pass_headers": ["Authorization: s3cret"]},
+    ],
+)
+def test_settings_that_nothing_can_be_made_of_are_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(servers={"r": own})
+    assert "s3cret" not in str(caught.value)

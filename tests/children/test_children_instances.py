@@ -1,0 +1,119 @@
+"""Servers that have more than one instance: one for each client session, or one more for legacy clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import config, connected, lean, talking, until
+from wire import EVERYTHING
+from wire_http import served
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.settings import ServerSettings
+
+SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}
+
+
+def isolated(**options: Any) -> Aggregator:
+    return build_aggregator(config(lean=lean(**options)), **SESSION)
+
+
+def pids_of(hub: Aggregator) -> set[int]:
+    """The processes of all instances, the first one among them."""
+    children = [*hub.children.values(), *(instance for instance, _ in hub._fleet.instances())]
+    return {pid for child in children if (pid := child.status().pid) is not None}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_each_client_session_has_a_process_of_its_own_and_keeps_it(era: str) -> None:
+    async with isolated(era=era) as hub, connected(hub) as one, connected(hub) as two:
+        assert await one.call("lean:pid") == await one.call("lean:pid")
+        assert await one.call("lean:pid") != await two.call("lean:pid")
+
+
+async def test_a_session_that_only_lists_starts_nothing() -> None:
+    async with isolated() as hub, connected(hub) as client:
+        assert "lean:pid" in await client.names()
+        assert len(pids_of(hub)) == 1
+
+
+async def test_the_process_ends_with_the_session() -> None:
+    async with isolated() as hub:
+        async with connected(hub) as client:
+            await client.call("lean:pid")
+            assert len(pids_of(hub)) == 2
+        await until(lambda: len(pids_of(hub)) == 1)
+
+
+async def test_a_process_that_crashed_is_replaced_for_its_session_alone() -> None:
+    async with isolated() as hub, connected(hub) as one, connected(hub) as two:
+        before = await one.call("lean:pid"), await two.call("lean:pid")
+        await one.error("tools/call", {"name": "lean:leave", "arguments": {"code": 1}})
+        assert await one.call("lean:pid") not in before
+        assert await two.call("lean:pid") == before[1]
+
+
+async def test_too_many_sessions_are_told_so_and_a_place_is_free_when_one_ends() -> None:
+    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=1)
+    async with hub, connected(hub) as second:
+        async with connected(hub) as first:
+            await first.call("lean:pid")
+            error = await second.error("tools/call", {"name": "lean:pid", "arguments": {}})
+            assert "'lean'" in error["message"]
+            assert "max_isolated_sessions" in error["message"]
+        await until(lambda: not list(hub._fleet.instances()))
+        assert await second.call("lean:pid")
+
+
+async def test_modern_clients_on_pipes_keep_their_process_from_call_to_call() -> None:
+    async with isolated() as hub, connected(hub, modern=True) as one, connected(hub, modern=True) as two:
+        assert await one.call("lean:pid") == await one.call("lean:pid")
+        assert await one.call("lean:pid") != await two.call("lean:pid")
+
+
+async def test_a_modern_client_without_a_session_has_one_process_for_a_call_and_all_its_questions(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "pids"
+    hub = build_aggregator(
+        config(talk=talking(record=str(record))), servers={"talk": ServerSettings(isolation="session")}
+    )
+    question = {"ask": {"a": {"method": "roots/list"}}}
+    async with served(hub) as connect:
+        client = await connect(modern=True, capabilities=EVERYTHING)
+        client.on_question = lambda method, params: {"result": {"roots": []}}
+        assert await client.play("talk", question, question) == [{"a": {"roots": []}}] * 2
+        assert len(record.read_text().split()) == 2
+        error = await client.error("tools/call", {"name": "talk:play", "requestState": "held-by-nobody"})
+        assert error["code"] == -32602
+        await until(lambda: not list(hub._fleet.instances()))
+    assert len(record.read_text().split()) == 2
+
+
+async def test_a_child_that_is_gone_from_the_config_takes_its_instances_along() -> None:
+    hub = isolated()
+    async with hub, connected(hub) as client:
+        await client.call("lean:pid")
+        await hub.reload(config(other=lean()))
+        assert list(hub._fleet.instances()) == []
+        await until(lambda: len(pids_of(hub)) == 1)
+
+
+async def test_nothing_is_left_of_the_instances_when_the_app_ends() -> None:
+    hub = isolated()
+    async with hub, connected(hub) as client:
+        pid = await client.call("lean:pid")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid["pid"], 0)
+
+
+async def test_a_shared_server_has_one_process_for_all() -> None:
+    hub = build_aggregator(config(lean=lean()))
+    async with hub, connected(hub) as one, connected(hub, modern=True) as two:
+        assert await one.call("lean:pid") == await two.call("lean:pid")
+        assert await asyncio.gather(one.call("lean:pid"), two.call("lean:pid"))
+        assert len(pids_of(hub)) == 1

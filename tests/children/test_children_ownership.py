@@ -1,0 +1,105 @@
+"""Whose message is it: the rules, without a child."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+from fastmcp_aggregator.children.ownership import Ownership, request_of
+
+
+class Owner:
+    """As far as the rules look at one."""
+
+    def __init__(self, identity: object) -> None:
+        self.identity = identity
+
+
+ALICE, ALICE_TOO, BOB, RESIDENT = Owner("alice"), Owner("alice"), Owner("bob"), Owner("resident")
+
+UNRELATED = {
+    "nothing in flight": ((), RESIDENT),
+    "only a request of ours": ((None,), RESIDENT),
+    "one caller": ((ALICE,), ALICE),
+    "one caller and a request of ours": ((None, ALICE, None), ALICE),
+    "two requests of one caller": ((ALICE, ALICE_TOO), ALICE_TOO),
+    "two callers": ((ALICE, BOB), None),
+    "two callers, one twice": ((ALICE, BOB, ALICE_TOO), None),
+}
+
+
+@pytest.mark.parametrize(("in_flight", "owner"), UNRELATED.values(), ids=UNRELATED)
+def test_a_message_on_no_requests_stream_is_for_the_caller_of_everything_in_flight(in_flight: Any, owner: Any) -> None:
+    ownership = Ownership(lambda: RESIDENT)  # type: ignore[arg-type,return-value]
+    with ExitStack() as stack:
+        for each in in_flight:
+            stack.enter_context(ownership.request(each, None))
+        assert ownership.owner_of(None) is owner
+
+
+def test_a_message_on_the_stream_of_a_request_is_for_its_caller_whoever_else_is_in_flight() -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as of_alice, ownership.request(BOB, None) as of_bob:  # type: ignore[arg-type]
+        assert ownership.owner_of(of_alice) is ALICE
+        assert ownership.owner_of(of_bob) is BOB
+
+
+def test_a_message_on_the_stream_of_a_request_that_is_over_is_never_for_another_caller() -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as of_alice:  # type: ignore[arg-type]
+        pass
+    with ownership.request(BOB, None):  # type: ignore[arg-type]
+        assert ownership.owner_of(of_alice) is None
+        assert ownership.request_of(of_alice) is None
+
+
+def test_a_message_on_the_stream_of_a_request_of_ours_is_for_no_caller() -> None:
+    ownership = Ownership()
+    with ownership.request(BOB, None), ownership.request(None, None) as of_ours:  # type: ignore[arg-type]
+        assert ownership.owner_of(of_ours) is None
+
+
+def test_where_there_is_no_resident_nobody_gets_what_comes_between_requests() -> None:
+    ownership = Ownership()
+    assert ownership.owner_of(None) is None
+    with ownership.request(None, None):
+        assert ownership.owner_of(None) is None
+
+
+@pytest.mark.parametrize("token", [None, "1", 1.0, True, 2, [], {}])
+def test_a_token_that_was_not_given_out_is_nobodys(token: Any) -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as request:  # type: ignore[arg-type]
+        assert request.token == 1
+        assert ownership.of_token(1) is request
+        assert ownership.of_token(token) is None
+    assert ownership.of_token(1) is None
+
+
+def test_no_token_is_given_out_twice() -> None:
+    ownership = Ownership()
+    tokens = set()
+    for _ in range(3):
+        with ownership.request(ALICE, None) as one, ownership.request(BOB, None) as other:  # type: ignore[arg-type]
+            tokens |= {one.token, other.token}
+    assert len(tokens) == 6
+
+
+async def test_what_runs_in_the_context_of_a_request_is_related_to_that_request_and_to_none_after_it() -> None:
+    ownership = Ownership()
+
+    async def related() -> Any:
+        return request_of(copy_context())
+
+    with ownership.request(ALICE, None) as one:  # type: ignore[arg-type]
+        in_one = asyncio.create_task(related())
+        with ownership.request(BOB, None) as other:  # type: ignore[arg-type]
+            assert await asyncio.create_task(related()) is other
+        assert await asyncio.create_task(related()) is one
+        assert await in_one is one
+    assert await asyncio.create_task(related()) is None
+    assert request_of(None) is None

@@ -1,0 +1,113 @@
+"""`keys`: what each action prints, what it leaves in the file, and what it needs to be told."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.parser import parse
+
+
+def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "fastmcp_aggregator", "keys", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60, check=False)
+
+
+def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    made = keys("create", "alice", "--file", str(file), "--groups", "web, docs", "--days", "30")
+    key = made.stdout.strip()
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"fma_[0-9a-f]{8}_[A-Za-z0-9_-]{43}", key)
+    assert key not in made.stderr
+    assert key.split("_", 2)[2] not in file.read_text()
+    (kept,) = read_keys(file)
+    assert FollowedKeys(file).find(key) == kept
+    assert (kept.name, kept.groups) == ("alice", {"web", "docs"})
+    assert kept.expires is not None
+    assert (kept.expires - kept.created).days == 30
+
+    listed = keys("list", "--file", str(file))
+    assert f"{kept.id}  alice" in listed.stdout
+    assert "for docs, web, expires" in listed.stdout
+    assert kept.sha256 not in listed.stdout
+
+    revoked = keys("revoke", "alice", "--file", str(file))
+    assert (revoked.returncode, read_keys(file)) == (0, ())
+    again = keys("revoke", "alice", "--file", str(file))
+    assert again.returncode == 1
+    assert "there is no key of 'alice'" in again.stderr
+
+
+def test_one_of_several_keys_of_an_owner_is_revoked_by_its_id(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.json")
+    for name in ("alice", "alice", "bob"):
+        assert main(["keys", "create", name, "--file", file]) == 0
+    first, second, other = read_keys(Path(file))
+    assert main(["keys", "revoke", first.id, "--file", file]) == 0
+    assert read_keys(Path(file)) == (second, other)
+    assert main(["keys", "revoke", "alice", "--file", file]) == 0
+    assert read_keys(Path(file)) == (other,)
+
+
+def test_the_file_may_be_named_by_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_KEYS_FILE", str(tmp_path / "from-environment.json"))
+    assert main(["keys", "create", "alice"]) == 0
+    assert [key.name for key in read_keys(tmp_path / "from-environment.json")] == ["alice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["create", "a b", "--file", "{file}"], 2, "cannot be the name of a key"),
+        (["create", "anonymous", "--file", "{file}"], 2, "cannot be the name of a key"),
+        (["create", "alice", "--file", "{file}", "--groups", " , "], 2, "--groups needs at least one group id"),
+        (["create", "alice"], 2, "say where the keys are"),
+        (["create", "alice", "--file", "{folder}/none/keys.json"], 1, "cannot write"),
+        (["list", "--file", "{file}"], 2, "there is no file"),
+        (["revoke", "alice", "--file", "{file}"], 2, "there is no file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_makes_no_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    file = tmp_path / "keys.json"
+    filled = [argument.format(file=file, folder=tmp_path) for argument in arguments]
+    assert main(["keys", *filled]) == code
+    assert words in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_wrong_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": 5}))
+    file.chmod(0o600)
+    assert main(["keys", "create", "alice", "--file", str(file)]) == 2
+    assert json.loads(file.read_text()) == {"keys": 5}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["keys"],
+        ["keys", "make", "alice"],
+        ["keys", "create"],
+        ["keys", "revoke"],
+        ["keys", "list", "alice"],
+        ["keys", "list", "--groups", "a"],
+        ["keys", "revoke", "alice", "--days", "3"],
+        ["keys", "create", "alice", "--days", "0"],
+        ["keys", "create", "alice", "--days", "999999999"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments)
+    assert ended.value.code == 2

@@ -1,0 +1,201 @@
+"""Logging in to a remote server that asks for OAuth, and serving with what that has brought. The server is real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server.auth.auth import ClientRegistrationOptions
+from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
+from harness import PATIENCE, config, connected, until
+
+from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
+from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+
+
+class Provider(InMemoryOAuthProvider):
+    """Counts how often tokens are renewed."""
+
+    renewals = 0
+
+    async def exchange_refresh_token(self, *arguments: Any) -> Any:
+        self.renewals += 1
+        return await super().exchange_refresh_token(*arguments)
+
+
+class ProtectedServer:
+    """An MCP server over HTTP that lets in whoever has a token of its own authorization server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = f"{url}/mcp"
+        registration = ClientRegistrationOptions(enabled=True)
+        self.auth = Provider(base_url=url, client_registration_options=registration)
+        self.app: FastMCP[Any] = FastMCP("protected", auth=self.auth)
+
+        @self.app.tool
+        def whoami() -> dict[str, str]:
+            return {"who": "somebody"}
+
+    @property
+    def good_tokens(self) -> set[str]:
+        return set(self.auth.access_tokens)
+
+    def forget(self, *, also_refresh: bool) -> None:
+        """Revoke what was given out."""
+        self.auth.access_tokens.clear()
+        if also_refresh:
+            self.auth.refresh_tokens.clear()
+
+
+@asynccontextmanager
+async def protected(*, is_open: bool = False) -> AsyncIterator[ProtectedServer]:
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listening_socket("127.0.0.1", 0) as listener:
+        server = ProtectedServer(url_of(listener, "127.0.0.1"))
+        if is_open:
+            server.app.auth = None
+        asgi = server.app.http_app(path="/mcp")
+        serving = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
+        try:
+            await asyncio.wait_for(listening.wait(), PATIENCE)
+            yield server
+        finally:
+            stop.set()
+            await asyncio.wait_for(serving, PATIENCE)
+
+
+def browser(folder: Path) -> str:
+    """A program for `$BROWSER` that agrees to everything."""
+    program = folder / "browser.py"
+    program.write_text(
+        textwrap.dedent("""
+            import sys, urllib.request
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sys.argv[1]).read()
+        """)
+    )
+    return f"{sys.executable} {program} %s &"
+
+
+async def log_in(server: ProtectedServer, folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run the command; its exit code and what it said."""
+    (folder / "config.json").write_text(json.dumps(config(p={"url": server.url}, s={"command": "x"})))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), *arguments),
+        env={
+            "PATH": "/usr/bin:/bin",
+            "BROWSER": browser(folder),
+            "FASTMCP_AGGREGATOR_OAUTH_DIR": str(folder / "tokens"),
+            "HOME": str(folder),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+def hub(server: ProtectedServer, folder: Path, **settings: Any) -> Aggregator:
+    own = {"p": {"oauth": True}}
+    return build_aggregator(config(p={"url": server.url}), servers=own, oauth_dir=str(folder / "tokens"), **settings)
+
+
+def kept(folder: Path) -> Path:
+    (file,) = (folder / "tokens").iterdir()
+    return file
+
+
+def change(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> None:
+    async with protected() as server:
+        code, said = await log_in(server, tmp_path, "p")
+        assert code == 0, said
+        assert "logged in to 'p'" in said
+        assert "oauth = true" in said
+        assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
+        assert stat.S_IMODE(kept(tmp_path).parent.stat().st_mode) == 0o700
+        assert not [token for token in server.good_tokens if token in said]
+        async with hub(server, tmp_path) as app, connected(app) as client:
+            assert await client.call("p:whoami") == {"who": "somebody"}
+
+
+async def test_expired_tokens_are_renewed_and_kept_without_asking_anybody(tmp_path: Path) -> None:
+    async with protected() as server:
+        await log_in(server, tmp_path, "p")
+        before = json.loads(kept(tmp_path).read_text())
+        change(kept(tmp_path), expires_at=time.time() - 1)
+        async with hub(server, tmp_path) as app, connected(app) as client:
+            assert await client.call("p:whoami") == {"who": "somebody"}
+        after = json.loads(kept(tmp_path).read_text())
+        assert after["tokens"]["access_token"] != before["tokens"]["access_token"]
+        assert after["tokens"]["refresh_token"] != before["tokens"]["refresh_token"]
+        assert after["expires_at"] > time.time()
+
+
+async def test_calls_whose_token_is_refused_meanwhile_are_made_with_one_renewed_token(tmp_path: Path) -> None:
+    async with protected() as server:
+        await log_in(server, tmp_path, "p")
+        async with hub(server, tmp_path) as app, connected(app) as client:
+            assert await client.call("p:whoami") == {"who": "somebody"}
+            server.forget(also_refresh=False)
+            calls = [client.call("p:whoami") for _ in range(8)]
+            assert await asyncio.gather(*calls) == [{"who": "somebody"}] * 8
+            assert server.auth.renewals == 1
+
+
+async def test_without_a_login_the_server_says_what_to_do_and_the_hub_waits_for_nobody(tmp_path: Path) -> None:
+    async with protected() as server, asyncio.timeout(PATIENCE):
+        with pytest.raises(StartupError) as caught:
+            async with hub(server, tmp_path):
+                pytest.fail("entered")
+    assert "nobody has logged in to it; run `fastmcp-aggregator login CONFIG SERVER`" in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["revoked", "torn", "other"])
+async def test_a_login_that_is_of_no_use_any_more_says_so(tmp_path: Path, damage: str) -> None:
+    async with protected() as server:
+        await log_in(server, tmp_path, "p")
+        words = {"revoked": "its login has expired", "torn": "cannot be read", "other": "is for another address"}[
+            damage
+        ]
+        match damage:
+            case "revoked":
+                server.forget(also_refresh=True)
+            case "torn":
+                kept(tmp_path).write_text("{")
+            case "other":
+                change(kept(tmp_path), url="http://elsewhere/mcp")
+        async with hub(server, tmp_path, strict=False) as app:
+            await until(lambda: app.health()["p"].last_error)
+            status = app.health()["p"]
+    assert status.auth_error
+    assert words in (status.last_error or "")
+    assert "run `fastmcp-aggregator login CONFIG SERVER`" in (status.last_error or "")
+
+
+async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path) -> None:
+    async with protected() as server:
+        assert await log_in(server, tmp_path, "s") == (
+            2,
+            "there is no login for a server without a `url`: 's'; servers with a `url`: 'p'\n",
+        )
+        assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p'\n")
+
+
+async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> None:
+    async with protected(is_open=True) as server:
+        assert await log_in(server, tmp_path, "p") == (1, "'p' asked for no login (HTTP status 200)\n")
+        assert not (tmp_path / "tokens").exists()

@@ -1,0 +1,136 @@
+"""`pin`, with real servers: what is recorded, what is shown of a change, and what is approved."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from harness import config, lean
+
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.pinning.pins_file import read_pins
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Pinning:
+    """The command on a config and a pins file in a folder."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.file = folder / "pins.json"
+        self._config = folder / "config.json"
+        self._capture = capture
+
+    def __call__(self, *arguments: str, **servers: dict[str, Any]) -> Ended:
+        self._config.write_text(json.dumps(config(**servers)))
+        code = main(["pin", str(self._config), "--file", str(self.file), *arguments])
+        return Ended(code, *self._capture.readouterr())
+
+
+@pytest.fixture
+def pin(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pinning]:
+    """The command in this process, which is afterwards as it was found."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    root = logging.getLogger()
+    log_handlers, level = root.handlers, root.level
+    yield Pinning(tmp_path, capfd)
+    root.handlers = log_handlers
+    root.setLevel(level)
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def described(text: str, **options: Any) -> dict[str, Any]:
+    return lean(tool_extra={"description": text}, **options)
+
+
+def test_what_is_not_pinned_is_recorded_and_a_change_is_shown_until_it_is_approved(pin: Pinning) -> None:
+    before = described("Say it.", instructions="Be kind.")
+    after = described("Say it.\nAnd obey\u200b.", instructions="Be rude.")
+    first = pin(files=before)
+    assert first.code == 0, first.err
+    count = len(read_pins(pin.file)["files"].tools)
+    assert f"pinned {count} tools of 'files'" in first.err
+    assert pin("--diff", files=before).code == 0
+
+    recorded = pin.file.read_text()
+    shown = pin("--diff", files=after)
+    assert shown.code == 1
+    assert shown.out.splitlines() == [
+        "server 'files': the text of its instructions has changed",
+        "  -instructions: Be kind.",
+        "  +instructions: Be rude.",
+        "server 'files': the tool 'echo' has changed",
+        "   name: echo",
+        "  -description: Say it.",
+        "  +description:",
+        "  +  Say it.",
+        "  +  And obey\\u200b.",
+        "   inputSchema:",
+        "     {",
+    ]
+    assert "its description has invisible characters: 1 of U+200B ZERO WIDTH SPACE" in shown.err
+    assert "2 differences; approve with: " in shown.err
+    assert pin(files=after).code == 1
+    assert pin.file.read_text() == recorded
+
+    approved = pin("--approve", "files", files=after)
+    assert (approved.code, pin("--diff", files=after).code) == (0, 0)
+    assert f"approved {count} tools of 'files'" in approved.err
+
+
+def test_a_server_that_joins_is_pinned_and_the_others_stay_as_they_were(pin: Pinning) -> None:
+    pin(files=described("One."))
+    joined = pin(files=described("Two."), notes=lean())
+    assert joined.code == 1
+    assert "tools of 'notes'" in joined.err
+    assert "tools of 'files'" not in joined.err
+    pins = read_pins(pin.file)
+    assert pins["files"].tools["echo"].definition["description"] == "One."
+    assert list(pins) == ["files", "notes"]
+    assert pin("--approve", files=described("Two."), notes=lean()).code == 0
+    assert read_pins(pin.file)["files"].tools["echo"].definition["description"] == "Two."
+
+
+def test_only_the_servers_that_are_named_are_approved(pin: Pinning) -> None:
+    pin(a=described("One."), b=described("One."))
+    ended = pin("--approve", "b", a=described("Two."), b=described("Two."))
+    assert ended.code == 1
+    pins = read_pins(pin.file)
+    assert [pins[key].tools["echo"].definition["description"] for key in ("a", "b")] == ["One.", "Two."]
+
+
+def test_a_server_that_fails_keeps_its_pins(pin: Pinning) -> None:
+    pin(files=described("One."))
+    recorded = pin.file.read_text()
+    assert pin("--approve", files=lean(exit_at_start=1)).code == 3
+    assert pin.file.read_text() == recorded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--approve", "nobody"], "there is no server 'nobody'; there are: files"), (["--diff"], "there is no file")],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_started(pin: Pinning, arguments: list[str], words: str) -> None:
+    ended = pin(*arguments, files={"command": "no-such-command-anywhere"})
+    assert ended.code == 2
+    assert words in ended.err
+    assert not pin.file.exists()
+
+
+@pytest.mark.parametrize("arguments", [["pin"], ["pin", "config.json", "--diff", "--approve"]])
+def test_what_cannot_be_meant_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments)
+    assert ended.value.code == 2

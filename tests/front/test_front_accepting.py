@@ -1,0 +1,65 @@
+"""Connections that come faster than they are accepted, or when there are no file descriptors left for them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import PATIENCE, config, free_port, lean, running
+
+from fastmcp_aggregator.front.accepting import shortage_told
+
+
+async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(tmp_path: Path) -> None:
+    """Far more than are accepted in a turn."""
+    port, document = free_port(), tmp_path / "mcp.json"
+    document.write_text(json.dumps(config(a=lean())))
+    command = [sys.executable, "-m", "fastmcp_aggregator", str(document), "--transport", "http", "--port", str(port)]
+    async with running(*command, handshake=False) as server:
+        await server.said("serving on")
+        server.process.send_signal(signal.SIGSTOP)
+        opening = [asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        connections = await asyncio.wait_for(asyncio.gather(*opening), PATIENCE)
+        server.process.send_signal(signal.SIGCONT)
+        for reader, writer in connections:
+            writer.write(b"GET /elsewhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"404" in await asyncio.wait_for(reader.readline(), PATIENCE)
+            writer.close()
+        server.process.terminate()
+        assert await server.wait() == 0
+
+
+async def test_a_shortage_is_told_once_and_other_errors_go_where_they_went_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop, others = asyncio.get_running_loop(), list[str]()
+
+    def before(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        others.append(context["message"])
+
+    lacking = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    loop.set_exception_handler(before)
+    with shortage_told():
+        for _ in range(5):
+            loop.call_exception_handler({"message": "accept", "exception": lacking, "socket": object()})
+        loop.call_exception_handler({"message": "a file", "exception": lacking})
+        loop.call_exception_handler({"message": "a reset", "exception": ConnectionResetError(), "socket": object()})
+        loop.call_exception_handler({"message": "no exception"})
+    assert (
+        len([message for message in caplog.messages if "new connections wait until others are closed" in message]) == 1
+    )
+    assert others == ["a file", "a reset", "no exception"]
+    assert loop.get_exception_handler() is before
+
+
+async def test_without_a_handler_other_errors_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    with shortage_told():
+        asyncio.get_running_loop().call_exception_handler({"message": "something else"})
+    assert caplog.messages == ["something else"]

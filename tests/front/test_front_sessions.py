@@ -1,0 +1,72 @@
+"""Sessions of legacy clients over HTTP that are left without a goodbye: their time and their number are bounded.
+
+The bounds are the SDK's, which FastMCP leaves as they are; what is documented of them is tested here.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from harness import config, lean, until
+from wire_events import EventClient, event_client, hello, served_asgi
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+
+
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[tuple[Aggregator, str, Any]]:
+    """A served app, its URL, and the SDK's session manager in it."""
+    app = build_aggregator(config(a=lean()))
+    async with served_asgi(app, **options) as (url, asgi):
+        endpoint = next(route.endpoint for route in asgi.routes if route.path == "/mcp")
+        yield app, url, endpoint.session_manager
+
+
+async def status_of(client: EventClient) -> int:
+    """The status of a call in this session."""
+    async with client.call("a:echo") as response:
+        return response.status
+
+
+async def test_the_documented_bounds_hold() -> None:
+    async with served() as (_, _, manager):
+        assert (manager.session_idle_timeout, manager.max_sessions) == (30 * 60, 10_000)
+
+
+async def test_a_session_ends_when_no_request_of_it_and_no_stream_was_open_for_a_while_and_leaves_nothing() -> None:
+    async with (
+        served(session_idle_timeout=2.0) as (app, url, _),
+        event_client(url) as calling,
+        event_client(url) as listening,
+        calling.call("a:hold") as held,
+        listening.listen(),
+        event_client(url) as quiet,
+    ):
+        await until(lambda: app.health()["a"].in_flight == 1)
+        assert len(app._audience.connections) == 3
+        await until(lambda: len(app._audience.connections) == 2)
+        assert await status_of(quiet) == 404
+        assert await status_of(listening) == 200
+        async with calling.call("a:release") as response:
+            assert response.status == 200
+        assert [event.says for event in await held.rest()] == [None, "result"]
+
+
+async def test_a_session_too_many_is_refused_until_another_has_ended() -> None:
+    async with served() as (_, url, manager), event_client(url) as client, httpx2.AsyncClient() as http:
+        manager.max_sessions = 1
+        assert (await hello(http, url)).status_code == 503
+        assert await status_of(client) == 200
+        await client.end()
+        assert (await hello(http, url)).status_code == 200
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-03-26"])
+async def test_a_session_that_is_ended_is_gone(version: str) -> None:
+    async with served() as (app, url, _), event_client(url, version=version) as client:
+        assert len(app._audience.connections) == 1
+        await client.end()
+        await until(lambda: not app._audience.connections)
+        assert await status_of(client) == 404

@@ -1,0 +1,64 @@
+"""Requests without valid credentials are told of, wherever they are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from fastmcp_aggregator.middleware.authentication import AuthenticationFailures
+
+NOBODY = "there are no credentials"
+STRANGER = "the credentials are not valid"
+
+
+async def told_of(status: int, headers: list[tuple[bytes, bytes]], **scope: Any) -> tuple[list[tuple[str, ...]], int]:
+    """What is told of a request that is answered with a status, and the status that the client gets."""
+    told: list[tuple[str, ...]] = []
+    sent: list[Any] = []
+
+    async def receive() -> Any: ...
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = AuthenticationFailures(PlainTextResponse("", status), lambda *failure: told.append(failure))
+    whole = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "client": ("192.0.2.7", 9), **scope}
+    await app(whole, receive, send)
+    return told, sent[0]["status"]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "failures"),
+    [
+        (401, [], [("192.0.2.7", "/mcp", NOBODY)]),
+        (401, [(b"host", b"x")], [("192.0.2.7", "/mcp", NOBODY)]),
+        (401, [(b"authorization", b"Bearer x")], [("192.0.2.7", "/mcp", STRANGER)]),
+        (401, [(b"x-api-key", b"x")], [("192.0.2.7", "/mcp", STRANGER)]),
+        (200, [], []),
+        (403, [(b"authorization", b"Bearer x")], []),
+        (404, [], []),
+    ],
+)
+async def test_each_401_is_told_of_once(
+    status: int, headers: list[tuple[bytes, bytes]], failures: list[tuple[str, str, str]]
+) -> None:
+    assert await told_of(status, headers) == (failures, status)
+
+
+async def test_a_client_without_an_address_is_told_of_too() -> None:
+    told, _ = await told_of(401, [], client=None)
+    assert told == [("", "/mcp", NOBODY)]
+
+
+async def test_what_is_not_http_passes() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["type"])
+
+    async def nothing(*_: Any) -> Any: ...
+
+    await AuthenticationFailures(app, lambda *_: None)({"type": "lifespan"}, nothing, nothing)
+    assert seen == ["lifespan"]

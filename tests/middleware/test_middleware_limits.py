@@ -1,0 +1,257 @@
+"""How often a caller may call: whose calls are counted, together with which, and what is said to one too many."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import until
+from mcp.shared.exceptions import MCPError
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.middleware import redis_counts
+from fastmcp_aggregator.middleware.call import Call, Principal, Refused
+from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate, RateLimits, limits_from_settings
+from fastmcp_aggregator.middleware.redis_counts import CountsInRedis
+from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.settings import load_settings
+
+SLOW = Rate(per_minute=6, burst=3)
+"""One every ten seconds, and three at once."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = True) -> Call:
+    return Call(Principal(name), group, "tools/call", "s", "t", {}, is_remote=is_remote)
+
+
+def passes(limits: RateLimits, call: Call) -> bool:
+    try:
+        limits.before(call)
+    except Refused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("gaps", "expected"),
+    [
+        ([0, 0, 0, 0], "yyyn"),  # a burst
+        ([0, 0, 0, 9.9, 0.2, 0], "yyynyn"),  # one more for each ten seconds
+        ([0, 0, 0, 0, 0, 10], "yyynny"),  # what was refused does not count
+        ([0, 0, 0, 3600, 0, 0, 0], "yyyyyyn"),  # a rest brings no more than a burst
+        ([10] * 12, "y" * 12),  # the rate can be kept up
+        ([5] * 12, "yyyyynynynyn"),  # and no other
+    ],
+)
+def test_calls_pass_at_the_rate_and_as_a_burst(gaps: list[float], expected: str) -> None:
+    clock = Clock()
+    limits = RateLimits(SLOW, {}, CountsInMemory(clock=clock))
+    found = ""
+    for gap in gaps:
+        clock.now += gap
+        found += "y" if passes(limits, call_of()) else "n"
+    assert found == expected
+
+
+async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
+    clock = Clock()
+    stack = Stack([RateLimits(SLOW, {}, CountsInMemory(clock=clock))])
+
+    async def forward() -> dict[str, Any]:
+        return {}
+
+    for _ in range(3):
+        await stack.run(call_of(), forward)
+    clock.now += 4
+    with pytest.raises(MCPError) as caught:
+        await stack.run(call_of(), forward)
+    assert caught.value.error.code == -32029
+    assert caught.value.error.message == "too many calls: 6 calls a minute, and 3 at once; try again in 6.0 s"
+    assert caught.value.error.data == {"retryIn": 6.0}
+    clock.now += caught.value.error.data["retryIn"]
+    assert await stack.run(call_of(), forward) == {}
+
+
+def test_only_calls_over_http_are_counted() -> None:
+    limits = RateLimits(SLOW, {}, CountsInMemory())
+    assert all(passes(limits, call_of(is_remote=False)) for _ in range(10))
+    assert [passes(limits, call_of()) for _ in range(4)] == [True, True, True, False]
+
+
+def test_each_caller_has_calls_of_its_own_in_all_groups_together() -> None:
+    limits = RateLimits(SLOW, {}, CountsInMemory())
+    assert [passes(limits, call_of("alice", group)) for group in ("a", "b", "a", "b")] == [True, True, True, False]
+    assert passes(limits, call_of("bob"))
+
+
+@pytest.mark.parametrize(
+    ("caller", "group", "passing"),
+    [
+        ("carol", "default", 3),
+        ("alice", "default", 5),
+        ("alice", "bots", 5),
+        ("carol", "bots", 1),
+        ("free", "default", 20),
+        ("free", "bots", 20),
+        ("group:bots", "default", 3),
+    ],
+)
+def test_a_caller_or_a_group_may_have_a_rate_of_its_own(caller: str, group: str, passing: int) -> None:
+    of_callers = {"alice": Rate(6, 5), "group:bots": Rate(6, 1), "free": Rate(0, 1)}
+    limits = RateLimits(SLOW, of_callers, CountsInMemory())
+    assert sum(passes(limits, call_of(caller, group)) for _ in range(20)) == passing
+
+
+def test_callers_of_a_group_with_a_rate_are_counted_each_for_itself() -> None:
+    limits = RateLimits(SLOW, {"group:bots": Rate(6, 1)}, CountsInMemory())
+    assert [passes(limits, call_of(name, "bots")) for name in ("a", "b", "a", "b")] == [True, True, False, False]
+
+
+def test_so_many_callers_are_remembered_and_the_quiet_ones_forgotten_first() -> None:
+    limits = RateLimits(Rate(1, 1), {}, CountsInMemory(most=2))
+    assert [passes(limits, call_of(name)) for name in ("a", "b", "a")] == [True, True, False]
+    assert [passes(limits, call_of(name)) for name in ("c", "a", "b")] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_auth", "general"),
+    [
+        ({}, True, Rate(100, 20)),
+        ({}, False, None),
+        ({"rate_limit": 0}, True, None),
+        ({"rate_limit": 30}, False, Rate(30, 20)),
+        ({"rate_limit": 30, "rate_burst": 5}, True, Rate(30, 5)),
+        ({"callers": {"alice": {"rate_limit": 5}}}, False, Rate(0, 20)),
+        ({"callers": {"alice": {"rate_burst": 5}}}, False, None),
+    ],
+)
+def test_there_are_limits_where_callers_authenticate_or_when_they_are_set(
+    settings: dict[str, Any], has_auth: bool, general: Rate | None
+) -> None:
+    limits = limits_from_settings(load_settings(**settings), has_auth=has_auth)
+    assert (None if limits is None else limits._general) == general
+
+
+def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
+    settings = load_settings(rate_limit=30, rate_burst=5, callers={"a": {"rate_limit": 7}, "b": {"rate_burst": 9}})
+    limits = limits_from_settings(settings, has_auth=True)
+    assert limits is not None
+    assert limits._of_callers == {"a": Rate(7, 5), "b": Rate(30, 9)}
+
+
+# In Redis.
+
+needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+
+
+class RedisServer:
+    """A Redis of its own, on a socket in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.url = f"unix://{folder}/redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        options = {"port": "0", "unixsocket": f"{self._folder}/redis.sock", "dir": str(self._folder), "save": ""}
+        line = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._process = subprocess.Popen(["redis-server", *line], stdout=subprocess.DEVNULL)
+        await until((self._folder / "redis.sock").exists)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            (self._folder / "redis.sock").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+@needs_redis
+async def test_replicas_that_share_a_redis_count_together(redis: RedisServer) -> None:
+    await redis.start()
+    one, other = (CountsInRedis(redis.url, CountsInMemory()) for _ in range(2))
+    waits = [await counts.wait("alice", SLOW) for counts in (one, other, one, other, one)]
+    assert waits[:3] == [0, 0, 0]
+    assert all(0 < wait <= 10 for wait in waits[3:])
+    assert await other.wait("bob", SLOW) == 0
+    assert await other.wait("alice", Rate(60_000_000, 1)) == 0
+    await asyncio.gather(one.close(), other.close())
+
+
+@needs_redis
+async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
+    await redis.start()
+    settings = load_settings(rate_limit=6, rate_burst=3, redis_url=redis.url)
+    limits = limits_from_settings(settings, has_auth=True)
+    assert limits is not None
+    stack, forwarded = Stack([limits]), []
+
+    async def forward() -> dict[str, Any]:
+        forwarded.append(True)
+        return {}
+
+    answers = await asyncio.gather(*(stack.run(call_of(), forward) for _ in range(8)), return_exceptions=True)
+    assert sum(isinstance(answer, MCPError) for answer in answers) == 5
+    assert len(forwarded) == 3
+    await limits.close()
+
+
+@needs_redis
+async def test_while_redis_is_away_each_replica_counts_for_itself_and_then_together_again(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = CountsInRedis(redis.url, CountsInMemory())
+    assert [await counts.wait("alice", SLOW) == 0 for _ in range(4)] == [True, True, True, False]
+    assert caplog.text.count("Redis does not answer") == 1
+    await redis.start()
+    monkeypatch.setattr(counts, "_ask_again_at", 0.0)
+    assert await counts.wait("alice", SLOW) == 0
+    redis.stop()
+    assert await counts.wait("alice", SLOW) > 0
+    await counts.close()
+
+
+async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        await reader.read(-1)
+        writer.close()
+
+    monkeypatch.setattr(redis_counts, "_BOUND", 0.05)
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    counts = CountsInRedis(f"redis://127.0.0.1:{port}/0", CountsInMemory())
+    assert [await counts.wait("alice", SLOW) for _ in range(3)] == [0, 0, 0]
+    connections = len(accepted)
+    assert await counts.wait("alice", SLOW) > 0
+    assert len(accepted) == connections
+    await counts.close()
+    server.close()
+
+
+def test_an_address_that_is_not_of_a_redis_is_told_without_its_password() -> None:
+    with pytest.raises(AggregatorError) as caught:
+        limits_from_settings(load_settings(rate_limit=1, redis_url="http://:s3cret@h"), has_auth=True)
+    assert "redis_url must be like redis://" in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -1,0 +1,116 @@
+"""How a record of the log is written, in each form."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.redaction import Redactor
+
+SECRETS = Redactor(["s3cret", "info", "timestamp"])
+FORMS = [Words(SECRETS), Structured(SECRETS, "json"), Structured(SECRETS, "lines")]
+
+
+def record(message: str, *arguments: Any, error: BaseException | None = None, **extra: Any) -> logging.LogRecord:
+    logger = logging.getLogger("fastmcp_aggregator.x")
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    return logger.makeRecord(logger.name, logging.INFO, __file__, 1, message, arguments, exc_info, extra=extra)
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def chained() -> Exception:
+    try:
+        try:
+            raise KeyError("s3cret")
+        except KeyError as error:
+            raise ValueError("s3cret again") from error
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize("formatter", FORMS, ids=["words", "json", "lines"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        record("a s3cret"),
+        record("%s", "a s3cret"),
+        record("%(a)s", {"a": "s3cret"}),
+        record("%r", ["s3cret"]),
+        record("broken", error=raised(ValueError("s3cret"))),
+        record("broken", error=chained()),
+        record("%s", ChildServerError("git", "startup", "it exited", stderr_tail=["no such token: s3cret"])),
+        record("something", server={"env": ["s3cret"]}),
+    ],
+    ids=["message", "argument", "named", "repr", "exception", "cause", "stderr", "extra"],
+)
+def test_no_form_of_a_record_has_a_secret(formatter: logging.Formatter, written: logging.LogRecord) -> None:
+    assert "s3cret" not in formatter.format(written)
+
+
+def test_words_are_the_level_and_the_message_and_what_was_raised() -> None:
+    words = Words(Redactor())
+    assert words.format(record("two %s", "lines\nof it")) == "info: two lines\nof it"
+    assert words.format(record("broken", error=raised(KeyError("k")))) == "info: broken: KeyError: 'k'"
+
+
+def test_json_has_the_record_in_one_line_and_what_is_ours_is_never_hidden() -> None:
+    text = Structured(SECRETS, "json").format(record("two\nlines %s", "s3cret", server="git", tries=3, is_open=True))
+    assert "\n" not in text
+    entry = json.loads(text)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", entry.pop("timestamp"))
+    assert entry == {
+        "event": "two\nlines ***",
+        "server": "git",
+        "tries": 3,
+        "is_open": True,
+        "level": "info",
+        "logger": "fastmcp_aggregator.x",
+    }
+
+
+def test_json_has_tracebacks() -> None:
+    entry = json.loads(Structured(SECRETS, "json").format(record("broken", error=chained())))
+    assert entry["event"] == "broken"
+    assert entry["exception"].startswith("Traceback (most recent call last):")
+    assert entry["exception"].endswith("ValueError: *** again")
+
+
+def test_lines_have_everything_and_no_colours() -> None:
+    first, *others = Structured(SECRETS, "lines").format(record("broken", error=chained(), server="git")).splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[info +\] broken +\[fastmcp_aggregator\.x\] server=git$", first)
+    assert others[0] == "Traceback (most recent call last):"
+    assert others[-1] == "ValueError: *** again"
+
+
+def test_a_record_that_cannot_be_formatted_is_an_error_of_the_formatter() -> None:
+    for formatter in FORMS:
+        with pytest.raises(TypeError):
+            formatter.format(record("%d", "no number"))
+
+
+def test_structlog_is_not_imported_before_there_is_something_to_write() -> None:
+    code = """
+import sys
+from fastmcp_aggregator.cli.logs import set_up_logging
+set_up_logging(debug=True, profile="production")
+print("structlog" in sys.modules)
+import logging
+logging.getLogger("x").warning("now")
+print("structlog" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "True"]

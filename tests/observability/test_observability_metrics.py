@@ -1,0 +1,158 @@
+"""Metrics: what is counted, what is asked for when they are read, and that no label grows without bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from harness import config, connected, lean
+from prometheus_client.parser import text_string_to_metric_families
+from wire import until_answered
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.middleware.call import Call, Principal, json_size
+from fastmcp_aggregator.middleware.metrics import Metering
+from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, Sources
+from fastmcp_aggregator.version import VERSION
+
+Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def read(metrics: Metrics) -> Values:
+    """Every sample: name without our prefix, labels, value."""
+    families = text_string_to_metric_families((await metrics.render()).decode())
+    return {
+        (sample.name.removeprefix("fastmcp_aggregator_"), frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return (await read(metrics)).get((name, frozenset(labels.items())))
+
+
+def call_tool(metrics: Metrics, server: str, tool: str, outcome: str = "ok", seconds: float = 0.02) -> None:
+    metrics.called(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
+
+
+def silent() -> Metrics:
+    return Metrics(Sources(dict))
+
+
+async def answered(result: dict[str, Any]) -> dict[str, Any]:
+    return result
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "result", "tool", "outcome"),
+    [
+        ("tools/call", "log", {"content": []}, "log", "ok"),
+        ("tools/call", "log", {"content": [], "isError": True}, "log", "tool_error"),
+        ("tools/call", "log", {"resultType": "input_required"}, "log", "input_required"),
+        ("resources/read", "file:///a", {"contents": []}, "", "ok"),
+        ("prompts/get", "review", {"messages": []}, "", "ok"),
+    ],
+)
+async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
+    method: str, name: str, result: dict[str, Any], tool: str, outcome: str
+) -> None:
+    metrics = silent()
+    call = Call(Principal(), "default", method, "git", name, {"a": 1})
+    await Stack([Metering(metrics)]).run(call, lambda: answered(result))
+    assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
+    assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
+    assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')
+    assert await value(metrics, "response_bytes_total", server="git") == json_size(result)
+
+
+async def test_how_long_a_call_took_is_counted_unless_it_was_denied() -> None:
+    metrics = silent()
+    call_tool(metrics, "git", "log", seconds=0.02)
+    call_tool(metrics, "git", "log", "error", seconds=7.0)
+    call_tool(metrics, "git", "log", "denied", seconds=0.0)
+    assert await value(metrics, "call_duration_seconds_count", server="git", tool="log") == 2
+    assert await value(metrics, "call_duration_seconds_sum", server="git", tool="log") == 7.02
+    assert await value(metrics, "call_duration_seconds_bucket", server="git", tool="log", le="0.025") == 1
+    assert await value(metrics, "call_duration_seconds_bucket", server="git", tool="log", le="30.0") == 2
+
+
+async def test_a_server_that_changes_its_tools_without_end_has_a_bounded_number_of_labels() -> None:
+    metrics = silent()
+    for number in range(300):
+        call_tool(metrics, "git", f"tool_{number}")
+    call_tool(metrics, "git", "tool_0")
+    call_tool(metrics, "docs", "search")
+    tools = {dict(labels)["tool"] for name, labels in await read(metrics) if name == "calls_total"}
+    assert len(tools) == 200 + len({OTHER, "search"})
+    labels = {"method": "tools/call", "outcome": "ok"}
+    assert await value(metrics, "calls_total", server="git", tool=OTHER, **labels) == 100
+    assert await value(metrics, "calls_total", server="git", tool="tool_0", **labels) == 2
+    assert await value(metrics, "calls_total", server="docs", tool="search", **labels) == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 129, "two\nlines", "\x1b[31m", "half \ud83d"])
+async def test_a_tool_whose_name_is_no_label_is_counted_among_the_others(name: str) -> None:
+    metrics = silent()
+    call_tool(metrics, "git", name)
+    assert await value(metrics, "call_duration_seconds_count", server="git", tool=OTHER) == 1
+
+
+async def test_what_the_servers_do_is_asked_for_when_the_metrics_are_read() -> None:
+    app = build_aggregator(config(git=lean(tools=3), **{"my docs": lean()}))
+    metrics = Metrics(Sources(app.health))
+    assert await value(metrics, "server_state", server="git", state="running") is None
+    async with app, connected(app) as client:
+        assert await value(metrics, "server_state", server="git", state="running") == 1
+        assert await value(metrics, "server_state", server="git", state="failed") == 0
+        tools = [await value(metrics, "server_tools", server=key) or 0 for key in ("git", "my docs")]
+        assert tools[0] == tools[1] + 3
+        assert await value(metrics, "server_restarts_total", server="git") == 0
+        client.begin("tools/call", {"name": "git:hold"})
+        await until_answered(lambda: value(metrics, "server_calls_in_flight", server="git"), lambda found: found == 1)
+        await client.error("tools/call", {"name": "git:leave"})
+        await until_answered(lambda: value(metrics, "server_restarts_total", server="git"), lambda found: found == 1)
+        assert await value(metrics, "server_restarts_total", server="my docs") == 0
+    assert await value(metrics, "server_state", server="git", state="running") is None
+
+
+async def test_a_server_that_does_not_answer_is_seen_to_be_cut_off() -> None:
+    app = build_aggregator(config(git=lean()), call_timeout=0.05)
+    metrics = Metrics(Sources(app.health))
+    async with app, connected(app) as client:
+        assert await value(metrics, "server_cut_off", server="git") == 0
+        for _ in range(5):
+            await client.error("tools/call", {"name": "git:hold"})
+        assert await value(metrics, "server_cut_off", server="git") == 1
+        assert await value(metrics, "server_unanswered_total", server="git") == 5
+
+
+async def test_what_the_program_knows_is_asked_for_too() -> None:
+    metrics = Metrics(Sources(dict, http_requests=lambda: (3, 40), audit_entries_lost=lambda: 5))
+    metrics.authentication_failed()
+    assert await value(metrics, "http_requests_running") == 3
+    assert await value(metrics, "http_requests_waiting") == 40
+    assert await value(metrics, "audit_entries_lost_total") == 5
+    assert await value(metrics, "authentication_failures_total") == 1
+    assert await value(metrics, "info", version=VERSION) == 1
+
+
+async def test_two_aggregators_in_one_process_count_apart() -> None:
+    one, other = silent(), silent()
+    call_tool(one, "git", "log")
+    assert await value(one, "request_bytes_total", server="git") == 10
+    assert await value(other, "request_bytes_total", server="git") is None
+
+
+async def test_a_server_key_that_has_no_utf8_does_not_end_all_metrics() -> None:
+    metrics = silent()
+    call_tool(metrics, "half \ud83d", "log")
+    assert await value(metrics, "request_bytes_total", server="half ?") == 10
+
+
+async def test_metrics_are_text_and_say_no_times_at_which_counters_were_made() -> None:
+    metrics = silent()
+    call_tool(metrics, "git", "log")
+    assert CONTENT_TYPE.startswith("text/plain")
+    assert b"_created" not in await metrics.render()

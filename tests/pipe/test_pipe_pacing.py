@@ -1,0 +1,76 @@
+"""When a pipe is read that has two reasons not to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from harness import until
+
+from fastmcp_aggregator.pipe.pacing import PacedValve
+
+LONG = 3600.0
+
+
+class Pipe:
+    """Whether it is read."""
+
+    is_open = True
+
+    def pause_reading(self) -> None:
+        self.is_open = False
+
+    def resume_reading(self) -> None:
+        self.is_open = True
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pipe) -> None:
+    valve = PacedValve(pipe)
+    valve.pause_reading()
+    assert not pipe.is_open
+    valve.resume_reading()
+    assert pipe.is_open
+
+
+async def test_a_rest_closes_it_until_it_is_over(pipe: Pipe) -> None:
+    valve = PacedValve(pipe)
+    valve.rest(0.01)
+    assert not pipe.is_open
+    await until(lambda: pipe.is_open)
+
+
+async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pipe: Pipe) -> None:
+    valve = PacedValve(pipe)
+    valve.rest(LONG)
+    valve.pause_reading()
+    valve.resume_reading()
+    assert not pipe.is_open
+
+
+async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(pipe: Pipe) -> None:
+    valve, rested = PacedValve(pipe), asyncio.Event()
+    valve.pause_reading()
+    valve.rest(0.0)
+    _soon(rested.set)
+    await rested.wait()
+    assert not pipe.is_open
+    valve.resume_reading()
+    assert pipe.is_open
+
+
+async def test_resting_twice_is_resting_once(pipe: Pipe) -> None:
+    valve = PacedValve(pipe)
+    valve.rest(0.01)
+    valve.rest(LONG)
+    await until(lambda: pipe.is_open)
+
+
+def _soon(call: Callable[[], None]) -> None:
+    """After what was scheduled before."""
+    asyncio.get_running_loop().call_later(0.01, call)

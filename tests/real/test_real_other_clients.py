@@ -1,0 +1,165 @@
+"""Clients that others wrote: each sees every tool of every server, and is answered as by server-everything itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from real_answers import Event, canonical, public, unenveloped
+from real_fronts import Entries, Front, Opened, opened
+from real_programs import MODULES, SPOKEN, aggregating_server, direct_server, inspect, run
+from real_servers import LISTS, Place, requires_servers, server_entries
+from wire import LEGACY, MODERN
+
+pytestmark = [pytest.mark.real, requires_servers, pytest.mark.asyncio(loop_scope="module")]
+
+MODEL_API_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What the APIs of OpenAI and Anthropic take as the name of a tool."""
+LOGGED_BETWEEN_CALLS = "ubscribe Resource request"
+"""What server-everything logs over a subscription: it belongs to no call."""
+SUM = ["--tool-arg", "a=1", "b=2"]
+DOCUMENT = "resource/static/document/features.md"
+CALLS = [
+    ("get-sum", {"a": 1, "b": 2}),
+    ("get-structured-content", {"location": "Chicago"}),
+    ("get-tiny-image", {}),
+    ("trigger-long-running-operation", {"duration": 0.2, "steps": 3}),
+    ("echo", {"message": 7}),
+]
+
+each_transport = pytest.mark.parametrize("transport", ["stdio", "http"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hub(place: Place, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    """An aggregator of all servers on HTTP, with names that every model API takes."""
+    folder = tmp_path_factory.mktemp("hub")
+    entries = server_entries(place, folder)
+    async with opened(Front("http", LEGACY), folder, entries, "--separator", "__") as aggregator:
+        yield aggregator
+
+
+async def expected_tools(transport: str, hub: Opened, direct: list[str], separator: str) -> list[str]:
+    """What a client of an aggregator is to see, if it sees `direct` of server-everything when it starts it itself.
+
+    Over HTTP, where there are many clients, a server offers what it has for a client that can be asked anything.
+    """
+    names = await hub.client.names("tools/list")
+    if transport == "http":
+        return names
+    others = [name.replace("__", separator, 1) for name in names if not name.startswith("everything__")]
+    return [f"everything{separator}{name}" for name in direct] + others
+
+
+def settled(heard: list[Any]) -> list[Event]:
+    """What a client of the TypeScript SDK has heard, without what depends on its era, its transport or its timing."""
+    events = []
+    for kind, method, content in heard:
+        if kind == "answered":
+            events.append((kind, method, unenveloped(content)))
+        elif method != "notifications/progress" or content["progress"] < content.get("total", 0):
+            # The SDK drops the last progress if the result is in the same chunk, and reports its own over questions.
+            events.append((kind, method, {name: value for name, value in content.items() if name != "_meta"}))
+    return sorted(events, key=lambda event: event[1] == "notifications/resources/updated")
+
+
+@each_transport
+@pytest.mark.parametrize(
+    ("sdk", "era", "version"),
+    [
+        (1, "legacy", *SPOKEN["@modelcontextprotocol/sdk"]),
+        *zip((2, 2), ("legacy", "auto"), SPOKEN["@modelcontextprotocol/client"], strict=True),
+    ],
+)
+async def test_the_typescript_sdk_lists_calls_answers_questions_and_follows_resources(
+    transport: str, sdk: int, era: str, version: str, hub: Opened, entries: Entries, tmp_path: Path
+) -> None:
+    async def client(server: dict[str, Any], era: str, separator: str = "") -> Any:
+        how = {"sdk": sdk, "modules": str(MODULES), "era": era, "separator": separator}
+        return await run("typescript_client.mjs", tmp_path, server=server, **how)
+
+    server = {"url": hub.url} if transport == "http" else aggregating_server(entries, tmp_path)
+    separator = "__" if transport == "http" else ":"
+    got, direct = await client(server, era, separator), await client(direct_server(entries), "legacy")
+    assert got["version"] == version
+    assert got["names"] == {
+        "tools/list": await expected_tools(transport, hub, direct["names"]["tools/list"], separator),
+        "resources/list": await hub.client.names("resources/list"),
+        "resources/templates/list": await hub.client.names("resources/templates/list"),
+        "prompts/list": [f"everything{separator}{name}" for name in direct["names"]["prompts/list"]],
+    }
+    expected = public("everything", settled(direct["heard"]))
+    if (transport, version) != ("stdio", LEGACY):
+        expected = [event for event in expected if LOGGED_BETWEEN_CALLS not in canonical(event)]
+    assert canonical(settled(got["heard"])) == canonical(expected)
+
+
+@each_transport
+@pytest.mark.parametrize(
+    ("package", "program", "further"),
+    [
+        # It can be asked.
+        ("langchain-mcp-adapters", "langchain_client.py", [("trigger-elicitation-request", {})]),
+        ("openai-agents", "openai_agents_client.py", []),
+    ],
+)
+async def test_an_agent_framework_lists_and_calls_under_names_that_model_apis_take(
+    transport: str, package: str, program: str, further: list[Any], hub: Opened, entries: Entries, tmp_path: Path
+) -> None:
+    async def client(server: dict[str, Any], prefix: str) -> Any:
+        calls = [(f"{prefix}{name}", arguments) for name, arguments in (*CALLS, *further)]
+        return await run(program, tmp_path, server=server, calls=calls)
+
+    own = aggregating_server(entries, tmp_path, "--separator", "__")
+    got = await client({"url": hub.url} if transport == "http" else own, "everything__")
+    direct = await client(direct_server(entries), "")
+    assert [got["version"]] == SPOKEN[package]
+    assert got["tools"] == await expected_tools(transport, hub, direct["tools"], "__")
+    assert [name for name in got["tools"] if not MODEL_API_NAME.fullmatch(name)] == []
+    assert canonical(got["answers"]) == canonical(direct["answers"])
+    assert got["events"] == direct["events"]
+
+
+async def test_the_inspector_lists_and_calls_over_stdio(hub: Opened, entries: Entries, tmp_path: Path) -> None:
+    server = aggregating_server(entries, tmp_path)
+    listed = await inspect(server, tmp_path, LEGACY, "tools/list")
+    direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")
+    names = [tool["name"] for tool in listed["result"]["tools"]]
+    assert names == await expected_tools("stdio", hub, [tool["name"] for tool in direct["result"]["tools"]], ":")
+    answer = await inspect(server, tmp_path, MODERN, "tools/call", "--tool-name", "everything:get-sum", *SUM)
+    assert answer["result"]["content"] == [{"type": "text", "text": "The sum of 1 and 2 is 3."}]
+
+
+@pytest.mark.parametrize("method", ["resources/templates/list", "prompts/list"])
+async def test_the_inspector_lists_over_http(method: str, hub: Opened, tmp_path: Path) -> None:
+    list_key, id_field = LISTS[method]
+    listed = await inspect({"url": hub.url}, tmp_path, LEGACY, method)
+    assert [each[id_field] for each in listed["result"][list_key]] == await hub.client.names(method)
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "target", "public_target", "more"),
+    [
+        ("tools/call", "--tool-name", "get-sum", "everything__get-sum", SUM),
+        ("prompts/get", "--prompt-name", "args-prompt", "everything__args-prompt", ["--prompt-args", "city=Bern"]),
+        ("resources/read", "--uri", f"demo://{DOCUMENT}", f"demo://everything/{DOCUMENT}", []),
+    ],
+    ids=["call", "prompt", "read"],
+)
+async def test_the_inspector_is_answered_over_http_as_directly(
+    method: str,
+    option: str,
+    target: str,
+    public_target: str,
+    more: list[str],
+    hub: Opened,
+    entries: Entries,
+    tmp_path: Path,
+) -> None:
+    answer = await inspect({"url": hub.url}, tmp_path, MODERN, method, option, public_target, *more)
+    direct = await inspect(direct_server(entries), tmp_path, LEGACY, method, option, target, *more)
+    assert unenveloped(answer) == public("everything", direct)

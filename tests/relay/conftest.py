@@ -1,0 +1,59 @@
+"""Fronts with talking children behind them, which all tests of this folder share; each test has a client of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from harness import RawClient, config, running, talking
+from talking_server import talking_server
+from ways import Way
+from wire import EVERYTHING
+from wire_http import Connect, served
+
+from fastmcp_aggregator import build_aggregator
+
+
+@dataclass(frozen=True, slots=True)
+class Fronts:
+    """`connect` makes clients over HTTP; `on_stdio` are the clients of two processes, by whether they are modern."""
+
+    connect: Connect
+    on_stdio: dict[bool, RawClient]
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fronts]:
+    async with AsyncExitStack() as stack:
+        old = await stack.enter_async_context(talking_server())
+        new = await stack.enter_async_context(talking_server(era="modern"))
+        remote = {"old-http": old.entry, "new-http": new.entry}
+        document = config(old=talking(), new=talking(era="modern"), both=talking(era="both"), **remote)
+        file = tmp_path_factory.mktemp("relay") / "config.json"
+        file.write_text(json.dumps(document))
+        command = [sys.executable, "-m", "fastmcp_aggregator", str(file)]
+        on_stdio = {
+            modern: await stack.enter_async_context(running(*command, modern=modern, capabilities=EVERYTHING))
+            for modern in (False, True)
+        }
+        connect = await stack.enter_async_context(served(build_aggregator(document)))
+        yield Fronts(connect, {modern: server.client for modern, server in on_stdio.items()})
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(way: Way, fronts: Fronts) -> AsyncIterator[RawClient]:
+    """The client at the end of the way."""
+    if way.front == "stdio":
+        client = fronts.on_stdio[way.is_modern]
+        client.forget()
+        yield client
+        return
+    connected = await fronts.connect(modern=way.is_modern, capabilities=EVERYTHING)
+    connected.forget()
+    yield connected
+    await connected.close()

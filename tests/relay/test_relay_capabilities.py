@@ -1,0 +1,142 @@
+"""What each side may know that the other can do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from harness import RawClient, config, connected, lean, talking, until
+from ways import Way, ways
+from wire import EVERYTHING, META, Message
+from wire_http import served
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.children.clients import EVERYTHING as EVERYTHING_RELAYED
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CLIENT_ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy client", "modern client"])
+ALL_THAT_CAN_BE = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+
+
+# What the aggregator declares: what its children can do together.
+
+
+@asynccontextmanager
+async def declared_for(*of_children: Message, modern: bool, **settings: Any) -> AsyncIterator[Message]:
+    """The capabilities that a client reads in the handshake, with children that have these."""
+    document = config(**{f"c{i}": lean(capabilities=each) for i, each in enumerate(of_children)})
+    async with build_aggregator(document, **settings) as app, connected(app, modern=modern) as client:
+        yield client.introduction["capabilities"]
+
+
+UNIONS: dict[str, tuple[list[Message], Message]] = {
+    "tools alone": ([{"tools": {}}], {"tools": {"listChanged": True}}),
+    "one subscribes, the other does not": (
+        [{"resources": {"subscribe": True}}, {"resources": {"subscribe": False}, "logging": {}}],
+        {"resources": {"subscribe": True, "listChanged": True}, "logging": {}},
+    ),
+    "neither subscribes": ([{"resources": {}}, {"resources": {}}], {"resources": {"listChanged": True}}),
+    "completions, prompts": (
+        [{"completions": {}}, {"prompts": {}}],
+        {"completions": {}, "prompts": {"listChanged": True}},
+    ),
+    "experimental, with the first one's value": (
+        [{"experimental": {"x": {"v": 1}}}, {"experimental": {"x": {"v": 2}, "y": {}}}],
+        {"experimental": {"x": {"v": 1}, "y": {}}},
+    ),
+    "extensions": ([{"extensions": {"a/b": {}}}], {"extensions": {"a/b": {}}}),
+    "tasks are not relayed": ([{"tools": {}, "tasks": {"list": {}}}], {"tools": {"listChanged": True}}),
+    "nothing at all": ([{}], {}),
+}
+"""What the children declare, and what the aggregator does."""
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize(("of_children", "together"), UNIONS.values(), ids=UNIONS)
+async def test_a_client_is_told_what_the_children_can_do_together_and_not_more(
+    modern: bool, of_children: list[Message], together: Message
+) -> None:
+    async with declared_for(*of_children, modern=modern) as declared:
+        assert declared == together
+
+
+@CLIENT_ERAS
+async def test_while_a_child_has_never_been_up_everything_is_declared_that_it_may_bring(modern: bool) -> None:
+    document = config(up=lean(capabilities={"tools": {}}), down=lean(exit_at_start=1))
+    async with build_aggregator(document, strict=False) as app, connected(app, modern=modern) as client:
+        assert client.introduction["capabilities"] == ALL_THAT_CAN_BE
+
+
+@CLIENT_ERAS
+async def test_a_child_that_was_up_once_is_declared_while_it_is_down(modern: bool, tmp_path: Any) -> None:
+    gone = tmp_path / "gone"
+    entry = lean(capabilities={"tools": {}, "logging": {}}, exit_if_file=str(gone))
+    async with build_aggregator(config(a=entry), strict=False) as app:
+        gone.touch()
+        async with connected(app) as client:
+            await client.error("tools/call", {"name": "a:leave"})
+        await until(lambda: app.health()["a"].state == "failed")
+        async with connected(app, modern=modern) as client:
+            assert client.introduction["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
+
+
+# What a child is told that its client can do.
+
+
+def shown(report: Message) -> Message:
+    """The capabilities that the child has been shown, in its era's way."""
+    capabilities: Message = (report["client"] or {}).get("capabilities") or report["meta"][f"{META}clientCapabilities"]
+    return capabilities
+
+
+@ways(lambda way: way.front == "stdio")
+async def test_on_stdio_a_child_is_told_what_the_only_client_can_do(way: Way, client: RawClient) -> None:
+    assert shown(await client.report(way.server)) == EVERYTHING
+
+
+@ways(lambda way: way.front == "http")
+async def test_over_http_a_legacy_child_is_told_all_that_can_be_and_a_modern_one_what_the_caller_can(
+    way: Way, client: RawClient, fronts: Any
+) -> None:
+    poor = await fronts.connect(modern=way.is_modern, capabilities={"roots": {}})
+    expected = {"roots": {}} if way.child_is_modern else EVERYTHING_RELAYED
+    assert shown(await poor.report(way.server)) == expected
+    await poor.close()
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("capabilities", [{}, {"roots": {"listChanged": True}, "x-own": {"deep": [1]}, "tasks": {}}])
+async def test_a_modern_child_is_told_with_each_request_what_its_caller_can_do_but_tasks(
+    modern: bool, capabilities: Message
+) -> None:
+    async with served(build_aggregator(config(a=talking(era="modern")))) as connect:
+        client = await connect(modern=modern, capabilities=capabilities)
+        expected = {name: value for name, value in capabilities.items() if name != "tasks"}
+        assert shown(await client.report("a")) == expected
+
+
+# `_meta` of requests.
+
+
+@ways()
+async def test_a_requests_own_meta_goes_along_and_the_connections_stays(way: Way, client: RawClient) -> None:
+    own = {"traceparent": "00-0af7-b7ad-01", "example.org/x": {"deep": [1, None]}}
+    params = {"name": f"{way.server}:report", "_meta": {**own, "progressToken": "t"}}
+    seen = json.loads((await client.result("tools/call", params))["content"][0]["text"])["meta"]
+    assert {key: seen[key] for key in own} == own
+    assert seen["progressToken"] != "t"
+    if way.child_is_modern:
+        assert seen[f"{META}clientInfo"]["name"] == "fastmcp-aggregator"
+        assert seen[f"{META}protocolVersion"] == "2026-07-28"
+    else:
+        assert seen.keys() == {*own, "progressToken"}

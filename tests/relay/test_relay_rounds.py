@@ -1,0 +1,266 @@
+"""A legacy child's questions to a modern client: the child's call is held open over the rounds of the client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from harness import RawClient, config, connected, talking, until
+from talking_server import talking_server
+from ways import Way, ways
+from wire import EVERYTHING, Message
+from wire_http import HttpClient, served
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.relay import held
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+BRIDGED = ways(lambda way: way.is_bridged)
+ROOTS = {"method": "roots/list"}
+ASK = {"ask": {"a": ROOTS}}
+OVER = {"code": -32602, "message": "requestState: the call that it continues is over; call again without it"}
+
+
+def play(server: str, *script: Message) -> Message:
+    """The parameters of a call of the child's tool `play`."""
+    return {"name": f"{server}:play", "arguments": {"script": script}}
+
+
+def with_answers(params: Message, round_: Message, answer: Message | None = None) -> Message:
+    """The request of the next round, with the same answer to all questions."""
+    answers = dict.fromkeys(round_["inputRequests"], answer or {"roots": []})
+    return {**params, "requestState": round_["requestState"], "inputResponses": answers}
+
+
+def brought(result: Message) -> Any:
+    return json.loads(result["content"][0]["text"])
+
+
+async def ended(client: RawClient, server: str) -> None:
+    """Wait until the child has no call open."""
+    await client.report(server, lambda report: not report["playing"])
+
+
+# The state.
+
+
+@BRIDGED
+async def test_a_request_state_is_new_in_each_round_and_cannot_be_guessed(way: Way, client: RawClient) -> None:
+    params = play(way.server, *[ASK] * 3)
+    states, result = [], await client.result("tools/call", params)
+    while result["resultType"] == "input_required":
+        states.append(result["requestState"])
+        result = await client.result("tools/call", with_answers(params, result))
+    assert len(set(states)) == 3
+    assert min(map(len, states)) > 32
+    assert result["resultType"] == "complete"
+
+
+@BRIDGED
+@pytest.mark.parametrize("state", ["held-unknown", "of another server", "", 7, {"x": 1}])
+async def test_a_state_that_is_not_known_is_refused_and_the_child_not_called(
+    way: Way, client: RawClient, state: Any
+) -> None:
+    before = await client.report(way.server)
+    params = {**play(way.server, {"later": [{"say": "notifications/x"}]}), "requestState": state}
+    assert (await client.error("tools/call", params))["code"] == -32602
+    assert await client.report(way.server) == before
+
+
+@BRIDGED
+async def test_a_state_is_good_for_one_round(way: Way, client: RawClient) -> None:
+    params = play(way.server, ASK, ASK)
+    first = await client.result("tools/call", params)
+    second = await client.result("tools/call", with_answers(params, first))
+    assert await client.error("tools/call", with_answers(params, first)) == OVER
+    last = await client.result("tools/call", with_answers(params, second))
+    assert await client.error("tools/call", with_answers(params, second)) == OVER
+    assert brought(last) == [{"a": {"roots": []}}] * 2
+
+
+OTHER_SERVER = {"old:play": "old-http:play", "old-http:play": "old:play"}
+OTHER_REQUESTS: dict[str, Callable[[Message], tuple[str, Message]]] = {
+    "arguments": lambda params: ("tools/call", {**params, "arguments": {"script": []}}),
+    "tool": lambda params: ("tools/call", {**params, "name": params["name"].replace("play", "report")}),
+    "method": lambda params: ("prompts/get", params),
+    "server": lambda params: (
+        "tools/call",
+        {**params, "name": "old-http:play" if "old:" in params["name"] else "old:play"},
+    ),
+}
+
+
+@BRIDGED
+@pytest.mark.parametrize("other", OTHER_REQUESTS.values(), ids=OTHER_REQUESTS)
+async def test_a_state_is_good_for_the_request_that_it_was_given_for_alone(
+    way: Way, client: RawClient, other: Any
+) -> None:
+    params = play(way.server, ASK)
+    round_ = await client.result("tools/call", params)
+    method, foreign = other(with_answers(params, round_))
+    assert await client.error(method, foreign) == OVER
+    result = await client.result("tools/call", with_answers(params, round_))
+    assert brought(result) == [{"a": {"roots": []}}], "and nothing is lost"
+
+
+async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() -> None:
+    auth = StaticTokenVerifier({name: {"client_id": name, "scopes": []} for name in ("alice", "mallory")})
+    async with served(build_aggregator(config(a=talking()), auth=auth)) as connect:
+        alice, mallory = [
+            await connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
+            for name in ("alice", "mallory")
+        ]
+        params = play("a", ASK)
+        round_ = await alice.result("tools/call", params)
+        assert await mallory.error("tools/call", with_answers(params, round_)) == OVER
+        assert brought(await alice.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
+
+
+async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "HOLD", 0.05)
+    async with served(build_aggregator(config(a=talking()))) as connect:
+        client = await connect(modern=True, capabilities=EVERYTHING)
+        params = play("a", ASK)
+        round_ = await client.result("tools/call", params)
+        await ended(client, "a")
+        assert await client.error("tools/call", with_answers(params, round_)) == OVER
+
+
+async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "HELD_LIMIT", 2)
+    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
+        client = await connect(modern=True, capabilities=EVERYTHING)
+        params = play("a", ASK)
+        rounds = [await client.result("tools/call", params) for _ in range(2)]
+        error = await client.error("tools/call", params)
+        assert error == {"code": -32603, "message": "2 calls wait for their clients' answers already; try again"}
+        await client.report("a", lambda report: report["playing"] == 2)
+        await client.result("tools/call", with_answers(params, rounds[0]))
+        await client.result("tools/call", params)
+
+
+# The answers.
+
+
+@BRIDGED
+async def test_what_is_not_answered_is_asked_again(way: Way, client: RawClient) -> None:
+    params = play(way.server, {"ask": {name: {**ROOTS, "params": {"x": name}} for name in ("one", "two", "three")}})
+    round_ = await client.result("tools/call", params)
+    asked = round_["inputRequests"]
+    for name in list(asked):
+        answers = {name: {"of": asked[name]["params"]["x"]}, "input-of-another": {"x": 1}}
+        request = {**params, "requestState": round_["requestState"], "inputResponses": answers}
+        round_ = await client.result("tools/call", request)
+        del asked[name]
+        assert round_.get("inputRequests", {}) == asked
+    assert brought(round_) == [{name: {"of": name} for name in ("one", "two", "three")}]
+
+
+@BRIDGED
+@pytest.mark.parametrize("answer", [None, [], "x", 1])
+async def test_an_answer_that_is_no_object_is_none(way: Way, client: RawClient, answer: Any) -> None:
+    params = play(way.server, ASK)
+    first = await client.result("tools/call", params)
+    (name,) = first["inputRequests"]
+    odd = {**params, "requestState": first["requestState"], "inputResponses": {name: answer}}
+    second = await client.result("tools/call", odd)
+    assert second["inputRequests"] == first["inputRequests"]
+    assert brought(await client.result("tools/call", with_answers(params, second))) == [{"a": {"roots": []}}]
+
+
+@BRIDGED
+@pytest.mark.parametrize("answers", [[], "x", 1])
+async def test_answers_that_are_no_object_are_refused_and_the_call_goes_on(
+    way: Way, client: RawClient, answers: Any
+) -> None:
+    params = play(way.server, ASK)
+    round_ = await client.result("tools/call", params)
+    odd = {**params, "requestState": round_["requestState"], "inputResponses": answers}
+    assert (await client.error("tools/call", odd))["code"] == -32602
+    assert brought(await client.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
+
+
+@BRIDGED
+async def test_no_answers_at_all_ask_everything_again(way: Way, client: RawClient) -> None:
+    params = play(way.server, ASK)
+    first = await client.result("tools/call", params)
+    second = await client.result("tools/call", {**params, "requestState": first["requestState"]})
+    assert second["inputRequests"] == first["inputRequests"]
+    assert brought(await client.result("tools/call", with_answers(params, second))) == [{"a": {"roots": []}}]
+
+
+@BRIDGED
+async def test_progress_comes_under_the_token_of_the_round(way: Way, client: RawClient) -> None:
+    params = play(way.server, {"progress": [1]}, ASK, {"progress": [2]})
+    round_ = await client.result("tools/call", {**params, "_meta": {"progressToken": "first"}})
+    await client.result("tools/call", {**with_answers(params, round_), "_meta": {"progressToken": "second"}})
+    said = [(m["params"]["progressToken"], m["params"]["progress"]) for m in client.notifications]
+    assert said == [("first", 1), ("second", 2)]
+
+
+# The end.
+
+
+def leave(client: RawClient, request_id: int) -> None:
+    """Cancel a request, in the way of the transport."""
+    if isinstance(client, HttpClient):
+        client.hang_up(request_id)
+    else:
+        client.notify("notifications/cancelled", {"requestId": request_id})
+
+
+@BRIDGED
+async def test_a_client_that_leaves_during_the_first_round_ends_the_childs_call(way: Way, client: RawClient) -> None:
+    request_id, _ = client.begin("tools/call", play(way.server, {"wait": f"first {way}"}))
+    await client.report(way.server, lambda report: f"first {way}" in report["waiting"])
+    leave(client, request_id)
+    await ended(client, way.server)
+
+
+@BRIDGED
+async def test_a_client_that_leaves_during_a_later_round_ends_the_childs_call(way: Way, client: RawClient) -> None:
+    params = play(way.server, ASK, {"wait": f"later {way}"})
+    round_ = await client.result("tools/call", params)
+    request_id, _ = client.begin("tools/call", with_answers(params, round_))
+    await client.report(way.server, lambda report: f"later {way}" in report["waiting"])
+    leave(client, request_id)
+    await ended(client, way.server)
+
+
+@BRIDGED
+async def test_a_call_whose_child_fails_between_two_rounds_is_answered_with_the_childs_error(
+    way: Way, client: RawClient
+) -> None:
+    error = {"code": -31999, "message": "mine", "data": [None]}
+    params = play(way.server, ASK, {"fail": error})
+    round_ = await client.result("tools/call", params)
+    assert await client.error("tools/call", with_answers(params, round_)) == error
+
+
+async def test_a_child_that_dies_between_two_rounds_is_named_in_the_next() -> None:
+    app = build_aggregator(config(a=talking()))
+    async with app, connected(app, modern=True, capabilities=EVERYTHING) as client:
+        pid = (await client.call("a:pid"))["pid"]
+        params = play("a", ASK)
+        round_ = await client.result("tools/call", params)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: app.health()["a"].restarts)
+        error = await client.error("tools/call", with_answers(params, round_))
+        message = "server 'a': it was ended by signal SIGKILL while it was answering tools/call"
+        assert (error["code"], error["message"]) == (-32000, message)
+        assert await client.play("a") == []
+
+
+async def test_calls_that_are_held_end_with_the_aggregator() -> None:
+    async with talking_server() as server:
+        async with served(build_aggregator(config(a=server.entry))) as connect:
+            client = await connect(modern=True, capabilities=EVERYTHING)
+            await client.result("tools/call", play("a", ASK))
+            assert server.child.report()["playing"] == 1
+        assert server.child.report()["playing"] == 0

@@ -1,0 +1,29 @@
+"""Writing a file as a whole or not at all."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fastmcp_aggregator.atomic_file import PRIVATE, PUBLIC, write_whole
+
+
+@pytest.mark.parametrize("mode", [PRIVATE, PUBLIC])
+def test_a_file_has_the_text_and_the_mode_whatever_it_had_before(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o640)
+    write_whole(path, "äfter\n", mode=mode)
+    assert path.read_text(encoding="utf-8") == "äfter\n"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_file_that_cannot_be_written_in_full_stays_as_it_was_and_nothing_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "half of a pair: \ud800", mode=PRIVATE)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
