@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -75,8 +75,9 @@ class Incoming:
                 logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
-        with _client_is_asked(request.patience if request else None):
+        with _client_is_asked(request.patience if request else None), _until_over(related):
             return await owner.ask(method, params, on_progress)
+        raise MCPError(INVALID_REQUEST, f"{method}: the request over which it was asked is over")
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
         request = self._ownership.of_token(params.get("progressToken"))
@@ -86,6 +87,11 @@ class Incoming:
             request.patience.sign_of_life()
         if request.owner is not None:
             request.owner.tell("notifications/progress", params)
+
+
+def _until_over(related: InFlight | None) -> AbstractContextManager[None]:
+    """A question ends with the request on whose stream it came: no more is read there, nor that it is withdrawn."""
+    return nullcontext() if related is None else related.until_over()
 
 
 @contextmanager

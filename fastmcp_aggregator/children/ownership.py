@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, Protocol
 
+from anyio import CancelScope
+
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
@@ -74,13 +76,30 @@ class Patience(Protocol):
 class InFlight:
     """One request on its way."""
 
-    __slots__ = ("is_over", "owner", "patience", "token")
+    __slots__ = ("_open", "is_over", "owner", "patience", "token")
 
     def __init__(self, token: int, owner: Owner | None, patience: Patience | None) -> None:
         self.token = token
         self.owner = owner
         self.patience = patience
         self.is_over = False
+        self._open: set[CancelScope] = set()
+
+    @contextmanager
+    def until_over(self) -> Iterator[None]:
+        """What goes on here for the request is given up, and leaves early, when the request ends."""
+        with CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+
+    def end(self) -> None:
+        """The request is over, with or without an answer."""
+        self.is_over = True
+        for scope in self._open:
+            scope.cancel()
 
 
 _CURRENT: ContextVar[InFlight | None] = ContextVar("request to a child", default=None)
@@ -129,9 +148,9 @@ class Ownership:
         try:
             yield request
         finally:
-            request.is_over = True
-            _CURRENT.reset(before)
             del self._in_flight[request.token]
+            _CURRENT.reset(before)
+            request.end()
 
     def of_token(self, token: Any) -> InFlight | None:
         """The request that asked for progress under this token."""

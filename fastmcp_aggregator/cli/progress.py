@@ -26,7 +26,7 @@ class Report:
         self.is_done = False
 
     def tells(self, failure: ChildServerError) -> bool:
-        """Whether a failure needs no other words: it is one of the start, or of trying it again meanwhile."""
+        """Whether a failure needs no other words: it is one of the start, or of trying again meanwhile."""
         return not self.is_done and failure.phase != "runtime"
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
@@ -79,13 +79,18 @@ def _display(keys: Iterable[str], *, with_table: bool) -> Report:
 
 
 async def follow(app: Aggregator, report: Report) -> None:
-    """Tell a report how the start of the app's children goes."""
+    """Tell a report how the start of the app's children goes.
+
+    A strict start that has failed is about to end, and that a server fails again meanwhile is no news.
+    """
+    ends = False
     async for status in app.settling():
         if status.state is ChildState.STOPPED and status.last_error is None:
             return  # the app ends before the child was up
         report.settled(status, time.monotonic() - report.began)
+        ends |= app.settings.strict and not is_running(status)
     report.done()
-    report.is_done = True
+    report.is_done = not ends
 
 
 def is_running(status: ServerStatus) -> bool:

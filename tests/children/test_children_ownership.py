@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.children.ownership import Ownership, request_of
+from fastmcp_aggregator.children.ownership import InFlight, Ownership, request_of
 
 
 class Owner:
@@ -68,6 +68,26 @@ def test_where_there_is_no_resident_nobody_gets_what_comes_between_requests() ->
     assert ownership.owner_of(None) is None
     with ownership.request(None, None):
         assert ownership.owner_of(None) is None
+
+
+async def test_what_goes_on_for_a_request_is_given_up_when_it_ends() -> None:
+    ownership, began, ended = Ownership(), asyncio.Event(), asyncio.Event()
+
+    async def goes_on(request: InFlight) -> None:
+        with request.until_over():
+            began.set()
+            await asyncio.Event().wait()
+        ended.set()
+
+    with ownership.request(ALICE, None) as request, ownership.request(BOB, None) as other:  # type: ignore[arg-type]
+        going_on = asyncio.create_task(goes_on(request))
+        await began.wait()
+        other.end()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not ended.is_set()
+    await asyncio.wait_for(going_on, 10)
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("token", [None, "1", 1.0, True, 2, [], {}])

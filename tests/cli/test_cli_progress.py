@@ -12,6 +12,7 @@ from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.cli.display import Display
 from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, follow, full_report, line_of, summary_of
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.settings import AggregatorSettings
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:
@@ -158,8 +159,9 @@ def test_what_others_write_to_stderr_meanwhile_stands_above_the_status_line(term
 class Started:
     """An app whose children have settled in this order."""
 
-    def __init__(self, *statuses: ServerStatus) -> None:
+    def __init__(self, *statuses: ServerStatus, strict: bool = False) -> None:
         self._statuses = statuses
+        self.settings = AggregatorSettings(strict=strict)
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         for status in self._statuses:
@@ -173,6 +175,12 @@ async def test_failures_are_told_by_the_report_until_it_is_done_and_by_the_log_f
     assert not report.tells(ChildServerError("git", "runtime", "x"))
     await follow(Started(GIT), report)  # type: ignore[arg-type]
     assert not report.tells(at_start)
+
+
+async def test_when_a_strict_start_has_failed_the_log_does_not_tell_again_what_fails_until_the_end() -> None:
+    report = Report()
+    await follow(Started(GIT, FILES, strict=True), report)  # type: ignore[arg-type]
+    assert report.tells(ChildServerError("git", "startup", "x"))
 
 
 async def test_a_start_that_is_given_up_is_not_told_as_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
