@@ -17,52 +17,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
-from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
-
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.backoff import Backoff
 from fastmcp_aggregator.children.calls import Calls, Deadlines
 from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.children.endpoint import Launch, endpoint_for, reason_of
-from fastmcp_aggregator.children.failures import describe
-from fastmcp_aggregator.children.listing import read_catalogue
+from fastmcp_aggregator.children.connecting import Connecting
+from fastmcp_aggregator.children.endpoint import Launch, reason_of
+from fastmcp_aggregator.children.health import Health
+from fastmcp_aggregator.children.lists import Lists
 from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.requests import request
-from fastmcp_aggregator.children.session import ChildSession, Hearing, open_session, wait_first
+from fastmcp_aggregator.children.retrying import Retrying
+from fastmcp_aggregator.children.session import ChildSession, Hearing
 from fastmcp_aggregator.children.state import ChildState, may_become
 from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.tally import Tally
-from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.children.waiting import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 
 logger = logging.getLogger(__name__)
-
-_LIST_DEADLINE = 60.0
-"""Seconds a running child has to list everything again."""
-HEALTH_INTERVAL = 30.0
-"""Seconds of silence after which an idle child is asked for a sign of life."""
-HEALTH_DEADLINE = 10.0
-"""Seconds it has to give one."""
-_RENEWAL_PAUSE = 10.0
-"""Seconds between two sessions that a remote child forgets, so that it is not asked for new ones without end."""
-_REFUSALS = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION})
-"""How a child says that it does not speak an era."""
-_LISTEN_BOUND = 2.0
-"""Seconds that a modern child has to agree to tell of list changes, before its lists are read all the same."""
-_CHANGE_QUIET = 0.05
-"""Seconds to collect list_changed notifications before listing again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +95,29 @@ class Child:
             concurrent=options.max_concurrent_calls,
             waiting=options.max_waiting_calls,
         )
-        self._tally = Tally()
         self._on_change = on_change
         self._clients = clients or Clients()
-        self._refused: set[str] = set()
-        """Eras that the child does not speak."""
         self._stopping = asyncio.Event()
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
-        self._list_changed = asyncio.Event()
-        self._changed_kinds: frozenset[Kind] = frozenset()
-        self._wake = asyncio.Event()
-        self._backoff = Backoff(has_crash_loops=isinstance(server, StdioServer))
-        self._new_endpoint = partial(endpoint_for, server, options.endpoint, launch)
-        self._endpoint = self._new_endpoint()
-        self._renewed_at = -_RENEWAL_PAUSE
+        self._health = Health(server.key, self.calls)
+        self._lists = Lists(server.key, options.max_tools, options.screen)
+        self._retrying = Retrying(has_crash_loops=isinstance(server, StdioServer))
+        self._connecting = Connecting(
+            server,
+            options.endpoint,
+            launch,
+            self._clients,
+            era=options.era,
+            version=options.version,
+            hearing=Hearing(
+                resident=lambda: self._clients.resident,
+                on_list_changed=self._hear_of_changes,
+                on_updated=partial(self._clients.on_updated, self),
+            ),
+        )
         self._since = time.monotonic()
-        self._retry_at: float | None = None
         self._starts = 0
-        self._lists_read = 0
 
     # The owner's side.
 
@@ -143,7 +128,7 @@ class Child:
                 self._become(ChildState.INITIALIZING)
             await self._live_once()
             if self.state is ChildState.FAILED:
-                await self._wait_before_retry()
+                await self._retrying.wait(self._stopping)
         self._end_attempt()
         self._become(ChildState.STOPPED)
 
@@ -157,13 +142,13 @@ class Child:
 
     def kill(self) -> None:
         """End the child's process group at once, without a word to it."""
-        self._endpoint.kill()
+        self._connecting.endpoint.kill()
 
     async def _live_once(self) -> None:
         """One life: come up, serve, and be closed. Ends `failed`, unless the child is to stop."""
         self._starts += 1
         self._phase = "startup"
-        self._endpoint = self._new_endpoint()
+        self._connecting.begin()
         try:
             async with AsyncExitStack() as stack:
                 failure = await self._live(stack)
@@ -185,52 +170,20 @@ class Child:
     async def _come_up(self, stack: AsyncExitStack) -> None:
         try:
             async with asyncio.timeout(self.options.startup_timeout) as self._startup:
-                session = await self._connect(stack)
-                await self._listen(session, stack)
-                catalogue = await self._read(session)
+                session = await self._connecting.connect(stack, self._is_reached)
+                await self._lists.listen(session, stack)
+                catalogue = await self._lists.read(session)
         finally:
             self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
 
-    async def _connect(self, stack: AsyncExitStack) -> ChildSession:
-        """Start or address the child and shake hands, in the first era that it does not refuse."""
-        transport = await self._endpoint.open(stack)
+    def _is_reached(self) -> None:
         self._phase = "initialization"
-        declared = await self._clients.capabilities()
-        eras = [era for era in self._clients.eras(self.options.era) if era not in self._refused]
-        for era in eras[:-1]:
-            attempt = await stack.enter_async_context(AsyncExitStack())
-            try:
-                return await attempt.enter_async_context(self._session_over(transport, declared, era))
-            except MCPError as error:
-                if error.code not in _REFUSALS:
-                    raise
-            self._refused.add(era)
-            await attempt.aclose()
-            self._endpoint.kill()
-            self._endpoint = self._new_endpoint()
-            transport = await self._endpoint.open(stack)
-        return await stack.enter_async_context(self._session_over(transport, declared, eras[-1]))
-
-    def _session_over(self, transport: WatchedTransport, declared: Mapping[str, Any], era: str) -> Any:
-        transport.tally = self._tally
-        return open_session(
-            transport,
-            server_key=self.key,
-            era=era,
-            version=self.options.version,
-            capabilities=declared,
-            hearing=Hearing(
-                resident=lambda: self._clients.resident,
-                on_list_changed=self._hear_of_changes,
-                on_updated=partial(self._clients.on_updated, self),
-            ),
-        )
 
     def _hear_of_changes(self, kinds: frozenset[Kind]) -> None:
-        self._changed_kinds |= kinds
-        self._list_changed.set()
+        self._lists.have_changed(kinds)
+        self._clients.on_lists_changed(self)
 
     def _serve(self, session: ChildSession, catalogue: Catalogue) -> None:
         self.session = session
@@ -250,74 +203,18 @@ class Child:
         session = self.session
         assert session is not None
         while True:
-            await wait_first(self._stopping, session.lost, self._list_changed, timeout=self._until_too_silent())
+            await wait_first(self._stopping, session.lost, self._lists.are_due, timeout=self._health.until_due)
             if self._stopping.is_set() or session.lost.is_set():
                 return
-            if self._list_changed.is_set():
-                await asyncio.sleep(_CHANGE_QUIET)
-                self._list_changed.clear()
+            if self._lists.are_due.is_set():
                 await self._refresh(session)
             else:
-                await self._check_health(session)
-
-    async def _listen(self, session: ChildSession, stack: AsyncExitStack) -> None:
-        """Begin to hear of list changes, before the lists are read: none in between is missed."""
-        is_open = asyncio.Event()
-        listening = asyncio.create_task(self._hear(session, is_open), name=f"listen:{self.key}")
-        stack.push_async_callback(_ended, listening)
-        await wait_first(is_open, timeout=_LISTEN_BOUND)
-
-    async def _hear(self, session: ChildSession, is_open: asyncio.Event) -> None:
-        try:
-            await session.listen_for_changes(is_open)
-        except Exception as error:
-            logger.warning("server %r no longer tells when its lists change: %s", self.key, error)
-        finally:
-            is_open.set()
-
-    async def _check_health(self, session: ChildSession) -> None:
-        """Ask a silent, idle child for a sign of life.
-
-        Raises:
-            ChildServerError: there was none.
-        """
-        if self._until_too_silent() > 0:
-            return
-        try:
-            async with asyncio.timeout(HEALTH_DEADLINE):
-                await session.probe()
-        except TimeoutError:
-            reason = f"it gave no sign of life within {HEALTH_DEADLINE:g} s"
-            raise ChildServerError(self.key, "runtime", reason) from None
-        self.calls.answered()
-
-    def _until_too_silent(self) -> float:
-        """Seconds until an idle child is to be asked for a sign of life; those of a busy one begin anew."""
-        if self.calls.in_flight:
-            return HEALTH_INTERVAL
-        return max(0.0, self.calls.last_answer + HEALTH_INTERVAL - time.monotonic())
+                await self._health.check(session)
 
     async def _refresh(self, session: ChildSession) -> None:
-        """List again. What the child says has changed, clients are told, even if it is as it was before."""
-        told, self._changed_kinds = self._changed_kinds, frozenset()
-        try:
-            async with asyncio.timeout(_LIST_DEADLINE):
-                catalogue = await self._read(session)
-        except (MCPError, TimeoutError) as error:
-            logger.warning("server %r changed its lists, but cannot list: %s", self.key, describe(error))
-            return
-        changed = catalogue.differences(self.catalogue) | told
-        self.catalogue = catalogue
-        self._on_change(self, changed)
-
-    async def _read(self, session: ChildSession) -> Catalogue:
-        self._lists_read += 1
-        offered = await read_catalogue(self.key, session, version=self._lists_read, max_tools=self.options.max_tools)
-        return self.options.screen(self.key, offered)
-
-    async def _wait_before_retry(self) -> None:
-        await wait_first(self._stopping, self._wake, timeout=self.retry_in)
-        self._retry_at = None
+        if found := await self._lists.read_again(session, self.catalogue):
+            self.catalogue, changed = found
+            self._on_change(self, changed)
 
     def _end_attempt(self) -> None:
         """Let go whoever waits for the present attempt; who comes later waits for the next."""
@@ -336,33 +233,20 @@ class Child:
         self._since = time.monotonic()
 
     def _fail(self, failure: ChildServerError) -> None:
-        now = time.monotonic()
-        ran_for = now - self._since if self.state is ChildState.RUNNING else 0.0
-        is_renewal = self._may_renew(now)
-        self._retry_at = now
-        self._wake.clear()
+        was_running = self.state is ChildState.RUNNING
+        is_renewal = was_running and self._connecting.endpoint.has_forgotten_us and self._retrying.may_renew()
         if not is_renewal:
-            self._retry_at += self._backoff.failed(
-                now, ran_for=ran_for, random_fraction=random.random(), at_least=failure.pause
-            )
+            ran_for = time.monotonic() - self._since if was_running else 0.0
+            self._retrying.failed(ran_for=ran_for, pause=failure.pause)
         self.last_failure = failure
         self._become(ChildState.FAILED)
         self._end_attempt()
-        if is_renewal:
+        if is_renewal:  # at once, and unnoticed by clients
             logger.debug("%s", failure)
             return
         logger.warning("%s", failure)
         if self.catalogue is not None:
             self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
-
-    def _may_renew(self, now: float) -> bool:
-        """Whether the child only needs a new session, which it gets at once and unnoticed by clients; not too often."""
-        if self.state is not ChildState.RUNNING or not self._endpoint.has_forgotten_us:
-            return False
-        if now - self._renewed_at < _RENEWAL_PAUSE:
-            return False
-        self._renewed_at = now
-        return True
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
@@ -371,7 +255,7 @@ class Child:
         reason = reason_of(error, self.server, self.options.startup_timeout)
         if self._stopping.is_set():
             return ChildServerError(self.key, self._phase, reason, cause=error)
-        return await self._endpoint.explain(self._phase, reason, error)
+        return await self._connecting.endpoint.explain(self._phase, reason, error)
 
     # The callers' side.
 
@@ -381,16 +265,17 @@ class Child:
 
     def bring_forward(self) -> bool:
         """Make the next attempt now, if the child waits for one and may be woken; whether there is one to wait for."""
-        is_paused = self._backoff.is_crash_loop or (self.last_failure is not None and self.last_failure.pause > 0)
-        if self._stopping.is_set() or is_paused:
-            return False
-        self._wake.set()
-        return True
+        return not self._stopping.is_set() and self._retrying.bring_forward()
+
+    def list_again(self) -> None:
+        """Look whether a running child offers something else than before; clients are told only if it does."""
+        if self.session is not None:
+            self._lists.are_due.set()
 
     @property
     def retry_in(self) -> float | None:
         """Seconds until a failed child is tried again; None when it is not waiting."""
-        return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
+        return self._retrying.remaining
 
     @property
     def is_serving(self) -> bool:
@@ -405,7 +290,7 @@ class Child:
             state=self.state,
             since=time.monotonic() - self._since,
             protocol_version=self.session.protocol_version if self.session else None,
-            pid=self._endpoint.pid,
+            pid=self._connecting.endpoint.pid,
             restarts=max(0, self._starts - 1),
             last_error=self.last_failure.reason if self.last_failure else None,
             auth_error=self.last_failure is not None and self.last_failure.auth_error,
@@ -418,12 +303,6 @@ class Child:
             is_cut_off=self.calls.breaker.is_open,
             waiting=self.calls.waiting,
             unanswered=self.calls.unanswered,
-            ignored_lines=self._tally.ignored_lines,
-            dropped_notifications=self._tally.dropped_notifications,
+            ignored_lines=self._connecting.tally.ignored_lines,
+            dropped_notifications=self._connecting.tally.dropped_notifications,
         )
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -34,11 +34,14 @@ class Clients:
         self,
         on_updated: Callable[[Child, str], None] = lambda child, uri: None,
         on_connected: Callable[[Child], None] = lambda child: None,
+        on_lists_changed: Callable[[Child], None] = lambda child: None,
     ) -> None:
         self.on_updated = on_updated
         """Told the child's URI of a resource that has changed."""
         self.on_connected = on_connected
         """Told of a child that has a new session, which knows nothing of those before it."""
+        self.on_lists_changed = on_lists_changed
+        """Told of a child that says that its lists have changed."""
         self.resident: Owner | None = None
         """The only client, if it can be asked at any time."""
         self.is_single = False

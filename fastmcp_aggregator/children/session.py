@@ -246,13 +246,3 @@ async def open_session(
             reason = f"it speaks MCP {session.protocol_version}, and nothing later; remove its setting `era`"
             raise ChildServerError(server_key, "initialization", reason)
         yield session
-
-
-async def wait_first(*events: asyncio.Event, timeout: float | None = None) -> None:
-    """Return when the first of these events is set, or after so many seconds."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=timeout)
-    finally:
-        for wait in waits:
-            wait.cancel()

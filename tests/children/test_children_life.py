@@ -195,7 +195,7 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
     document = config(a=lean(record=str(record), exit_at_start=3))
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
         child = app.children["a"]
-        await until(lambda: child._backoff.is_crash_loop)
+        await until(lambda: child._retrying.backoff.is_crash_loop)
         retry_in = app.health()["a"].retry_in
         assert retry_in is not None
         assert 290 < retry_in <= 300
@@ -205,8 +205,8 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
 
 
 async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.1)
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.2)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.1)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.2)
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
         frozen = {key: app.health()[key].pid or 0 for key in ("a", "b")}
         for pid in frozen.values():
@@ -218,8 +218,8 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypa
 
 
 async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.1)
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.2)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.1)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.2)
     async with build_aggregator(config(a=lean()), call_timeout=0.5) as app, connected(app) as client:
         frozen = app.health()["a"].pid or 0
         held = client.begin("tools/call", {"name": "a:hold"})[1]
@@ -233,8 +233,8 @@ async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced
 
 
 async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_INTERVAL", 0.02)
-    monkeypatch.setattr("fastmcp_aggregator.children.child.HEALTH_DEADLINE", 0.5)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.02)
+    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.5)
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
         answers = [app.children[key].calls for key in ("a", "b")]
         seen = [calls.last_answer for calls in answers]
