@@ -19,7 +19,7 @@ from fastmcp_aggregator.catalogue.provider import ChildrenProvider
 from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.fleet import Fleet, View
-from fastmcp_aggregator.front.asgi import with_ours
+from fastmcp_aggregator.front.asgi import surround, with_ours
 from fastmcp_aggregator.front.binding import require_safe_bind
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fields import BareValues
@@ -32,6 +32,7 @@ from fastmcp_aggregator.front.presence import while_present
 from fastmcp_aggregator.front.requests import ComponentRequests
 from fastmcp_aggregator.front.serving import serve_until
 from fastmcp_aggregator.front.signals import stop_on_signals
+from fastmcp_aggregator.front.sse import sse_routes
 from fastmcp_aggregator.front.stdio import stdio_streams
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.middleware.authentication import AuthenticationFailures
@@ -69,7 +70,13 @@ class Face(FastMCP[None]):
         self._audience = Audience()
         self._entered: list[AsyncExitStack] = []
         fleet.show_in(View(group_id, self._directory, self._audience))
-        super().__init__(name, version=version, auth=auth, dereference_schemas=False)
+        super().__init__(
+            name,
+            version=version,
+            auth=auth,
+            dereference_schemas=False,
+            request_state_security=fleet.request_states.security(name),
+        )
         self._forwarder = PolicedForwarder(fleet.forwarder, self._directory, group_id, fleet.policies.stack)
         self.add_provider(ChildrenProvider(self._directory, self._forwarder))
         self._serve_requests()
@@ -150,6 +157,7 @@ class Face(FastMCP[None]):
 
         Raises:
             AggregatorError: the address cannot be used, or other machines can reach it and there is no `auth`.
+            SharedStateError: what replicas share (`redis_url`) cannot be reached.
             StartupError: strict, and at least one child failed.
         """
         bind = host or self.settings.host
@@ -160,7 +168,7 @@ class Face(FastMCP[None]):
         listening = listening_socket(bind, self.settings.port if port is None else port)
         with temporary_log_level(log_level), listening as listener:
             url = url_of(listener, bind) + route
-            async with self._serving() as stop:
+            async with self._fleet.sharing(), self._serving() as stop:
                 serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
                 await serve_until(stop, serving, self._directory.ready())
 
@@ -176,6 +184,9 @@ class Face(FastMCP[None]):
             places=self._fleet.places,
         )
         app = super().http_app(path, **options)
+        surround(app, self._fleet.sharing)
+        if options.get("transport") != "sse":
+            app.router.routes.extend(sse_routes(self, path))
         app.router.routes.append(json_route(self, path))
         if self.auth is not None:
             app.add_middleware(AuthenticationFailures, on_failure=self._fleet.policies.authentication_failed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope
 
 BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
@@ -19,6 +19,16 @@ def body_size(scope: Scope) -> int:
     """Bytes of the body, as far as the request says."""
     length = dict(scope["headers"]).get(b"content-length", b"")
     return int(length) if length.isdigit() else BODY_LIMIT
+
+
+async def whole_body(request: Request) -> bytes | None:
+    """All of a request's body; None if it is over the limit."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            return None
+    return bytes(body)
 
 
 class Body:

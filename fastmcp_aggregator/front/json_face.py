@@ -16,13 +16,15 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from fastmcp_aggregator.catalogue.routes import RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.front.bodies import whole_body
 from fastmcp_aggregator.front.errors import SERVER_UNAVAILABLE
 from fastmcp_aggregator.front.exchange import exchange
+from fastmcp_aggregator.front.guarded import guarded_route
 
 METHODS = (
     "tools/list",
@@ -35,8 +37,6 @@ METHODS = (
     "completion/complete",
 )
 """What can be asked for."""
-_BODY_LIMIT = 4 * 1024 * 1024
-"""Bytes of a request, as for MCP requests."""
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
 
 
@@ -56,11 +56,9 @@ def json_route(face: Served, path: str) -> Route:
     """The JSON face of a face whose MCP endpoint is at `path`."""
 
     async def serve(request: Request) -> Response:
-        if face.auth is not None and not getattr(request.scope.get("user"), "is_authenticated", False):
-            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
         return await answer(face, request.path_params["method"], request)
 
-    return Route(f"{path.rstrip('/')}/{{method:path}}", serve, methods=["POST"])
+    return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, face.auth, methods=["POST"])
 
 
 async def answer(face: Served, method: str, request: Request) -> Response:
@@ -106,11 +104,9 @@ async def public_name(face: Served, kind: Kind, name: str) -> str:
 
 
 async def _params(request: Request) -> Mapping[str, Any]:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_LIMIT:
-            raise MCPError(INVALID_PARAMS, "the body is larger than 4 MiB")
+    body = await whole_body(request)
+    if body is None:
+        raise MCPError(INVALID_PARAMS, "the body is larger than 4 MiB")
     try:
         params = json.loads(body) if body else {}
     except (ValueError, RecursionError):

@@ -84,6 +84,11 @@ async def while_present(ctx: ServerRequestContext[Any, Any], call_next: CallNext
     raise MCPError(CONNECTION_CLOSED, "the client has left, and did not come back in time")
 
 
+def unwatched(scope: Scope) -> Scope:
+    """The scope of a request whose answer comes another way, so that the end of its connection means nothing."""
+    return {key: value for key, value in scope.items() if key != _SCOPE_KEY}
+
+
 @contextmanager
 def _streamed(
     ctx: ServerRequestContext[Any, Any], stream: AnswerStream | None

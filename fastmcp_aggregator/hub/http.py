@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.front.drain import IS_ENDING
+from fastmcp_aggregator.front.guarded import guarded_route
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.hub import status
 from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
@@ -72,27 +73,21 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         mine = [group for group in hub.groups() if principal.may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
-    def closed(handler: Handler) -> Handler:
+    def closed(path: str, handler: Handler) -> BaseRoute:
         """Behind authentication, where there is any."""
-
-        def guarded(request: Request) -> Any:
-            if hub.auth is None or getattr(request.scope.get("user"), "is_authenticated", False):
-                return handler(request)
-            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
-
-        return guarded
+        return guarded_route(path, _async(handler), hub.auth)
 
     return [
         Route("/health", _async(lambda _: status.alive())),
         Route("/ready", _async(lambda request: status.ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
-        Route("/status", _async(closed(lambda _: status.table(hub)))),
-        Route("/metrics", _async(closed(metrics))),
-        Route("/groups", _async(closed(groups))),
-        Route("/openapi.json", _async(closed(lambda _: JSONResponse(description(path))))),
+        closed("/status", lambda _: status.table(hub)),
+        closed("/metrics", metrics),
+        closed("/groups", groups),
+        closed("/openapi.json", lambda _: JSONResponse(description(path))),
     ]
 
 
-def _async(handler: Handler) -> Handler:
+def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     """Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop."""
 
     async def handle(request: Request) -> Response:
