@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ConfigError,
         ConfigProblem,
         NameConflictError,
+        SharedStateError,
         StartupError,
     )
     from fastmcp_aggregator.settings import AggregatorSettings, ServerSettings, load_settings
@@ -35,6 +36,7 @@ _ROOMS = {
     "NameConflictError": "errors",
     "ServerSettings": "settings",
     "ServerStatus": "children.status",
+    "SharedStateError": "errors",
     "StartupError": "errors",
     "build_aggregator": "aggregator",
     "load_config": "config",
@@ -53,6 +55,7 @@ __all__ = [
     "NameConflictError",
     "ServerSettings",
     "ServerStatus",
+    "SharedStateError",
     "StartupError",
     "build_aggregator",
     "load_config",

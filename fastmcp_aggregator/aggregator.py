@@ -125,11 +125,15 @@ class Aggregator(Face):
             new, groups = await asyncio.to_thread(_read, source, self._groups_source)
             before, self._groups = self._groups, groups
             try:
-                self._fleet.exchange(self._needed(new))
+                needed = self._needed(new)
+                is_other = (needed, groups) != (self.config, before)
+                self._fleet.exchange(needed)
             except ConfigError:
                 self._groups = before
                 raise
             self._fleet.regroup(self._restriction)
+            if is_other:
+                self._fleet.changes.files_changed()
         await self._fleet.exchanged()
 
     async def _read_again(self, _: Path) -> None:

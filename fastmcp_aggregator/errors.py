@@ -4,6 +4,7 @@
     ├── ConfigError          the config file (or settings) is missing, unreadable or wrong
     ├── ChildServerError     one child failed: which one, in which phase, and why
     ├── NameConflictError    without prefixes, two children offer the same name
+    ├── SharedStateError     at the start, what replicas share cannot be reached
     └── StartupError         a strict start ended because children failed; lists all of them
 
 What crosses the wire to a client is made from these in `front/errors.py`, and nowhere else.
@@ -110,6 +111,10 @@ class NameConflictError(AggregatorError):
             f"servers {first_key!r} and {second_key!r} both offer {public_name!r}; "
             "remove one of them or serve names with prefixes"
         )
+
+
+class SharedStateError(AggregatorError):
+    """What replicas share (`redis_url`) cannot be reached at the start, so that the hub does not start."""
 
 
 class StartupError(AggregatorError):

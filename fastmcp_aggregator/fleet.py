@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import anyio
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
 
@@ -31,6 +30,7 @@ from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.front.asgi import gate_limits
 from fastmcp_aggregator.front.gate import Places
+from fastmcp_aggregator.front.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.middleware.policies import Policies
 from fastmcp_aggregator.pinning.pins import pins_from_settings
@@ -40,7 +40,11 @@ from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
 from fastmcp_aggregator.reload import FollowedFiles
+from fastmcp_aggregator.replicas import peers_from_settings
+from fastmcp_aggregator.replicas.changes import Changes
+from fastmcp_aggregator.replicas.peers import Ears
 from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.while_used import WhileUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,17 @@ class Fleet:
         """HTTP clients that may be connected at once, when it is this program that serves them."""
         self.logging = Logging(self._audiences)
         self.subscriptions = Subscriptions(self._publish_update)
-        self.forwarder = Forwarder(self.instances, self.logging)
-        self.clients = Clients(self.subscriptions.updated, self._connected)
+        self.peers = peers_from_settings(settings)
+        self.changes = Changes(
+            self.peers,
+            children=lambda: self.children,
+            updated=self.subscriptions.updated,
+            read_files=self._read_files,
+        )
+        self.forwarder = Forwarder(self.instances, self.logging, self.peers)
+        self.clients = Clients(self._updated, self._connected, self.changes.lists_changed)
+        self.request_states = SharedStates()
+        """The seal on what FastMCP gives clients to come back with, to any replica."""
         self.places = Places(gate_limits(settings))
         """The HTTP requests of all faces, run and waiting."""
         self.policies = Policies(
@@ -101,10 +114,8 @@ class Fleet:
         self._views: list[View] = []
         self._supervisor: Supervisor | None = None
         self._begun = asyncio.Event()
-        self._users = 0
-        self._life = AsyncExitStack()
-        self._life_changes = asyncio.Lock()
-        self._reloads = asyncio.Lock()
+        self._life = WhileUsed(self._run)
+        self._sharing = WhileUsed(self._share)
 
     def show_in(self, view: View) -> None:
         """Keep one more view up to date."""
@@ -112,21 +123,17 @@ class Fleet:
         if self._supervisor is not None:
             view.directory.open(list(self.children.values()))
 
-    @asynccontextmanager
-    async def using(self) -> AsyncIterator[None]:
+    def using(self) -> AbstractAsyncContextManager[None]:
         """While somebody uses a face. The children start with the first user and end with the last one."""
-        async with self._life_changes:
-            if self._users == 0:
-                await self._life.enter_async_context(self._run())
-            self._users += 1
-        try:
-            yield
-        finally:
-            with anyio.CancelScope(shield=True):
-                async with self._life_changes:
-                    self._users -= 1
-                    if self._users == 0:
-                        await self._life.aclose()
+        return self._life.used()
+
+    def sharing(self) -> AbstractAsyncContextManager[None]:
+        """While a face is served over HTTP, and there may be other replicas.
+
+        Raises:
+            SharedStateError: what the replicas share cannot be reached.
+        """
+        return self._sharing.used()
 
     def exchange(self, config: McpConfig) -> None:
         """Make the children those of a new config, without waiting for any. One whose entry is equal is not touched.
@@ -173,6 +180,16 @@ class Fleet:
         if self.clients.is_single:
             return list(self.children.values())
         return [child for child, session in self.instances() if session is connection]
+
+    @asynccontextmanager
+    async def _share(self) -> AsyncIterator[None]:
+        ears = Ears(self.changes.heard, self.changes.missed, self.forwarder.answer)
+        try:
+            async with self.peers.open(ears):
+                self.request_states.share(await self.peers.shared_key())
+                yield
+        finally:
+            self.changes.close()
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -228,6 +245,15 @@ class Fleet:
     def _changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         for view in self._views:
             view.changed(child, kinds)
+
+    def _updated(self, child: Child, uri: str) -> None:
+        self.subscriptions.updated(child, uri)
+        self.changes.updated(child, uri)
+
+    def _read_files(self) -> None:
+        """Another replica has read its files anew; with `watch_config` off, this one does it when it is told to."""
+        if self._settings.watch_config:
+            self.files.ask()
 
     def _connected(self, child: Child) -> None:
         self.subscriptions.connected(child)

@@ -17,7 +17,7 @@ ROOT = Path(fastmcp_aggregator.__file__).parent
 
 TIERS = [
     # What everything may use.
-    ["errors", "version", "atomic_file"],
+    ["errors", "version", "atomic_file", "while_used"],
     # Values, and logic without I/O.
     [
         "config",
@@ -42,7 +42,7 @@ TIERS = [
     ["settings", "settings_access", "settings_layers"],
     # Input and output with children.
     ["children", "pipe"],
-    ["catalogue", "relay", "middleware", "access", "pinning"],
+    ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],
     ["reload"],
     ["front"],
     ["fleet"],
@@ -119,6 +119,8 @@ WITHOUT_MCP = [
     "observability",
     "pipe.bucket",
     "pipe.lines",
+    "replicas.peers",
+    "replicas.wire",
 ]
 """What must not load FastMCP or the SDK, not even by way of others: the command line starts the children with it."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from fastmcp_aggregator.front.event_store import KeptEvents
@@ -55,3 +58,15 @@ def with_ours(
             ours += [Middleware(NoResumption), Middleware(Presence)]
     given = {name: value for name, value in options.items() if value is not None}
     return {**added, **given, "middleware": [*ours, *(options.get("middleware") or [])]}
+
+
+def surround(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    """Have something open for the whole life of an app: before it starts, and after it has ended."""
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with opened(), inner(app) as state:
+            yield state
+
+    app.router.lifespan_context = lifespan

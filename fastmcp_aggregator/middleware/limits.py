@@ -127,7 +127,7 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
 def _counts(settings: AggregatorSettings) -> Counts:
     if settings.redis_url is None:
         return CountsInMemory()
-    from fastmcp_aggregator.middleware.redis_counts import CountsInRedis  # noqa: PLC0415 - an extra, for replicas only
+    from fastmcp_aggregator.replicas.redis_counts import CountsInRedis  # noqa: PLC0415 - an extra, for replicas only
 
     return CountsInRedis(settings.redis_url.get_secret_value(), CountsInMemory())
 

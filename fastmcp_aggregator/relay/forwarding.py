@@ -35,8 +35,10 @@ from fastmcp_aggregator.children.incoming import QUESTIONS
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.relay.caller import Caller
+from fastmcp_aggregator.relay.elsewhere import Round, answered, continued_elsewhere, round_of
 from fastmcp_aggregator.relay.held import HeldCall, HeldCalls, is_ours, is_over
 from fastmcp_aggregator.relay.logging import Logging
+from fastmcp_aggregator.replicas.peers import Alone, Message, Peers, Say
 
 _CONNECTION_META = frozenset(
     {
@@ -72,9 +74,10 @@ class Forwards(Protocol):
 class Forwarder:
     """Forwards requests for callers of either era. Owned by one run of the aggregator."""
 
-    def __init__(self, instances: Callable[[], Instances], logging: Logging) -> None:
+    def __init__(self, instances: Callable[[], Instances], logging: Logging, peers: Peers | None = None) -> None:
         self._instances = instances
-        self._held = HeldCalls()
+        self._peers = Alone() if peers is None else peers
+        self._held = HeldCalls(lambda: self._peers.id)
         self._logging = logging
 
     async def forward(
@@ -88,15 +91,30 @@ class Forwarder:
         """
         caller = Caller(ctx)
         try:
-            call = self._resumed(caller, child, ctx.method, params)
-            if call is not None:
-                result = await self._round(call, caller, child, ctx.method, params)
+            keeper = self._held.keeper(params.get("requestState")) if caller.is_modern else None
+            call = None if keeper else self._resumed(caller, child, ctx.method, params)
+            if keeper:
+                round_ = _round(caller, child, ctx.method, params)
+                result = await continued_elsewhere(self._peers, keeper, round_, caller)
+            elif call is not None:
+                result = await self._round(call, caller.principal, partial(_fingerprint, child, ctx.method, params))
             else:
                 result = await self._begin(caller, child, ctx.method, params, address)
             await caller.told()
             return result
         finally:
             caller.close()
+
+    async def answer(self, question: Message, say: Say) -> Message:
+        """The round of a call that is held here, for a client that has come back to another replica; see `Peers`."""
+        return await answered(self._continued(round_of(question), say))
+
+    async def _continued(self, round_: Round, say: Say) -> Result:
+        call = self._held.take(round_.state, round_.principal, lambda: round_.request)
+        if call is None:
+            raise is_over()
+        call.resume(round_.listener(say), round_.answers)
+        return await self._round(call, round_.principal, lambda: round_.request)
 
     def close(self) -> None:
         """Give up what waits for clients."""
@@ -135,17 +153,16 @@ class Forwarder:
         if params.get("requestState") is not None and child.session is not None:
             raise is_over()  # a legacy child has no states of its own
         call = HeldCall(caller, lambda owner: self._send_held(child, method, params, address, owner))
-        return await self._round(call, caller, child, method, params)
+        return await self._round(call, caller.principal, partial(_fingerprint, child, method, params))
 
-    async def _round(self, call: HeldCall, caller: Caller, child: Child, method: str, params: Params) -> Result:
+    async def _round(self, call: HeldCall, principal: Hashable, request: Callable[[], Hashable]) -> Result:
         """The child's result, or what it asks first; then the call is held until the client comes back."""
         is_held = False
         try:
             result = await call.round()
             if result is not None:
                 return result
-            request = partial(_fingerprint, child, method, params)
-            state = self._held.keep(call, caller.principal, request)
+            state = self._held.keep(call, principal, request)
             is_held = True
             return {"resultType": "input_required", "inputRequests": call.questions(), "requestState": state}
         finally:
@@ -235,8 +252,13 @@ async def _unheard(progress: float, total: float | None, message: str | None) ->
     """Nobody waits for progress on a question that is part of a result."""
 
 
-def _fingerprint(child: Child, method: str, params: Params) -> Hashable:
+def _round(caller: Caller, child: Child, method: str, params: Params) -> Round:
+    request = _fingerprint(child, method, params)
+    return Round(params["requestState"], caller.principal, request, _given_answers(params))
+
+
+def _fingerprint(child: Child, method: str, params: Params) -> tuple[str, str, str]:
     """What must be the same when a client comes back to a call."""
     asked = {key: value for key, value in params.items() if key not in ("_meta", *MODERN_PARAMS)}
     text = json.dumps(asked, sort_keys=True, default=str)
-    return child.key, method, hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return child.key, method, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

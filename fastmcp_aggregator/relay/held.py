@@ -6,6 +6,9 @@ client's request. Each round of the client waits for what comes first: the resul
 the call is kept here under the `requestState` that the client was given: unguessable, good for one round, for the
 same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
 during a round, ends the child's call. The number of calls kept is bounded.
+
+A client may come back to another replica of the hub: the state names the one that keeps the call (see
+`relay/elsewhere.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -23,12 +26,15 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 from fastmcp_aggregator.children.ownership import OnProgress, Owner
 from fastmcp_aggregator.relay import client_capabilities
 from fastmcp_aggregator.relay.caller import Caller
+from fastmcp_aggregator.replicas.wire import is_replica_id
 
 HOLD = 600.0
 """Seconds that a client has to come back with its answers."""
 HELD_LIMIT = 1000
 """Calls that wait for their clients, at most."""
 _PREFIX = "held-"
+_MARK = "."
+"""Between the replica that keeps a call and what cannot be guessed."""
 _BREATH = 0.01
 """Seconds in which what a child asks counts as asked at once, in one round of the client."""
 
@@ -44,6 +50,12 @@ class Question:
     answer: asyncio.Future[Result]
 
 
+class Listener(Protocol):
+    """Who is told what a child says during a round: the caller, here or at another replica."""
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+
 class HeldCall:
     """A child's call on behalf of a modern client, over the rounds of that client; the owner of the call."""
 
@@ -53,7 +65,7 @@ class HeldCall:
         self.log_level = caller.log_level
         self.capabilities = caller.capabilities
         self.headers = caller.headers
-        self._caller: Caller | None = caller
+        self._caller: Listener | None = caller
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
@@ -119,7 +131,7 @@ class HeldCall:
         """The client's round is over; it is to come back."""
         self._caller = None
 
-    def resume(self, caller: Caller, answers: Mapping[str, Any]) -> None:
+    def resume(self, caller: Listener, answers: Mapping[str, Any]) -> None:
         """The client is back, with answers by name. What it does not answer is asked again."""
         self._caller = caller
         for name, answer in answers.items():
@@ -146,8 +158,10 @@ class _Kept:
 class HeldCalls:
     """The calls whose clients are to come back. Owned by one run of the aggregator."""
 
-    def __init__(self) -> None:
+    def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
+        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
         self._kept: dict[str, _Kept] = {}
+        self._replica = replica
 
     def keep(self, call: HeldCall, principal: Hashable, request: Callable[[], Hashable]) -> str:
         """Keep a call until its client is back; the `requestState` to give to it.
@@ -157,7 +171,8 @@ class HeldCalls:
         """
         if len(self._kept) >= HELD_LIMIT:
             raise MCPError(INTERNAL_ERROR, f"{HELD_LIMIT} calls wait for their clients' answers already; try again")
-        state = _PREFIX + secrets.token_urlsafe(24)
+        replica = self._replica()
+        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(HOLD, self._expire, state)
         self._kept[state] = _Kept(call, principal, request(), expiry)
         return state
@@ -176,6 +191,13 @@ class HeldCalls:
         del self._kept[state]
         kept.expiry.cancel()
         return kept.call
+
+    def keeper(self, state: Any) -> str | None:
+        """The other replica that keeps the call of this `requestState`; None if it is none of another's."""
+        if not is_ours(state) or state in self._kept:
+            return None
+        replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
+        return replica if mark and is_replica_id(replica) and replica != self._replica() else None
 
     def close(self) -> None:
         """Give up all calls."""

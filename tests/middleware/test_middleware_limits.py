@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import until
 from mcp.shared.exceptions import MCPError
+from redis_server import RedisServer, needs_redis, redis  # noqa: F401 - a fixture
 
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.middleware import redis_counts
 from fastmcp_aggregator.middleware.call import Call, Principal, Refused
 from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate, RateLimits, limits_from_settings
-from fastmcp_aggregator.middleware.redis_counts import CountsInRedis
 from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.replicas import redis_connection
+from fastmcp_aggregator.replicas.redis_counts import CountsInRedis
 from fastmcp_aggregator.settings import load_settings
 
 SLOW = Rate(per_minute=6, burst=3)
@@ -154,36 +150,6 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
 
 # In Redis.
 
-needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
-
-
-class RedisServer:
-    """A Redis of its own, on a socket in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.url = f"unix://{folder}/redis.sock"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    async def start(self) -> None:
-        options = {"port": "0", "unixsocket": f"{self._folder}/redis.sock", "dir": str(self._folder), "save": ""}
-        line = [word for name, value in options.items() for word in (f"--{name}", value)]
-        self._process = subprocess.Popen(["redis-server", *line], stdout=subprocess.DEVNULL)
-        await until((self._folder / "redis.sock").exists)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            (self._folder / "redis.sock").unlink(missing_ok=True)
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.stop()
-
 
 @needs_redis
 async def test_replicas_that_share_a_redis_count_together(redis: RedisServer) -> None:
@@ -225,6 +191,7 @@ async def test_while_redis_is_away_each_replica_counts_for_itself_and_then_toget
     await redis.start()
     monkeypatch.setattr(counts, "_ask_again_at", 0.0)
     assert await counts.wait("alice", SLOW) == 0
+    assert caplog.text.count("Redis answers again") == 1
     redis.stop()
     assert await counts.wait("alice", SLOW) > 0
     await counts.close()
@@ -238,7 +205,7 @@ async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: py
         await reader.read(-1)
         writer.close()
 
-    monkeypatch.setattr(redis_counts, "_BOUND", 0.05)
+    monkeypatch.setattr(redis_connection, "BOUND", 0.05)
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     counts = CountsInRedis(f"redis://127.0.0.1:{port}/0", CountsInMemory())
@@ -253,5 +220,5 @@ async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: py
 def test_an_address_that_is_not_of_a_redis_is_told_without_its_password() -> None:
     with pytest.raises(AggregatorError) as caught:
         limits_from_settings(load_settings(rate_limit=1, redis_url="http://:s3cret@h"), has_auth=True)
-    assert "redis_url must be like redis://" in str(caught.value)
+    assert "redis_url: must be like redis://" in str(caught.value)
     assert "s3cret" not in str(caught.value)

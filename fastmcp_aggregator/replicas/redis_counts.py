@@ -6,31 +6,19 @@ asked again after a pause, so that a Redis that hangs holds up one call in a whi
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, hashed
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate
 
-try:
-    from redis.asyncio import Redis
-    from redis.exceptions import RedisError
-except ImportError:
-    raise AggregatorError(
-        "the setting redis_url needs the package redis: pip install 'fastmcp-aggregator[redis]'"
-    ) from None
-
 logger = logging.getLogger(__name__)
 
-_BOUND = 0.5
-"""Seconds that a call waits for Redis."""
 _PAUSE = 10.0
 """Seconds after a failure in which it is not asked."""
-_PREFIX = "fastmcp-aggregator:calls:"
 
 # A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again.
 _TAKE = """
@@ -54,26 +42,36 @@ class CountsInRedis:
     """Counts for all that use one Redis; `meanwhile` counts while it does not answer."""
 
     def __init__(self, url: str, meanwhile: CountsInMemory) -> None:
-        """Raises: AggregatorError, if this cannot be the address of a Redis. Connects with the first call."""
-        try:
-            self._redis: Redis = Redis.from_url(url, socket_timeout=_BOUND, socket_connect_timeout=_BOUND)
-        except ValueError:
-            raise AggregatorError("redis_url must be like redis://HOST:PORT/0 or rediss://…") from None
+        """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
+        self._redis = connect(url)
         self._take: Any = self._redis.register_script(_TAKE)
         self._meanwhile = meanwhile
         self._ask_again_at = 0.0
+        self._is_away = False
 
     async def wait(self, key: str, rate: Rate) -> float:
         """See Counts."""
         if time.monotonic() >= self._ask_again_at:
             try:
-                found = await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60])
-                return float(found)
-            except (RedisError, OSError, ValueError) as error:
+                found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
+            except (*LOST, ValueError) as error:
                 self._ask_again_at = time.monotonic() + _PAUSE
-                name = error.__class__.__name__
-                logger.warning("Redis does not answer (%s); this replica counts calls for itself meanwhile", name)
+                self._told(error)
+            else:
+                self._told(None)
+                return found
         return self._meanwhile.wait(key, rate)
+
+    def _told(self, error: Exception | None) -> None:
+        """Log that Redis has gone, or is back; once, however many calls find out."""
+        if self._is_away == (error is not None):
+            return
+        self._is_away = error is not None
+        if error is not None:
+            name = error.__class__.__name__
+            logger.warning("Redis does not answer (%s); this replica counts calls for itself meanwhile", name)
+        else:
+            logger.warning("Redis answers again; the replicas count calls together")
 
     async def close(self) -> None:
         """See Counts."""
@@ -82,5 +80,4 @@ class CountsInRedis:
 
 def _name(key: str, rate: Rate) -> str:
     """A caller's name may be an address or anything else, and another rate is another bucket."""
-    text = f"{key} {rate.per_minute:g} {rate.burst}"
-    return _PREFIX + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{PREFIX}:calls:{hashed(f'{key} {rate.per_minute:g} {rate.burst}')}"

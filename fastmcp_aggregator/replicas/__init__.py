@@ -1,0 +1,19 @@
+"""What replicas of one hub share: counts of calls, a key, and what they say to each other. Alone, it is in memory."""
+
+from __future__ import annotations
+
+from fastmcp_aggregator.replicas.peers import Alone, Peers
+from fastmcp_aggregator.settings import AggregatorSettings
+
+
+def peers_from_settings(settings: AggregatorSettings) -> Peers:
+    """The other replicas.
+
+    Raises:
+        ConfigError: `redis_url` cannot be the address of a Redis, or the package for it is missing.
+    """
+    if settings.redis_url is None:
+        return Alone()
+    from fastmcp_aggregator.replicas.redis_peers import RedisPeers  # noqa: PLC0415 - an extra, for replicas only
+
+    return RedisPeers(settings.redis_url.get_secret_value())

@@ -1,0 +1,437 @@
+"""Several hubs with one Redis: what each finds reaches the others, and a client may come back to any."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from harness import config, lean, talking, until
+from redis_server import RedisServer, needs_redis
+from talking_server import TalkingServer, talking_server
+from wire import EVERYTHING, Message, text_of, until_answered
+from wire_http import Connect, HttpClient, served
+
+from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
+from fastmcp_aggregator.relay import held
+from fastmcp_aggregator.replicas import changes, redis_line, wire
+from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+
+pytestmark = [needs_redis]
+
+ROOTS = {"method": "roots/list"}
+OVER = "requestState: the call that it continues is over; call again without it"
+NOTE = "note://remote//a"
+
+
+@pytest.fixture(autouse=True)
+def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_GRACE", 0.05)
+    monkeypatch.setattr(redis_line, "_PAUSES", (0.05,))
+
+
+@pytest_asyncio.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    server = RedisServer(tmp_path, password="of-redis")
+    await server.start()
+    yield server
+    server.stop()
+
+
+class Hubs:
+    """Two hubs of one config."""
+
+    def __init__(self, stack: AsyncExitStack, redis: RedisServer) -> None:
+        self._stack = stack
+        self._redis = redis
+        self.apps: list[Aggregator] = []
+        self._connect: list[Connect] = []
+
+    async def start(self, document: Any, **options: Any) -> None:
+        for _ in range(2):
+            app = build_aggregator(document, redis_url=self._redis.url, **options)
+            self.apps.append(app)
+            self._connect.append(await self._stack.enter_async_context(served(app)))
+
+    async def clients(self, **about: Any) -> tuple[HttpClient, HttpClient]:
+        """One of each."""
+        one, other = [await connect(**about) for connect in self._connect]
+        return one, other
+
+
+@pytest_asyncio.fixture
+async def hubs(redis: RedisServer) -> AsyncIterator[Hubs]:
+    async with AsyncExitStack() as stack:
+        yield Hubs(stack, redis)
+
+
+@pytest_asyncio.fixture
+async def remote() -> AsyncIterator[TalkingServer]:
+    async with talking_server() as server:
+        yield server
+
+
+def play(*script: Message) -> Message:
+    return {"name": "old:play", "arguments": {"script": script}}
+
+
+def with_answers(params: Message, round_: Message, uri: str = "file:///mine") -> Message:
+    answers = {name: {"roots": [{"uri": uri}]} for name in round_["inputRequests"]}
+    return {**params, "requestState": round_["requestState"], "inputResponses": answers}
+
+
+# Clients that come back to another replica.
+
+
+async def test_a_client_comes_back_to_any_replica_and_its_call_goes_on_where_it_began(hubs: Hubs) -> None:
+    await hubs.start(config(old=talking()))
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    params = play(
+        {"ask": {"a": ROOTS}},
+        {"say": "notifications/message", "params": {"level": "info", "data": "between"}},
+        {"progress": [1, 2, "half"]},
+        {"ask": {"b": ROOTS}},
+    )
+    params["_meta"] = {"progressToken": 7, "io.modelcontextprotocol/logLevel": "info"}
+    first = await one.result("tools/call", params)
+    second = await other.result("tools/call", with_answers(params, first))
+    assert second["resultType"] == "input_required"
+    assert [said["method"] for said in other.notifications] == ["notifications/message", "notifications/progress"]
+    assert other.notifications[1]["params"]["progressToken"] == 7
+    third = await one.result("tools/call", with_answers(params, second))
+    assert [answer["roots"] for answer in flat(text_of(third))] == [[{"uri": "file:///mine"}]] * 2
+
+
+def flat(brought: Any) -> list[Any]:
+    return [answer for answers in brought for answer in answers.values()]
+
+
+async def test_a_state_is_good_once_and_for_the_same_request_at_another_replica_too(hubs: Hubs) -> None:
+    await hubs.start(config(old=talking()))
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    params = play({"ask": {"a": ROOTS}})
+    first = await one.result("tools/call", params)
+    another = with_answers(play({"ask": {"b": ROOTS}}), first)
+    assert (await other.error("tools/call", another))["message"] == OVER
+    again = with_answers(params, first)
+    assert (await other.result("tools/call", again))["resultType"] == "complete"
+    assert (await other.error("tools/call", again))["message"] == OVER
+    assert (await one.error("tools/call", again))["message"] == OVER
+
+
+async def test_a_state_is_good_for_the_same_principal_only_at_another_replica_too(hubs: Hubs) -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("alice", "mallory")}
+    await hubs.start(config(old=talking()), auth=StaticTokenVerifier(tokens))
+    about: dict[str, Any] = {"modern": True, "capabilities": EVERYTHING}
+    alices = await hubs.clients(**about, headers={"Authorization": "Bearer alice"})
+    mallorys = await hubs.clients(**about, headers={"Authorization": "Bearer mallory"})
+    params = play({"ask": {"a": ROOTS}})
+    first = await alices[0].result("tools/call", params)
+    assert (await mallorys[1].error("tools/call", with_answers(params, first)))["message"] == OVER
+    assert (await alices[1].result("tools/call", with_answers(params, first)))["resultType"] == "complete"
+
+
+async def test_errors_of_the_server_and_of_its_loss_come_from_another_replica_as_they_are(hubs: Hubs) -> None:
+    await hubs.start(config(old=talking()))
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    error = {"code": -32077, "message": "no", "data": {"why": [1]}}
+    params = play({"ask": {"a": ROOTS}}, {"fail": error})
+    first = await one.result("tools/call", params)
+    assert await other.error("tools/call", with_answers(params, first)) == error
+    params = play({"ask": {"a": ROOTS}}, {"wait": "for ever"})
+    first = await one.result("tools/call", params)
+    waiting = asyncio.ensure_future(other.error("tools/call", with_answers(params, first)))
+    await one.report("old", lambda report: report["playing"])
+    hubs.apps[0].children["old"].kill()
+    lost = await waiting
+    assert lost["message"].startswith("server 'old': it was ended by signal SIGKILL")
+
+
+async def test_a_client_that_leaves_another_replica_ends_its_call(hubs: Hubs) -> None:
+    await hubs.start(config(old=talking()))
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    params = play({"ask": {"a": ROOTS}}, {"wait": "for ever"})
+    first = await one.result("tools/call", params)
+    request_id, _ = other.begin("tools/call", with_answers(params, first))
+    await until(lambda: hubs.apps[0]._fleet.forwarder._held._kept == {})
+    other.hang_up(request_id)
+    await one.report("old", lambda report: not report["playing"])
+
+
+async def test_a_result_that_is_too_large_to_be_passed_on_is_an_error(
+    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "SIZE_LIMIT", 2000)
+    await hubs.start(config(old=talking()))
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    params = play({"ask": {"a": ROOTS}}, {"ask": {"b": ROOTS}})
+    first = await one.result("tools/call", params)
+    too_large = "are too large to be passed between replicas"
+    refused = await other.error("tools/call", with_answers(params, first, "x" * 3000))
+    assert refused["message"] == f"the answers of this call {too_large}"
+    second = await one.result("tools/call", with_answers(params, first, "x" * 1200))
+    refused = await other.error("tools/call", with_answers(params, second, "x" * 1200))
+    assert refused["message"] == f"the result of this call {too_large}"
+
+
+async def test_a_state_of_no_replica_is_over(hubs: Hubs) -> None:
+    await hubs.start(config(old=talking()))
+    one, _ = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    for state in ("held-0123456789abcdef.unknown", "held-all.unknown", "held-*.x", "held-x"):
+        refused = await one.error("tools/call", {**play({"ask": {"a": ROOTS}}), "requestState": state})
+        assert refused == {"code": -32602, "message": OVER}
+
+
+async def test_a_replica_that_is_gone_took_its_calls_with_it(redis: RedisServer) -> None:
+    document = config(old=talking())
+    async with AsyncExitStack() as stack:
+        app = build_aggregator(document, redis_url=redis.url)
+        client = await (await stack.enter_async_context(served(app)))(modern=True, capabilities=EVERYTHING)
+        params = play({"ask": {"a": ROOTS}})
+        async with served(build_aggregator(document, redis_url=redis.url)) as connect:
+            dying = await connect(modern=True, capabilities=EVERYTHING)
+            first = await dying.result("tools/call", params)
+        assert (await client.error("tools/call", with_answers(params, first)))["message"] == OVER
+        assert (await client.result("tools/call", params))["resultType"] == "input_required"
+
+
+async def test_what_an_own_tool_gives_a_client_to_come_back_with_is_good_at_every_replica(hubs: Hubs) -> None:
+    await hubs.start(config(a=lean()))
+    one, other = (app._fleet.request_states for app in hubs.apps)
+    assert one.unseal(other.seal(b"mine")) == b"mine"
+    assert [app._mcp_server.name for app in hubs.apps] == ["fastmcp-aggregator"] * 2
+
+
+# What replicas tell each other.
+
+
+async def test_lists_that_a_remote_server_tells_one_replica_of_are_listed_by_all_and_clients_told(
+    hubs: Hubs, remote: TalkingServer
+) -> None:
+    await hubs.start(config(remote=remote.entry))
+    one, other = await hubs.clients()
+    listener = (await hubs.clients(modern=True))[1]
+    assert {*await one.names()} == {*await other.names()} == {*await listener.names()}
+    listener.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    await listener.heard("notifications/subscriptions/acknowledged")
+    for child in remote.children.values():
+        child.tools.append(child.tool("new"))
+    of_first(remote).play_outside({"changed": "tools"})
+    for client in (one, other, listener):
+        await client.heard("notifications/tools/list_changed")
+        assert "remote:new" in await client.names()
+    lists = remote.counts["tools/list"]
+    assert lists == 4  # each replica once at its start, and once more
+
+
+async def test_a_replica_whose_own_session_is_told_the_same_lists_once(hubs: Hubs, remote: TalkingServer) -> None:
+    await hubs.start(config(remote=remote.entry))
+    clients = await hubs.clients()
+    before = remote.counts["tools/list"]
+    for client in clients:
+        await client.names()
+    for child in remote.children.values():
+        child.play_outside({"changed": "tools"})
+    for client in clients:
+        await client.heard("notifications/tools/list_changed")
+    await asyncio.gather(*(fence(app) for app in hubs.apps))
+    assert remote.counts["tools/list"] == before + 2
+
+
+def of_first(remote: TalkingServer) -> Any:
+    """The session of the first replica."""
+    return next(iter(remote.children.values()))
+
+
+async def fence(app: Aggregator) -> None:
+    """Wait until nothing that another replica has heard waits any more."""
+    await until(lambda: not app._fleet.changes._waiting and not app._fleet.peers._notices)  # type: ignore[attr-defined]
+
+
+async def test_an_update_that_a_remote_server_tells_one_replica_of_reaches_the_followers_at_all(
+    hubs: Hubs, remote: TalkingServer
+) -> None:
+    await hubs.start(config(remote=remote.entry))
+    one, other = await hubs.clients()
+    modern = (await hubs.clients(modern=True))[1]
+    stranger = (await hubs.clients())[1]
+    await other.result("resources/subscribe", {"uri": NOTE})
+    modern.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": [NOTE]}})
+    await modern.heard("notifications/subscriptions/acknowledged")
+    await one.result("resources/subscribe", {"uri": NOTE})
+    of_first(remote).play_outside({"update": "note:///a"})
+    for client in (one, other, modern):
+        assert (await client.heard("notifications/resources/updated"))["params"]["uri"] == NOTE
+    assert stranger.notifications == []
+
+
+async def test_servers_that_are_processes_say_nothing_to_other_replicas(hubs: Hubs) -> None:
+    await hubs.start(config(mine=talking()))
+    one, other = await hubs.clients()
+    await one.names()
+    await one.call("mine:add_tool", name="new")
+    await one.heard("notifications/tools/list_changed")
+    assert "mine:new" in await one.names()
+    assert not hubs.apps[0]._fleet.peers._notices  # type: ignore[attr-defined]
+    assert "mine:new" not in await other.names()
+
+
+@pytest.mark.parametrize("watches", [True, False])
+async def test_a_config_that_one_replica_has_read_anew_is_read_by_all_that_watch_theirs(
+    hubs: Hubs, tmp_path: Path, watches: bool
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config(a=lean())))
+    await hubs.start(str(file), watch_config=watches)
+    files = hubs.apps[1]._fleet.files
+    async with files.following(watch=False):  # what `run` does, but for the watching: it would see the change itself
+        _, other = await hubs.clients()
+        file.write_text(json.dumps(config(a=lean(), b=lean())))
+        await hubs.apps[0].reload()
+        if watches:
+            await until_answered(other.names, lambda names: "b:echo" in names)
+        else:
+            await fence(hubs.apps[0])
+            await hubs.apps[0].reload()  # nothing new, and nothing told
+            assert "b:echo" not in await other.names()
+
+
+async def test_a_config_that_is_as_it_was_is_not_told(hubs: Hubs, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config(a=lean())))
+    await hubs.start(str(file))
+    await hubs.apps[0].reload()
+    assert not hubs.apps[0]._fleet.peers._notices  # type: ignore[attr-defined]
+
+
+# Redis that goes, and comes back.
+
+
+async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
+    hubs: Hubs, redis: RedisServer, remote: TalkingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await hubs.start(config(remote=remote.entry, old=talking()), rate_limit=600)
+    one, other = await hubs.clients()
+    asking = (await hubs.clients(modern=True, capabilities=EVERYTHING))[0]
+    params = play({"ask": {"a": ROOTS}})
+    before = await asking.result("tools/call", params)
+    redis.stop()
+    await until(lambda: caplog.text.count("replicas do not hear of each other meanwhile") == 2)
+    assert (await one.call("old:echo", x=1))["arguments"] == {"x": 1}
+    assert (await asking.result("tools/call", with_answers(params, before)))["resultType"] == "complete"
+    alone = await asking.result("tools/call", params)
+    assert (await asking.result("tools/call", with_answers(params, alone)))["resultType"] == "complete"
+    for child in remote.children.values():
+        child.tools.append(child.tool("new"))
+    await asyncio.gather(one.names(), other.names())
+    of_first(remote).play_outside({"changed": "tools"})
+    await one.heard("notifications/tools/list_changed")
+    assert "remote:new" not in await other.names()
+    await redis.start()
+    await other.heard("notifications/tools/list_changed")
+    assert "remote:new" in await other.names()
+    assert caplog.text.count("replicas do not hear of each other meanwhile") == 2
+    assert "of-redis" not in caplog.text
+
+
+async def test_more_notices_than_are_told_make_the_others_look_at_everything(
+    hubs: Hubs, remote: TalkingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastmcp_aggregator.replicas import redis_peers
+
+    monkeypatch.setattr(redis_peers, "_NOTICE_LIMIT", 1)
+    await hubs.start(config(remote=remote.entry))
+    _, other = await hubs.clients()
+    before = remote.counts["tools/list"]
+    for number in range(3):
+        hubs.apps[0]._fleet.changes.updated(hubs.apps[0].children["remote"], f"note:///{number}")
+    await until(lambda: remote.counts["tools/list"] == before + 1)
+    assert other.notifications == []
+
+
+NONSENSE = [
+    b"no JSON",
+    b"[" * 100_000,
+    b"[]",
+    b'{"notices": []}',
+    b'{"from": "x", "notices": [{"kind": "files"}]}',
+    b'{"from": "0123456789abcdef", "notices": 7}',
+    b'{"from": "0123456789abcdef", "notices": [7, {"kind": "tomorrow"}, {"kind": "lists", "server": "nobody"}]}',
+    b'{"from": "0123456789abcdef", "ask": 1}',
+    b'{"from": "0123456789abcdef", "ask": 1, "question": {}}',
+    b'{"from": "0123456789abcdef", "reply": 1, "answer": {}}',
+    b'{"from": "0123456789abcdef", "part": 1, "of": {}}',
+    b'{"from": "0123456789abcdef", "cancel": 1}',
+]
+
+
+async def test_nonsense_on_the_channels_is_left_out(hubs: Hubs) -> None:
+    await hubs.start(config(a=lean()))
+    line = hubs.apps[0]._fleet.peers._line  # type: ignore[attr-defined]
+    for said in NONSENSE:
+        for channel in ("all", line.own_id):
+            assert await line.redis.publish(line._channel(channel), said)
+    hubs.apps[1]._fleet.peers.tell({"kind": "lists", "server": "a"})
+    await fence(hubs.apps[1])
+    assert line.is_up.is_set()
+    one, _ = await hubs.clients(modern=True)
+    assert (await one.call("a:echo"))["server"] == "lean"
+
+
+# The start.
+
+
+async def test_a_hub_whose_redis_cannot_be_reached_does_not_start(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    app = build_aggregator(config(a=lean(record=str(record))), redis_url=f"unix://:s3cret@{tmp_path}/none.sock")
+    with pytest.raises(SharedStateError) as caught:
+        await app.run_http_async(port=0)
+    assert str(caught.value) == (
+        f"redis_url: Redis at {tmp_path}/none.sock cannot be reached (ConnectionError); "
+        "start it, correct the address, or leave redis_url out to serve on one machine alone"
+    )
+    assert not record.exists()
+
+
+@pytest.mark.parametrize("credentials", ["", ":wr0ng@"])
+async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: RedisServer, credentials: str) -> None:
+    app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", credentials))
+    with pytest.raises(SharedStateError) as caught:
+        await app.run_http_async(port=0)
+    assert "refuses the user or the password" in str(caught.value)
+    assert "wr0ng" not in str(caught.value)
+
+
+async def test_a_redis_that_does_not_let_replicas_talk_is_told(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = RedisPeers(redis.url)._line.redis
+    await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "~*", "&none", "+@all")
+    await admin.aclose()
+    monkeypatch.setattr(redis_line, "START_BOUND", 0.2)
+    app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
+    with pytest.raises(SharedStateError, match="SUBSCRIBE"):
+        await app.run_http_async(port=0)
+
+
+async def test_in_memory_and_on_stdio_redis_is_not_needed(tmp_path: Path) -> None:
+    async with build_aggregator(config(a=lean()), redis_url=f"unix://{tmp_path}/none.sock") as app:
+        assert app.health()["a"].state == "running"
+
+
+async def test_alone_a_state_names_no_replica() -> None:
+    async with served(build_aggregator(config(old=talking()))) as connect:
+        client = await connect(modern=True, capabilities=EVERYTHING)
+        params = play({"ask": {"a": ROOTS}})
+        first = await client.result("tools/call", params)
+        assert held._MARK not in first["requestState"]
+        forged = {**params, "requestState": "held-0123456789abcdef.x"}
+        assert (await client.error("tools/call", forged))["message"] == OVER
