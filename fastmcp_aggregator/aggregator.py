@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,8 @@ class Aggregator(Face):
 
     def health(self) -> dict[str, ServerStatus]:
         """The state of every child, by server key, in config order; empty while the app is not running."""
-        return {key: child.status() for key, child in self.children.items()}
+        further = Counter(instance.key for instance, _ in self._fleet.instances()) if self.children else Counter()
+        return {key: replace(child.status(), instances=further[key]) for key, child in self.children.items()}
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""

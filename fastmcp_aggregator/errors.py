@@ -66,10 +66,11 @@ class ConfigError(AggregatorError):
 class ChildServerError(AggregatorError):
     """A child could not be started, did not initialise, stopped while it was in use, or does not answer.
 
-    `reason` is one sentence for the user. `retry_in` is the number of seconds after which the child is tried again,
-    where that is known; it is not tried before `pause` seconds have passed, whoever asks for it. `auth_error` says that
-    it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest first; the message has
-    them too.
+    `reason` is one sentence for the user; `public_reason` is for those who are not on this machine, without the
+    commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds after which the
+    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it.
+    `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest
+    first; the message has them too.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ChildServerError(AggregatorError):
         retry_in: float | None = None,
         pause: float = 0.0,
         auth_error: bool = False,
+        public_reason: str | None = None,
     ) -> None:
         self.server_key = server_key
         self.phase: Phase = phase
@@ -91,11 +93,16 @@ class ChildServerError(AggregatorError):
         self.retry_in = retry_in
         self.pause = pause
         self.auth_error = auth_error
+        self.public_reason = reason if public_reason is None else public_reason
         self.stderr_tail = tuple(stderr_tail)
         lines = [f"server {server_key!r} failed during {phase}: {reason}"]
         if self.stderr_tail:
             lines += ["its last lines on stderr:", *(f"  {line}" for line in self.stderr_tail)]
         super().__init__("\n".join(lines))
+
+    def for_others(self) -> ChildServerError:
+        """The same error as those are told who are not on this machine."""
+        return ChildServerError(self.server_key, self.phase, self.public_reason, retry_in=self.retry_in)
 
 
 class NameConflictError(AggregatorError):

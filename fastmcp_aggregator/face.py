@@ -25,6 +25,7 @@ from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fields import BareValues
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.incidents import Incidents, contained
 from fastmcp_aggregator.front.json_face import json_route
 from fastmcp_aggregator.front.own import OwnParts
 from fastmcp_aggregator.front.policed import PolicedForwarder
@@ -191,6 +192,7 @@ class Face(FastMCP[None]):
         if self.auth is not None:
             app.add_middleware(AuthenticationFailures, on_failure=self._fleet.policies.authentication_failed)
         app.add_middleware(BareValues)
+        app.add_middleware(Incidents)
         return app
 
     async def ready(self) -> None:
@@ -229,6 +231,6 @@ class Face(FastMCP[None]):
             server_info=lambda: server.server_info_stamp,
             own=own,
         )
-        server.middleware[:0] = [while_present, self._requests]
+        server.middleware[:0] = [contained, while_present, self._requests]
         server.get_tool_input_schema = self._directory.input_schema
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)

@@ -27,6 +27,7 @@ from fastmcp_aggregator.catalogue.addresses import (
 )
 from fastmcp_aggregator.catalogue.legacy import result_for_legacy, tool_for_legacy
 from fastmcp_aggregator.catalogue.routes import Route
+from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.relay.forwarding import MODERN_PARAMS, Forwards, send
 
 _FORBIDDEN = TaskConfig(mode="forbidden")
@@ -41,7 +42,12 @@ async def _ask(
         return await send(route.child, method, params, address, None)
     rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in MODERN_PARAMS}
     asked = {**params, **rounds, "_meta": dict(request.meta or {})}
-    return await forwarder.forward(replace(request._srctx, method=method), route.child, asked, address)
+    try:
+        return await forwarder.forward(replace(request._srctx, method=method), route.child, asked, address)
+    except ChildServerError as error:
+        if request._srctx.request is None:
+            raise
+        raise error.for_others() from error  # FastMCP hands its text on
 
 
 class ChildTool(Tool):

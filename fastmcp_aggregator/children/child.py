@@ -305,4 +305,6 @@ class Child:
             unanswered=self.calls.unanswered,
             ignored_lines=self._connecting.tally.ignored_lines,
             dropped_notifications=self._connecting.tally.dropped_notifications,
+            public_error=self.last_failure.public_reason if self.last_failure else None,
+            era=self.session.era if self.session else None,
         )

@@ -127,12 +127,16 @@ def default_oauth_dir() -> Path:
 def _token(key: str, variable: str) -> str:
     token = os.environ.get(variable, "").strip()
     if not token:
-        raise ChildServerError(key, "startup", f"the environment variable {variable} (its `bearer_env`) is not set")
+        raise _without_token(key, f"the environment variable {variable} (its `bearer_env`) is not set")
     if header_fault("Authorization", token) is not None:
-        raise ChildServerError(key, "startup", f"the value of {variable} (its `bearer_env`) cannot be a token")
+        raise _without_token(key, f"the value of {variable} (its `bearer_env`) cannot be a token")
     return token
 
 
 def _is_for_us(value: str) -> bool:
     """Whether a caller's credential is an API key of this program, which is nobody else's to see."""
     return any(word.startswith(MARK) for word in value.split())
+
+
+def _without_token(key: str, reason: str) -> ChildServerError:
+    return ChildServerError(key, "startup", reason, public_reason="there are no credentials for it that can be used")

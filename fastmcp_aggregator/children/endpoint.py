@@ -121,9 +121,14 @@ class RemoteEndpoint(Endpoint):
         failure = self._failure
         if failure is None or isinstance(cause, TimeoutError):
             return ChildServerError(self._server.key, phase, reason, cause=cause)
-        reason = f"{self._server.label}: {failure.reason}"
         return ChildServerError(
-            self._server.key, phase, reason, cause=cause, pause=failure.pause, auth_error=failure.kind == "auth"
+            self._server.key,
+            phase,
+            f"{self._server.label}: {failure.reason}",
+            cause=cause,
+            pause=failure.pause,
+            auth_error=failure.kind == "auth",
+            public_reason=failure.reason,
         )
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from fastmcp_aggregator.atomic_file import PRIVATE, write_whole
 from fastmcp_aggregator.children.event_streams import read_body
 from fastmcp_aggregator.children.http_failures import AUTH_PAUSE, HttpFailed, HttpFailure, of_exception
 from fastmcp_aggregator.children.metadata_addresses import refuse_host, watch_connecting
+
+logger = logging.getLogger(__name__)
 
 _MARGIN = 30.0
 """Seconds before its end in which a token is no longer used."""
@@ -114,9 +117,11 @@ class Login:
         except FileNotFoundError:
             raise _login_needed("nobody has logged in to it") from None
         except (OSError, ValidationError):
-            raise _login_needed(f"{self._file} cannot be read") from None
+            logger.warning("%s cannot be read", self._file)
+            raise _login_needed("the file with its tokens cannot be read") from None
         if tokens.url != self._url:
-            raise _login_needed(f"{self._file} is for another address")
+            logger.warning("%s has the tokens of another address than %s", self._file, self._url)
+            raise _login_needed("the file with its tokens is for another address")
         return tokens
 
     async def _refreshed(self, tokens: Tokens, refresh_token: str) -> Tokens:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fastmcp_aggregator.children.options import DEFAULT_OPTIONS, EndpointOptions
-from fastmcp_aggregator.children.startup import child_environment, spawn_failure
+from fastmcp_aggregator.children.startup import NOT_STARTED, child_environment, spawn_failure
 from fastmcp_aggregator.children.stderr import ChildStderr
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
@@ -94,7 +94,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
             await process.stop()
             raise
         except (OSError, ValueError) as error:
-            raise ChildServerError(server.key, "startup", spawn_failure(server, error), cause=error) from None
+            raise ChildServerError(
+                server.key, "startup", spawn_failure(server, error), cause=error, public_reason=NOT_STARTED
+            ) from None
 
     @classmethod
     async def _create(cls, server: StdioServer, options: EndpointOptions) -> ChildProcess:

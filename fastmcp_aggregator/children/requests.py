@@ -9,7 +9,7 @@ on the new session; a tool call is not, but says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -86,9 +86,10 @@ async def _ask(
             await _until_noticed(child, session)
         raise
     except ConnectionError as error:
-        why = child.why_stopped or (await child.explain(None)).reason
-        reason = f"{why} while it was answering {method}"
-        raise ChildServerError(child.key, "runtime", reason, cause=error, retry_in=child.retry_in) from None
+        why = await child.explain(None)
+        raise _because(
+            child, lambda reason: f"{child.why_stopped or reason} while it was answering {method}", why, error
+        ) from None
 
 
 def _told(child: Askable, error: RemoteFailure) -> ChildServerError:
@@ -113,7 +114,7 @@ async def session_of(child: Askable) -> ChildSession:
         with suppress(TimeoutError):
             await asyncio.wait_for(child.attempted.wait(), WAKE_BOUND)
     if child.session is None or child.session.lost.is_set():
-        raise ChildServerError(child.key, "runtime", _unavailable(child), retry_in=child.retry_in)
+        raise _unavailable(child)
     return child.session
 
 
@@ -125,9 +126,28 @@ async def _until_noticed(child: Askable, session: ChildSession) -> None:
                 await child.attempted.wait()
 
 
-def _unavailable(child: Askable) -> str:
+def _unavailable(child: Askable) -> ChildServerError:
     if child.why_stopped:
-        return f"it is unavailable: {child.why_stopped}"
+        return _because(child, lambda _: f"it is unavailable: {child.why_stopped}")
     when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
-    why = f" ({child.last_failure.reason})" if child.last_failure else ""
-    return f"it is unavailable{why}{when}"
+    if child.last_failure is None:
+        return _because(child, lambda _: f"it is unavailable{when}")
+    return _because(child, lambda why: f"it is unavailable ({why}){when}", child.last_failure)
+
+
+def _because(
+    child: Askable,
+    sentence: Callable[[str], str],
+    why: ChildServerError | None = None,
+    cause: Exception | None = None,
+) -> ChildServerError:
+    """A failed request, with its reason in a sentence: one for people on this machine, one for all others."""
+    reason, public = (why.reason, why.public_reason) if why is not None else ("", "")
+    return ChildServerError(
+        child.key,
+        "runtime",
+        sentence(reason),
+        cause=cause,
+        retry_in=child.retry_in,
+        public_reason=sentence(public),
+    )

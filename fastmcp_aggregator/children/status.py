@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fastmcp_aggregator.children.state import ChildState
 
@@ -17,7 +18,8 @@ class ServerStatus:
     `ignored_lines` what it wrote to stdout that is no MCP, and `dropped_notifications` those that were too many;
     `in_flight` is the number of requests it has not answered yet, `waiting` that of those that wait for their turn.
     `is_cut_off` says that it was silent so often that calls are turned away for a while. `pid` is None for remote
-    servers.
+    servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
+    `instances` are the further ones that serve single client sessions, or clients of the other era.
     """
 
     server_key: str
@@ -39,3 +41,6 @@ class ServerStatus:
     unanswered: int
     ignored_lines: int
     dropped_notifications: int
+    public_error: str | None = None
+    era: Literal["legacy", "modern"] | None = None
+    instances: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Iterable
 from typing import Literal
 
@@ -11,14 +13,20 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
 
+logger = logging.getLogger(__name__)
+
 SERVER_UNAVAILABLE = -32000
 """JSON-RPC: the server cannot be asked now. `data` names it, and says when it is tried again, in seconds."""
 
 
-def unavailable(error: ChildServerError) -> MCPError:
-    """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log."""
+def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
+    """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log.
+
+    `is_local`: the caller is on this machine, as on stdio, and may be told of its commands and files.
+    """
     data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
-    return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {error.reason}", data)
+    reason = error.reason if is_local else error.public_reason
+    return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {reason}", data)
 
 
 def ending() -> MCPError:
@@ -26,13 +34,23 @@ def ending() -> MCPError:
     return MCPError(SERVER_UNAVAILABLE, "the aggregator is ending and takes no new requests")
 
 
-def failed_start(error: StartupError) -> MCPError:
-    """A strict start that ended."""
+def failed_start(error: StartupError, *, is_local: bool = True) -> MCPError:
+    """A strict start that ended. `is_local`: see `unavailable`."""
     reasons = "; ".join(
-        f"server {failure.server_key!r}: {failure.reason}" if isinstance(failure, ChildServerError) else str(failure)
+        unavailable(failure, is_local=is_local).message if isinstance(failure, ChildServerError) else str(failure)
         for failure in error.failures
     )
     return MCPError(INTERNAL_ERROR, f"the aggregator did not start: {reasons}")
+
+
+def unexpected(error: Exception, doing: str) -> MCPError:
+    """An error that nobody has foreseen. What it says may be meant for nobody: the log has it, under an id.
+
+    `doing` is what failed, for the log.
+    """
+    incident = secrets.token_hex(4)
+    logger.error("internal error (id %s) in %s", incident, doing, exc_info=error, extra={"incident": incident})
+    return MCPError(INTERNAL_ERROR, f"Internal error (id {incident})")
 
 
 def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> MCPError:

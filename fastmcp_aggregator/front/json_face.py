@@ -15,14 +15,15 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import ValidationError
 from pydantic_core import to_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from fastmcp_aggregator.catalogue.routes import RouteTable
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.bodies import whole_body
-from fastmcp_aggregator.front.errors import SERVER_UNAVAILABLE
+from fastmcp_aggregator.front.errors import SERVER_UNAVAILABLE, failed_start, unexpected
 from fastmcp_aggregator.front.exchange import exchange
 from fastmcp_aggregator.front.guarded import guarded_route
 
@@ -73,6 +74,12 @@ async def answer(face: Served, method: str, request: Request) -> Response:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:10])
         return _refusal(MCPError(INVALID_PARAMS, f"Invalid request parameters: {problems}"))
+    except StartupError as error:
+        return _refusal(failed_start(error, is_local=False))
+    except ClientDisconnect:
+        raise
+    except Exception as error:
+        return _refusal(unexpected(error, f"{method} of the JSON face"))
 
 
 async def with_public_name(face: Served, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -97,9 +97,9 @@ class ComponentRequests:
             with self.in_flight.one():
                 result = await answer(ctx, checked_params(ctx), self.rule(ctx))
         except ChildServerError as error:
-            raise errors.unavailable(error) from error
+            raise errors.unavailable(error, is_local=ctx.request is None) from error
         except StartupError as error:
-            raise errors.failed_start(error) from error
+            raise errors.failed_start(error, is_local=ctx.request is None) from error
         return await call_next(ctx) if result is None else self._shaped(ctx, result)
 
     async def _notified(self, ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -47,6 +47,7 @@ def _why_not_ready(hub: Reporting) -> str | None:
 
 
 def _fields(status: ServerStatus) -> dict[str, Any]:
+    """Whoever asks is not on this machine."""
     fields = asdict(status)
     del fields["server_key"]
-    return fields
+    return {**fields, "last_error": fields.pop("public_error")}

@@ -6,6 +6,7 @@ In whatever form, secrets are hidden: in the message, in its arguments, in the t
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import MutableMapping
 from functools import cached_property
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from fastmcp_aggregator.observability.redaction import Redactor
 
 
 class Words(logging.Formatter):
-    """A level and a message. Says of an exception what it is, but not where it was."""
+    """A level and a message. Says of an exception what it is, and where it was only if it is an error of ours."""
 
     def __init__(self, secrets: Redactor) -> None:
         super().__init__()
@@ -23,7 +24,11 @@ class Words(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         text = f"{record.levelname.lower()}: {record.getMessage()}"
-        return self._secrets.text(text if error is None else f"{text}: {error.__class__.__name__}: {error}")
+        if error is not None:
+            text += f": {error.__class__.__name__}: {error}"
+        if error is not None and hasattr(record, "incident"):
+            text += "\n" + "".join(traceback.format_exception(error)).rstrip()
+        return self._secrets.text(text)
 
 
 class Structured(logging.Formatter):

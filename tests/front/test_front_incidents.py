@@ -1,0 +1,158 @@
+"""What nobody has foreseen: callers get an id, the log the details. And what callers who are not here are not told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp import Client
+from fastmcp.server.middleware import Middleware
+from harness import config, connected, lean
+from mcp.shared.exceptions import MCPError
+from starlette.requests import ClientDisconnect
+from wire_http import served
+from wire_sse import served_sse
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.front.incidents import Incidents
+from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.redaction import Redactor
+
+SECRET = "/home/ann/hunter2.py"
+MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunter2-token"}}
+
+
+def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
+    """An app with a fault of ours on the path of every call."""
+
+    async def forward(*_: Any) -> Any:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(app._forwarder, "forward", forward)
+    return app
+
+
+def check(error: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Whether an error tells an id and no more, under which the log has all that is known."""
+    assert error["code"] == -32603
+    told = re.fullmatch(r"Internal error \(id ([0-9a-f]{8})\)", error["message"])
+    assert told, error
+    assert error.keys() == {"code", "message"}
+    records = [record for record in caplog.records if told[1] in record.getMessage()]
+    assert len(records) == 1
+    for formatter in (Words(Redactor(["hunter2"])), Structured(Redactor(["hunter2"]), "json")):
+        line = formatter.format(records[0])
+        assert f"id {told[1]}" in line
+        assert "Traceback" in line
+        assert "RuntimeError: /home/ann/***.py" in line
+
+
+async def test_over_stdio_and_in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    app = broken(build_aggregator(config(a=lean())), monkeypatch)
+    async with app:
+        for modern in (False, True):
+            async with connected(app, modern=modern) as client:
+                check(await client.error("tools/call", {"name": "a:echo"}), caplog)
+        async with Client(app) as client:
+            with pytest.raises(MCPError, match=r"Internal error \(id") as raised:
+                await client.call_tool("a:echo")
+            check(raised.value.error.model_dump(exclude_none=True), caplog)
+
+
+async def test_over_http(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    app = broken(build_aggregator(config(a=lean())), monkeypatch)
+    async with served(app) as connect:
+        for modern in (False, True):
+            client = await connect(modern=modern)
+            check(await client.error("tools/call", {"name": "a:echo"}), caplog)
+    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
+        old = await served_old.connect()
+        check(await old.error("tools/call", {"name": "a:echo"}), caplog)
+        answer = await http.post(served_old.url + "/tools/call", json={"name": "a:echo"})
+        assert answer.status_code == 500
+        check(answer.json()["error"], caplog)
+
+
+async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    app = build_aggregator(config(a=lean()))
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError(SECRET)
+
+    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
+        monkeypatch.setattr(app, "health", fail)
+        monkeypatch.setattr(app._directory, "ready", fail)
+        for method, path in (("GET", "/status"), ("POST", "/mcp/tools/call")):
+            answer = await http.request(method, served_old.url.replace("/mcp", path), json={"name": "echo"})
+            assert answer.status_code == 500
+            check(answer.json()["error"], caplog)
+
+
+async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
+    async def nothing(*_: Any) -> Any: ...
+
+    def app(error: Exception, *, begins: bool = False) -> Incidents:
+        async def inner(scope: Any, receive: Any, send: Any) -> None:
+            if begins:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise error
+
+        return Incidents(inner)
+
+    http = {"type": "http", "method": "GET", "path": "/"}
+    for broken_app, scope, expected in (
+        (app(RuntimeError("x"), begins=True), http, RuntimeError),
+        (app(RuntimeError("x")), {"type": "lifespan"}, RuntimeError),
+        (app(ClientDisconnect()), http, ClientDisconnect),
+    ):
+        with pytest.raises(expected):
+            await broken_app(scope, nothing, nothing)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -> None:
+    app = build_aggregator(config(a=lean(), gone=MISSING), strict=strict)
+    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
+        client = await served_old.connect()
+        error = await client.error("tools/call", {"name": "gone:read"})
+        listed = await client.send("tools/list")
+        answer = await http.post(served_old.url + "/tools/call", json={"name": "read" if strict else "gone:read"})
+        status = (await http.get(served_old.url.replace("/mcp", "/status"))).text
+        for told in map(json.dumps, (error, listed, answer.json(), status)):
+            assert "/opt/private" not in told
+            assert "hunter2" not in told
+        assert "it could not be started; the log of the aggregator says why" in error["message"]
+        assert "it could not be started; the log of the aggregator says why" in status
+        assert answer.status_code in (500, 503)
+    assert app.health() == {}
+
+
+async def test_who_is_here_is_told() -> None:
+    app = build_aggregator(config(a=lean(), gone=MISSING), strict=False)
+    async with app, connected(app) as client:
+        error = await client.error("tools/call", {"name": "gone:read"})
+        assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
+        assert "/opt/private" in str(app.health()["gone"].last_error)
+
+
+async def test_with_middleware_of_fastmcp_it_is_the_same() -> None:
+    app = build_aggregator(config(a=lean(tools=1), gone=MISSING), strict=False)
+    app.add_middleware(Middleware())
+    async with served(app) as connect:
+        client = await connect()
+        assert "/opt/private" not in json.dumps(await client.send("tools/call", {"name": "gone:read"}))
+
+
+async def test_a_servers_own_error_passes_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    app = build_aggregator(config(a=lean()))
+    async with served(app) as connect:
+        client = await connect()
+        params = {"name": "a:error", "arguments": {"code": -31999, "message": f"see {SECRET}"}}
+        error = await client.error("tools/call", params)
+        assert (error["code"], error["message"]) == (-31999, f"see {SECRET}")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
