@@ -18,6 +18,11 @@ class WhileUsed:
         self._life = AsyncExitStack()
         self._changes = asyncio.Lock()
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether it is being opened or closed."""
+        return self._changes.locked()
+
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
         """While somebody uses it. Raises what opening it raises; then it is not open."""

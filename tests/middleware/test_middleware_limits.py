@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from redis_server import RedisServer, needs_redis, redis  # noqa: F401 - a fixture
+from redis_server import RedisServer, needs_redis
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.middleware.call import Call, Principal, Refused
@@ -149,6 +151,13 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
 
 
 # In Redis.
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
 
 
 @needs_redis
