@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from harness import RawClient, config, running, talking
+from table import Tests
 from talking_server import talking_server
 from ways import Way
 from wire import EVERYTHING
@@ -57,3 +61,19 @@ async def client(way: Way, fronts: Fronts) -> AsyncIterator[RawClient]:
     connected.forget()
     yield connected
     await connected.close()
+
+
+TESTS = Tests()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function, call: Any) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "call" and hasattr(item, "callspec"):
+        TESTS.count(item.module.__name__, item.callspec.params, has_passed=report.passed)
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    if page := os.environ.get("RELAY_TABLE"):
+        TESTS.write(Path(page))

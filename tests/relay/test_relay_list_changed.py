@@ -31,12 +31,13 @@ def told(client: RawClient) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"], ids=["legacy child", "modern child"])
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "modern clients"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_clients_of_both_eras_are_told_that_a_list_has_changed_though_it_is_as_before(
-    era: str, kind: str
+async def test_all_clients_are_told_that_a_list_has_changed_though_it_is_as_before(
+    era: str, modern: bool, kind: str
 ) -> None:
     async with talking_server(era=era) as server, served(build_aggregator(config(a=server.entry))) as connect:
-        clients = [await connect(), await connect(modern=True)]
+        clients = [await connect(modern=modern) for _ in range(2)]
         for client in clients:
             await listen(client)
         server.child.play_outside({"changed": kind})

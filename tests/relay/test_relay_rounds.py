@@ -12,9 +12,9 @@ import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from harness import RawClient, config, connected, talking, until
 from talking_server import talking_server
-from ways import Way, ways
+from ways import Way, cancel, ways
 from wire import EVERYTHING, Message
-from wire_http import HttpClient, served
+from wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.relay import held
@@ -207,19 +207,11 @@ async def test_progress_comes_under_the_token_of_the_round(way: Way, client: Raw
 # The end.
 
 
-def leave(client: RawClient, request_id: int) -> None:
-    """Cancel a request, in the way of the transport."""
-    if isinstance(client, HttpClient):
-        client.hang_up(request_id)
-    else:
-        client.notify("notifications/cancelled", {"requestId": request_id})
-
-
 @BRIDGED
 async def test_a_client_that_leaves_during_the_first_round_ends_the_childs_call(way: Way, client: RawClient) -> None:
     request_id, _ = client.begin("tools/call", play(way.server, {"wait": f"first {way}"}))
     await client.report(way.server, lambda report: f"first {way}" in report["waiting"])
-    leave(client, request_id)
+    cancel(client, request_id)
     await ended(client, way.server)
 
 
@@ -229,7 +221,7 @@ async def test_a_client_that_leaves_during_a_later_round_ends_the_childs_call(wa
     round_ = await client.result("tools/call", params)
     request_id, _ = client.begin("tools/call", with_answers(params, round_))
     await client.report(way.server, lambda report: f"later {way}" in report["waiting"])
-    leave(client, request_id)
+    cancel(client, request_id)
     await ended(client, way.server)
 
 

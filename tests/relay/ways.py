@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import pytest
+from wire import RawClient
+from wire_http import HttpClient
 
 SERVERS = {
     "old": "a legacy child on stdio",
@@ -52,3 +54,11 @@ def ways(which: Callable[[Way], bool] = lambda way: True) -> pytest.MarkDecorato
 
 
 EVERY_WAY = ways()
+
+
+def cancel(client: RawClient, request_id: int) -> None:
+    """Cancel a request, in the way of the client's era and transport."""
+    if client.is_modern and isinstance(client, HttpClient):
+        client.hang_up(request_id)
+    else:
+        client.notify("notifications/cancelled", {"requestId": request_id})
