@@ -20,8 +20,9 @@ from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.fleet import Fleet, View
 from fastmcp_aggregator.front.asgi import surround, with_ours
-from fastmcp_aggregator.front.binding import require_safe_bind
+from fastmcp_aggregator.front.binding import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.cors import add_cors
 from fastmcp_aggregator.front.fields import BareValues
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
@@ -176,6 +177,7 @@ class Face(FastMCP[None]):
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
         path = path or self.settings.path
+        require_safe_origins(self.settings.cors_origins, has_auth=self.auth is not None)
         options = with_ours(
             options,
             self.settings,
@@ -185,6 +187,7 @@ class Face(FastMCP[None]):
             places=self._fleet.places,
         )
         app = super().http_app(path, **options)
+        add_cors(app, self.settings.cors_origins)
         surround(app, self._fleet.sharing)
         if options.get("transport") != "sse":
             app.router.routes.extend(sse_routes(self, path))

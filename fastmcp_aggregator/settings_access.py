@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings
@@ -80,6 +82,18 @@ class CallerSettings(BaseModel):
     rate_burst: int | None = Field(default=None, ge=1, description="Calls at once (default: as for every caller).")
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+")
+
+
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for number, origin in enumerate(origins, 1):
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower()):
+            raise ValueError(
+                f"must be origins such as https://app.example.com, without a path, or `*`; number {number} is none"
+            )
+    return tuple(origin.lower() for origin in origins)
+
+
 class AccessSettings(BaseSettings):
     """See `AggregatorSettings`."""
 
@@ -107,6 +121,16 @@ class AccessSettings(BaseSettings):
         default=None,
         description="Origin at which clients reach us, by which they find the identity provider (default none).",
     )
+    allowed_hosts: tuple[Text, ...] = Field(
+        default=(),
+        description="Names by which clients reach us over HTTP, besides addresses of ours and that of public_url "
+        "(default none).",
+    )
+    cors_origins: Annotated[tuple[str, ...], AfterValidator(_origins)] = Field(
+        default=(),
+        description="Origins of web pages that may call over HTTP; `*`: any, where callers authenticate "
+        "(default none).",
+    )
     oauth_dir: Text | None = Field(
         default=None,
         description="Directory for the tokens of servers with `oauth` (default `aggregator-oauth` in FastMCP's home).",
@@ -133,6 +157,12 @@ class AccessSettings(BaseSettings):
     on_pin_mismatch: Literal["warn", "block"] = Field(
         default="warn", description="What becomes of a tool that is not as pinned: warn or block (default warn)."
     )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names by which clients reach us."""
+        public = None if self.public_url is None else urlsplit(self.public_url).hostname
+        return self.allowed_hosts if public is None else (*self.allowed_hosts, public)
 
     @property
     def has_auth(self) -> bool:

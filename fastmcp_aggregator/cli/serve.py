@@ -15,7 +15,7 @@ from fastmcp_aggregator.cli.signals import end_on_signals
 from fastmcp_aggregator.cli.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
-from fastmcp_aggregator.front.binding import require_safe_bind
+from fastmcp_aggregator.front.binding import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.settings import AggregatorSettings
 
@@ -39,6 +39,7 @@ def _check_address(settings: AggregatorSettings) -> None:
     """Refuse an unsafe address before anything is started."""
     try:
         require_safe_bind(settings.host, has_auth=settings.has_auth)
+        require_safe_origins(settings.cors_origins, has_auth=settings.has_auth)
     except AggregatorError as error:
         raise UsageError(str(error)) from None
 

@@ -46,6 +46,10 @@ def with_ours(
     if has_auth:
         ours.insert(0, Middleware(Membership, group_id=group_id, path=path))
     added: dict[str, Any] = {"host_origin_protection": True}
+    if settings.hosts:
+        added["allowed_hosts"] = settings.hosts
+    if settings.cors_origins:
+        options = {**options, "allowed_origins": [*(options.get("allowed_origins") or ()), *settings.cors_origins]}
     if options.get("transport") != "sse" and options.get("event_store") is None:
         if settings.reconnect_wait > 0:
             events = KeptEvents(settings.reconnect_wait)

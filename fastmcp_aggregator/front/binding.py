@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 
 from fastmcp_aggregator.errors import AggregatorError
 
@@ -18,6 +19,19 @@ def require_safe_bind(host: str, *, has_auth: bool) -> None:
             f"refusing to listen on {host}: anyone who can reach it could call every tool. "
             "Listen on 127.0.0.1, or make a key with `fastmcp-aggregator keys create NAME --file keys.json` and set "
             "FASTMCP_AGGREGATOR_KEYS_FILE=keys.json (in Python: give the app an `auth` provider)"
+        )
+
+
+def require_safe_origins(origins: Collection[str], *, has_auth: bool) -> None:
+    """No door for every web page without authentication: the one that somebody here looks at could call every tool.
+
+    Raises:
+        AggregatorError: it would be open.
+    """
+    if "*" in origins and not has_auth:
+        raise AggregatorError(
+            "refusing `*` in `cors_origins`: without authentication any web page could call every tool. "
+            "Name the origins, or let callers authenticate (`keys_file`)"
         )
 
 

@@ -88,6 +88,8 @@ def test_without_any_source_everything_has_its_default() -> None:
         "jwt_algorithm": "RS256",
         "jwt_groups_claim": None,
         "public_url": None,
+        "allowed_hosts": (),
+        "cors_origins": (),
         "oauth_dir": None,
         "rate_limit": None,
         "rate_burst": 20,
