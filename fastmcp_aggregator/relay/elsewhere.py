@@ -22,7 +22,7 @@ from fastmcp_aggregator.replicas.questions import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
 Result = dict[str, Any]
-_REPORTED = ("server_key", "phase", "reason", "retry_in", "auth_error")
+_REPORTED = ("server_key", "phase", "reason", "public_reason", "retry_in", "auth_error")
 """What the other replica is told of a failure of a child."""
 
 
