@@ -12,8 +12,11 @@ from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.utilities.logging import temporary_log_level
+from mcp.server.context import ServerRequestContext
 from mcp_types import SubscriptionsListenRequestParams
+from starlette.types import Scope
 
+from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.provider import ChildrenProvider
 from fastmcp_aggregator.catalogue.routes import Naming, RouteTable
@@ -29,7 +32,7 @@ from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.incidents import Incidents, contained
 from fastmcp_aggregator.front.json_face import json_route
 from fastmcp_aggregator.front.own import OwnParts
-from fastmcp_aggregator.front.policed import PolicedForwarder
+from fastmcp_aggregator.front.policed import PolicedForwarder, principal_behind
 from fastmcp_aggregator.front.presence import while_present
 from fastmcp_aggregator.front.requests import ComponentRequests
 from fastmcp_aggregator.front.serving import serve_until
@@ -185,12 +188,13 @@ class Face(FastMCP[None]):
             group_id=self._group_id,
             path=path,
             places=self._fleet.places,
+            on_denied=self._fleet.policies.request_denied,
         )
         app = super().http_app(path, **options)
         add_cors(app, self.settings.cors_origins)
         surround(app, self._fleet.sharing)
         if options.get("transport") != "sse":
-            app.router.routes.extend(sse_routes(self, path))
+            app.router.routes.extend(sse_routes(self, path, self._stranger))
         app.router.routes.append(json_route(self, path))
         if self.auth is not None:
             app.add_middleware(AuthenticationFailures, on_failure=self._fleet.policies.authentication_failed)
@@ -219,6 +223,17 @@ class Face(FastMCP[None]):
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
 
+    def _unknown(self, ctx: ServerRequestContext[Any, Any], name: str) -> None:
+        """A caller has asked for what is not here; in a group, it may be what others have."""
+        if self._directory.is_restricted:
+            self._fleet.policies.denied(principal_behind(ctx), self._group_id, ctx.method, name)
+
+    def _stranger(self, scope: Scope) -> None:
+        """A caller has sent a message into the session of somebody else."""
+        principal = principal_of(getattr(scope.get("user"), "access_token", None))
+        reason = "the session belongs to somebody else"
+        self._fleet.policies.request_denied(principal, self._group_id, scope["path"], reason)
+
     def _serve_requests(self) -> None:
         """Join our request path to FastMCP's low-level server, whose attribute is private."""
         server, fleet = self._mcp_server, self._fleet
@@ -233,6 +248,7 @@ class Face(FastMCP[None]):
             messages,
             server_info=lambda: server.server_info_stamp,
             own=own,
+            on_unknown=self._unknown,
         )
         server.middleware[:0] = [contained, while_present, self._requests]
         server.get_tool_input_schema = self._directory.input_schema

@@ -65,6 +65,11 @@ class Directory:
         return frozenset(kind for kind, routes in self._listed().items() if routes != before[kind])
 
     @property
+    def is_restricted(self) -> bool:
+        """Whether there may be more than what is here."""
+        return self._group is not None and not self._group.is_implied
+
+    @property
     def children(self) -> Sequence[Child]:
         """The children of the present run, in config order."""
         return self._children

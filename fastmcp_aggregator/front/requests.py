@@ -61,11 +61,14 @@ class ComponentRequests:
         *,
         server_info: Callable[[], dict[str, Any]],
         own: OwnParts,
+        on_unknown: Callable[[Context, str], None],
     ) -> None:
+        """`on_unknown` is told of names and addresses that are not here."""
         self._directory = directory
         self._forwarder = forwarder
         self._server_info = server_info
         self._own = own
+        self._on_unknown = on_unknown
         self._messages = messages
         self._handshakes = handshakes
         self.in_flight = InFlight()
@@ -129,7 +132,7 @@ class ComponentRequests:
     async def _call_tool(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
-        route = await self._route(Kind.TOOL, name, rule)
+        route = await self._route(ctx, Kind.TOOL, name, rule)
         if route is None:
             return None
         result = await self._forward(ctx, route.child, params, {"name": route.original})
@@ -138,7 +141,7 @@ class ComponentRequests:
     async def _get_prompt(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
-        route = await self._route(Kind.PROMPT, name, rule)
+        route = await self._route(ctx, Kind.PROMPT, name, rule)
         if route is None:
             return None
         result = await self._forward(ctx, route.child, params, {"name": route.original})
@@ -146,7 +149,7 @@ class ComponentRequests:
 
     async def _read_resource(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         uri = text_param(params, "uri")
-        found = await self._locate(uri, rule)
+        found = await self._locate(ctx, uri, rule)
         if found is None or not self._own.are_passive:
             return None
         child, original = found
@@ -159,14 +162,14 @@ class ComponentRequests:
             raise errors.invalid_params("ref: must be an object")
         if ref.get("type") == "ref/resource":
             return await self._complete_template(ctx, params, ref, rule)
-        route = await self._route(Kind.PROMPT, text_param(ref, "name"), rule)
+        route = await self._route(ctx, Kind.PROMPT, text_param(ref, "name"), rule)
         if route is None:
             return None
         return await self._forward(ctx, route.child, params, {"ref": {**ref, "name": route.original}})
 
     async def _complete_template(self, ctx: Context, params: Params, ref: Params, rule: NameRule) -> Result | None:
         uri = text_param(ref, "uri")
-        found = await self._locate(uri, rule)
+        found = await self._locate(ctx, uri, rule)
         if found is None:
             return None
         child, original = found
@@ -174,7 +177,7 @@ class ComponentRequests:
 
     async def _subscribe(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         uri = text_param(params, "uri")
-        found = await self._locate(uri, rule)
+        found = await self._locate(ctx, uri, rule)
         if found is not None:
             await self._messages.subscribe(ctx, *found, uri)
         return None if found is None else {}
@@ -187,7 +190,7 @@ class ComponentRequests:
         await self._messages.set_level(ctx, text_param(params, "level"))
         return {}
 
-    async def _locate(self, uri: str, rule: NameRule) -> tuple[Child, str] | None:
+    async def _locate(self, ctx: Context, uri: str, rule: NameRule) -> tuple[Child, str] | None:
         """The child that an address belongs to, and what it calls it; None when it is one of FastMCP's.
 
         Raises:
@@ -195,10 +198,11 @@ class ComponentRequests:
         """
         found = await self._directory.locate(uri)
         if found is None and not await self._own.have(Kind.RESOURCE, uri):
+            self._on_unknown(ctx, uri)
             raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, rule))
         return found
 
-    async def _route(self, kind: Kind, name: str, rule: NameRule) -> Route | None:
+    async def _route(self, ctx: Context, kind: Kind, name: str, rule: NameRule) -> Route | None:
         """Where to forward; None when FastMCP's chain is to serve the request.
 
         Raises:
@@ -211,6 +215,7 @@ class ComponentRequests:
             return None
         await self._directory.ready()
         known = self._directory.table.names(kind, rule)
+        self._on_unknown(ctx, name)
         raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
 
     async def _forward(self, ctx: Context, child: Child, params: Params, address: Params) -> Result:

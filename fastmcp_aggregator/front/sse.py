@@ -11,7 +11,7 @@ opened it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 from uuid import uuid4
@@ -52,10 +52,13 @@ class Served(Protocol):
     _mcp_server: Any
 
 
-def sse_routes(face: Served, path: str) -> list[Route]:
-    """The two endpoints of a face whose MCP endpoint is at `path`."""
+def sse_routes(face: Served, path: str, on_stranger: Callable[[Scope], None]) -> list[Route]:
+    """The two endpoints of a face whose MCP endpoint is at `path`.
+
+    `on_stranger` is told of messages into sessions of somebody else.
+    """
     base = path.rstrip("/")
-    sessions = _Sessions(face._mcp_server, f"{base}/messages")
+    sessions = _Sessions(face._mcp_server, f"{base}/messages", on_stranger)
     return [
         guarded_route(f"{base}/sse", sessions.opened, face.auth),
         guarded_route(f"{base}/messages", sessions.posted, face.auth, methods=["POST"]),
@@ -124,8 +127,9 @@ class _Session:
 class _Sessions:
     """The sessions of one face. They live in the requests that opened their streams."""
 
-    def __init__(self, server: Server[Any], endpoint: str) -> None:
+    def __init__(self, server: Server[Any], endpoint: str, on_stranger: Callable[[Scope], None]) -> None:
         self._server = server
+        self._on_stranger = on_stranger
         self._endpoint = endpoint
         self._by_id: dict[str, _Session] = {}
 
@@ -181,7 +185,10 @@ class _Sessions:
     def _of(self, request: Request) -> _Session | None:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
-        return session if session is not None and session.owner == _owner_of(request.scope) else None
+        if session is not None and session.owner != _owner_of(request.scope):
+            self._on_stranger(request.scope)
+            return None
+        return session
 
 
 class _Stream(Response):

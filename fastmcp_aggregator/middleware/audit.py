@@ -80,6 +80,10 @@ class Audit:
         fields = {"principal": principal.name, "group": group, _kind(method, name): name, "method": method}
         self.log.record("denied", {**fields, "reason": reason})
 
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """Record an HTTP request that was refused to somebody who has authenticated."""
+        self.log.record("denied", {"principal": principal.name, "group": group, "path": path, "reason": reason})
+
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request without valid credentials; `client` is its address. Of a flood, some are counted."""
         if not self._strangers.take(time.monotonic()):

@@ -10,7 +10,9 @@ _CREDENTIALS = (b"authorization", b"x-api-key")
 
 
 class AuthenticationFailures:
-    """An ASGI app around another. Tells of each 401: the client's address, the path, and why."""
+    """An ASGI app around another. Tells of each 401, and of each 403 for want of a scope: the client's address, the
+    path, and why.
+    """
 
     def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
         self._app = app
@@ -18,14 +20,19 @@ class AuthenticationFailures:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 401:
-                self._tell(scope)
+            if message["type"] == "http.response.start" and (reason := _why_refused(scope, message)):
+                client = scope.get("client")
+                self._on_failure(client[0] if client else "", scope["path"], reason)
             await send(message)
 
         await self._app(scope, receive, watched if scope["type"] == "http" else send)
 
-    def _tell(self, scope: Scope) -> None:
-        client = scope.get("client")
+
+def _why_refused(scope: Scope, start: Message) -> str | None:
+    """Why authentication has refused a request; None if it has not."""
+    if start["status"] == 401:
         has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
-        reason = "the credentials are not valid" if has_any else "there are no credentials"
-        self._on_failure(client[0] if client else "", scope["path"], reason)
+        return "the credentials are not valid" if has_any else "there are no credentials"
+    if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
+        return "the token lacks a scope that is required"
+    return None

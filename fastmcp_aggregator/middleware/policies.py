@@ -8,7 +8,7 @@ from typing import Any
 
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.middleware.audit import audit_of
-from fastmcp_aggregator.middleware.call import Policy
+from fastmcp_aggregator.middleware.call import Policy, Principal
 from fastmcp_aggregator.middleware.limits import limits_from_settings
 from fastmcp_aggregator.middleware.stack import Stack
 from fastmcp_aggregator.settings import AggregatorSettings
@@ -67,6 +67,16 @@ class Policies:
         from fastmcp_aggregator.observability.metrics import CONTENT_TYPE  # noqa: PLC0415 - as above
 
         return await self._metrics.render(), CONTENT_TYPE
+
+    def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
+        """Somebody has asked for a name that is not in the group."""
+        if self._audit is not None:
+            self._audit.denied(principal, group, method, name, "there is nothing of this name in the group")
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """An HTTP request was refused to somebody who has authenticated."""
+        if self._audit is not None:
+            self._audit.request_denied(principal, group, path, reason)
 
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """An HTTP request had no valid credentials."""

@@ -47,6 +47,18 @@ async def test_each_401_is_told_of_once(
     assert await told_of(status, headers) == (failures, status)
 
 
+async def test_a_token_without_a_scope_that_is_required_is_told_of_too() -> None:
+    told: list[tuple[str, ...]] = []
+
+    async def nothing(*_: Any) -> Any: ...
+
+    refusal = PlainTextResponse("", 403, {"www-authenticate": 'Bearer error="insufficient_scope"'})
+    app = AuthenticationFailures(refusal, lambda *failure: told.append(failure))
+    scope = {"type": "http", "method": "GET", "path": "/status", "headers": [], "client": ("192.0.2.7", 9)}
+    await app(scope, nothing, nothing)
+    assert told == [("192.0.2.7", "/status", "the token lacks a scope that is required")]
+
+
 async def test_a_client_without_an_address_is_told_of_too() -> None:
     told, _ = await told_of(401, [], client=None)
     assert told == [("", "/mcp", NOBODY)]
