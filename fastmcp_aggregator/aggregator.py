@@ -24,6 +24,7 @@ from fastmcp_aggregator.fleet import Fleet
 from fastmcp_aggregator.front.json_face import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.hub.http import add_hub
+from fastmcp_aggregator.hub.missing_tools import MissingTools
 from fastmcp_aggregator.reload import FollowedFiles
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
 from fastmcp_aggregator.version import VERSION
@@ -98,6 +99,8 @@ class Aggregator(Face):
             files=followed,
             has_auth=auth is not None,
         )
+        self._missing_tools = MissingTools()
+        fleet.on_changed = self._look_for_missing_tools
         super().__init__(
             fleet,
             settings,
@@ -134,6 +137,7 @@ class Aggregator(Face):
                 self._groups = before
                 raise
             self._fleet.regroup(self._restriction)
+            self._look_for_missing_tools()
             if is_other:
                 self._fleet.changes.files_changed()
         await self._fleet.exchanged()
@@ -232,6 +236,12 @@ class Aggregator(Face):
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
         return await self._fleet.policies.rendered_metrics()
+
+    def _look_for_missing_tools(self) -> None:
+        """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
+        listed = {key: child.catalogue for key, child in self.children.items() if child.catalogue is not None}
+        offered = {key: [tool["name"] for tool in catalogue.of(Kind.TOOL)] for key, catalogue in listed.items()}
+        self._missing_tools.look(self._groups, offered)
 
     def _needed(self, config: McpConfig) -> McpConfig:
         """The config without servers that nobody will use."""

@@ -85,6 +85,8 @@ class Fleet:
         """What the config and the groups were read from, and are read from again."""
         self.connections = 0
         """HTTP clients that may be connected at once, when it is this program that serves them."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Told of each change in what a child offers."""
         self.logging = Logging(self._audiences)
         self.subscriptions = Subscriptions(self._publish_update)
         self.peers = peers_from_settings(settings)
@@ -245,6 +247,7 @@ class Fleet:
     def _changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         for view in self._views:
             view.changed(child, kinds)
+        self.on_changed()
 
     def _updated(self, child: Child, uri: str) -> None:
         self.subscriptions.updated(child, uri)

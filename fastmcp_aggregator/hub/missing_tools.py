@@ -1,0 +1,43 @@
+"""Groups that name tools which nobody offers: the log says so once a server has been listed, once for each change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.groups.policy import missing_tools
+from fastmcp_aggregator.naming.suggestions import closest
+
+logger = logging.getLogger(__name__)
+
+Offered = Mapping[str, Collection[str]]
+"""The tools' own names by server key, of the servers that have been listed."""
+
+
+class MissingTools:
+    """Knows what has been said."""
+
+    def __init__(self) -> None:
+        self._said: dict[Group, frozenset[str]] = {}
+
+    def look(self, groups: Iterable[Group], offered: Offered) -> None:
+        """Warn of what is missing now, and was not before or was not asked for."""
+        before, self._said = self._said, {}
+        for group in groups:
+            missing = missing_tools(group, offered)
+            self._said[group] = frozenset(missing)
+            for entry in missing:
+                if entry not in before.get(group, ()):
+                    logger.warning(
+                        "the group %r names the tool %r, which %s", group.id, entry, _why(entry, group, offered)
+                    )
+
+
+def _why(entry: str, group: Group, offered: Offered) -> str:
+    owners = [key for key in group.servers if entry in offered.get(key, ())]
+    if owners:
+        return f"several of its servers offer; write {f'{owners[0]}:{entry}'!r}, for example"
+    known = [f"{key}:{name}" if ":" in entry else name for key in group.servers for name in offered.get(key, ())]
+    similar = closest(entry, known, 1)
+    return "none of its servers offers" + (f"; did you mean {similar[0]!r}?" if similar else "")
