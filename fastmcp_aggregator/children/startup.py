@@ -16,6 +16,8 @@ _WINDOWS_VARIABLES = """
 _POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
 SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
 """What a child gets of our environment; the same variables that the MCP SDK passes on."""
+CONFIGS_ABOVE = "_FASTMCP_AGGREGATOR_CONFIGS_ABOVE"
+"""Besides: the config files that are served above a child, so that an aggregator does not start itself without end."""
 
 NOT_STARTED = "it could not be started; the log of the aggregator says why"
 """What is said of it to those who are not on this machine."""
@@ -23,7 +25,7 @@ NOT_STARTED = "it could not be started; the log of the aggregator says why"
 
 def child_environment(server: StdioServer) -> dict[str, str]:
     """The child's whole environment: the safe variables of ours, then its own. Never all of ours."""
-    safe = {name: value for name in SAFE_VARIABLES if (value := os.environ.get(name)) is not None}
+    safe = {name: value for name in (*SAFE_VARIABLES, CONFIGS_ABOVE) if (value := os.environ.get(name)) is not None}
     return {**safe, **server.environment()}
 
 

@@ -16,6 +16,7 @@ import fastmcp_aggregator as package
 from fastmcp_aggregator.children.descriptors import require_descriptors
 from fastmcp_aggregator.children.launching import launch_early
 from fastmcp_aggregator.children.process import ChildProcess, kill_recorded_groups
+from fastmcp_aggregator.cli.ancestors import as_ancestor, refuse_ancestor
 from fastmcp_aggregator.cli.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.progress import Report, follow
@@ -37,10 +38,12 @@ def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
 
     Raises:
         ConfigError: with the problems of both.
+        UsageError: this config is being served above us.
     """
     overrides = {name: getattr(options, name, None) for name in _SETTINGS}
     try:
         config = load_config(options.config)
+        refuse_ancestor(options.config)
     except ConfigError as error:
         raise _with_problems_of_settings(error, options.settings, overrides) from None
     settings = load_settings(options.settings, **overrides)
@@ -119,20 +122,21 @@ async def built_early(
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, connections)
-    launched = launch_early(needed, settings.endpoint_options)
-    try:
-        if launched:
-            await asyncio.wait(launched.values())
-        # Only now, and by its first use here, is FastMCP imported. That takes a second, in which the children start.
-        with _without_collections():
-            aggregator_type = package.Aggregator
-        auth = _auth(settings) if has_callers and settings.has_auth else None
-        app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
-        take_over("fastmcp")
-        hide(lambda: secrets_in(app.config))  # which changes with its file
-        yield app
-    finally:
-        await asyncio.gather(*map(_end, launched.values()))
+    with as_ancestor(config.source):
+        launched = launch_early(needed, settings.endpoint_options)
+        try:
+            if launched:
+                await asyncio.wait(launched.values())
+            # Only now, by its first use here, is FastMCP imported. That takes a second, in which the children start.
+            with _without_collections():
+                aggregator_type = package.Aggregator
+            auth = _auth(settings) if has_callers and settings.has_auth else None
+            app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
+            take_over("fastmcp")
+            hide(lambda: secrets_in(app.config))  # which changes with its file
+            yield app
+        finally:
+            await asyncio.gather(*map(_end, launched.values()))
 
 
 def _auth(settings: AggregatorSettings) -> Any:

@@ -103,6 +103,27 @@ async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure
     assert gone(record)
 
 
+async def test_a_config_that_contains_the_aggregator_with_itself_does_not_start_it_without_end(tmp_path: Path) -> None:
+    path = str(tmp_path / "config.json")
+    itself = {"command": PROGRAM[0], "args": [*PROGRAM[1:], str(tmp_path / "." / "config.json"), "--no-strict"]}
+    write(tmp_path, a=lean(), itself=itself)
+    async with served(path, "--no-strict") as server:
+        assert {name.split(":")[0] for name in await server.client.names()} == {"a"}
+        await server.said("failed: itself\n")
+        assert await server.end() == 0
+    assert "remove that entry" in server.stderr.decode()
+
+
+async def test_an_aggregator_behind_an_aggregator_with_another_config_is_a_server_like_any_other(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "inner").mkdir()
+    inner = {"command": PROGRAM[0], "args": [*PROGRAM[1:], write(tmp_path / "inner", b=lean())]}
+    async with served(write(tmp_path, a=lean(), inner=inner)) as server:
+        assert {"a:echo", "inner:b:echo"} <= set(await server.client.names())
+        assert await server.end() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Signals, tmp_path: Path) -> None:
     record = tmp_path / "pids"
