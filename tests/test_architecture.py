@@ -39,7 +39,7 @@ TIERS = [
         "pipe.bucket",
         "access.keys",
     ],
-    ["settings", "settings_access", "settings_layers"],
+    ["clients", "settings", "settings_access", "settings_layers"],
     # Input and output with children.
     ["children", "pipe"],
     ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],

@@ -17,6 +17,7 @@ from fastmcp_aggregator.children.descriptors import require_descriptors
 from fastmcp_aggregator.children.launching import launch_early
 from fastmcp_aggregator.children.process import ChildProcess, kill_recorded_groups
 from fastmcp_aggregator.cli.ancestors import as_ancestor, refuse_ancestor
+from fastmcp_aggregator.cli.env_file import add_variables_of
 from fastmcp_aggregator.cli.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.progress import Report, follow
@@ -38,9 +39,11 @@ def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
 
     Raises:
         ConfigError: with the problems of both.
-        UsageError: this config is being served above us.
+        UsageError: the file of environment variables cannot be read, or this config is being served above us.
     """
     overrides = {name: getattr(options, name, None) for name in _SETTINGS}
+    if options.env_file is not None:
+        add_variables_of(options.env_file)
     try:
         config = load_config(options.config)
         refuse_ancestor(options.config)

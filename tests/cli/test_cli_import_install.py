@@ -1,0 +1,303 @@
+"""`import`, `install` and `uninstall`, as somebody runs them on a machine with several clients."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from harness import lean
+from machines import machine, put
+
+from fastmcp_aggregator.cli.env_file import env_text, variables_of
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.clients.installing import backup_of
+from fastmcp_aggregator.clients.known import CLIENTS, Machine
+
+SECRET = "ghp_abcdefghijklmnop1234"
+
+INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "Zed", "version": "1"}}
+ASKED = [
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine of a person who has servers in Claude Desktop and Cursor, and stands in a project."""
+    here = machine(tmp_path, sys.platform)
+    monkeypatch.setenv("HOME", str(here.home))
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "CLINE_MCP_SETTINGS_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(here.project)
+    desktop = {"github": {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": SECRET}}}
+    cursor = {"github": {"url": "https://api.example.com/mcp"}, "time": {"command": "mcp-server-time"}}
+    put(CLIENTS["claude-desktop"].user_files(here)[0], json.dumps({"mcpServers": desktop}))
+    put(CLIENTS["cursor"].user_files(here)[0], json.dumps({"mcpServers": cursor}))
+    return here
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], here: Machine) -> Run:
+    return lambda *arguments: Ended(main(arguments), *capfd.readouterr())
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *answers: str) -> Terminal:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{line}\n" for line in answers)))
+    monkeypatch.setattr(sys, "stderr", screen)
+    return screen
+
+
+# import
+
+
+def test_import_shows_what_each_client_has_and_writes_nothing(run: Run, here: Machine) -> None:
+    ended = run("import")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        f"Claude Desktop  {CLIENTS['claude-desktop'].user_files(here)[0]}",
+        "  github  stdio  npx -y server-github",
+        "          env: GITHUB_TOKEN=•••",
+        f"Cursor  {here.home}/.cursor/mcp.json",
+        "  github  http   https://api.example.com/mcp",
+        "  time    stdio  mcp-server-time",
+    ]
+    assert "No config found of: Claude Code, VS Code, Windsurf, Zed, Cline, Gemini CLI, Codex." in ended.err
+    assert "'github' is not the same in Claude Desktop and Cursor" in ended.err
+    assert "import --output mcp.json" in ended.err
+    assert SECRET not in ended.out + ended.err
+    assert list(here.project.iterdir()) == []
+
+
+def test_import_as_json_has_the_same_without_secrets(run: Run) -> None:
+    ended = run("import", "--json", "--from", "claude-desktop")
+    (file,) = json.loads(ended.out)["files"]
+    assert file["client"] == "claude-desktop"
+    assert file["servers"]["github"]["entry"]["env"] == {"GITHUB_TOKEN": "•••"}
+    assert SECRET not in ended.out
+
+
+def test_import_without_any_server_says_so(run: Run, here: Machine) -> None:
+    put(CLIENTS["zed"].user_files(here)[0], "{}")
+    ended = run("import", "--from", "zed", "--from", "codex")
+    assert ended.code == 1
+    assert "  no servers\n" in ended.out
+    assert run("import", "--from", "codex", "--output", "x.json").code == 2
+
+
+def test_import_writes_one_config_that_serves_the_same(run: Run, here: Machine) -> None:
+    ended = run("import", "--output", "mcp.json", "--rename")
+    assert ended.code == 0
+    written = here.project / "mcp.json"
+    assert list(json.loads(written.read_text())["mcpServers"]) == ["github", "github-cursor", "time"]
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert "github: another definition is now github-cursor" in ended.out
+    assert run("check", "mcp.json").code == 0
+
+
+def test_secrets_go_to_a_file_of_their_own_and_come_back_by_it(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    options = ("--output", "mcp.json", "--rename", "--secrets-as-variables")
+    ended = run("import", *options, "--env-file", "mcp.env")
+    assert ended.code == 0
+    assert SECRET not in ended.out + ended.err + (here.project / "mcp.json").read_text()
+    assert variables_of("mcp.env") == {"GITHUB_TOKEN": SECRET}
+    assert (here.project / "mcp.env").stat().st_mode & 0o777 == 0o600
+    failed = run("check", "mcp.json")
+    assert "GITHUB_TOKEN is not set" in failed.err
+    assert run("check", "mcp.json", "--env-file", "mcp.env").code == 0
+    ended = run("import", *options, "--overwrite", "--json")
+    assert json.loads(ended.out)["variables"] == ["GITHUB_TOKEN"]
+    assert "export GITHUB_TOKEN=…" in run("import", *options, "--overwrite").out
+
+
+def test_import_refuses_to_choose_and_to_overwrite_by_itself(run: Run, here: Machine) -> None:
+    ended = run("import", "--output", "mcp.json")
+    assert ended.code == 2
+    assert "'github' is not the same in Claude Desktop and Cursor\nGive --rename" in ended.err
+    put(here.project / "mcp.json", "mine")
+    ended = run("import", "--output", "mcp.json", "--rename")
+    assert ended.code == 2
+    assert "mcp.json exists; give --overwrite" in ended.err
+    assert (here.project / "mcp.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("choice", "keys"), [("2", ["github", "time"]), ("3", ["github", "github-cursor", "time"])])
+def test_on_a_terminal_import_asks(
+    choice: str, keys: list[str], run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here.project / "mcp.json", "mine")
+    screen = answer(monkeypatch, "y", choice)
+    assert run("import", "--output", "mcp.json").code == 0
+    servers = json.loads((here.project / "mcp.json").read_text())["mcpServers"]
+    assert list(servers) == keys
+    assert ("url" in servers["github"]) is (choice == "2")
+    assert "Claude Desktop: stdio  npx -y server-github" in screen.getvalue()
+    assert "mcp.json exists. Replace it? [y/N]" in screen.getvalue()
+
+
+def test_import_warns_of_what_the_aggregator_would_refuse(run: Run, here: Machine) -> None:
+    put(here.project / "x.json", '{"mcpServers": {"a": {"url": "ftp://x"}, "b": 5}}')
+    ended = run("import", "x.json", "--output", "mcp.json")
+    assert "warning: $.mcpServers.a.url: must begin with http" in ended.err
+    assert run("import", "x.json").out.splitlines()[-1].strip() == "is not an object"
+
+
+def test_a_file_that_cannot_be_written_is_said(run: Run) -> None:
+    ended = run("import", "--output", "none/mcp.json", "--rename")
+    assert (ended.code, "cannot write none/mcp.json" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["x.json", "--from", "cursor"],
+        ["--env-file", "x.env", "--output", "y"],
+        ["--rename"],
+        ["--from", "nobody"],
+    ],
+)
+def test_import_options_that_do_not_go_together_are_refused(arguments: list[str], run: Run) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("import", *arguments)
+    assert ended.value.code == 2
+
+
+# The file of variables
+
+
+def test_values_of_every_kind_come_back_from_a_file_of_variables(tmp_path: Path) -> None:
+    values = {"A": 'it\'s $HOME \\ "x" #1', "B": "two\nlines", "C": "", "D": "ü"}
+    assert variables_of(str(put(tmp_path / "x.env", env_text(values)))) == values
+
+
+def test_a_file_of_variables_that_cannot_be_read_is_said(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    (here.project / "bad.env").write_bytes(b"\xff")
+    assert "it is not UTF-8" in run("check", "mcp.json", "--env-file", "bad.env").err
+    ended = run("check", "mcp.json", "--env-file", "none.env")
+    assert (ended.code, ended.err) == (2, "--env-file none.env cannot be read: No such file or directory\n")
+
+
+# install and uninstall
+
+
+def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert ended.code == 0
+    entry = json.loads(path.read_text())["mcpServers"]["hub"]
+    assert entry["args"][-2:] == [str(here.project / "mcp.json"), "--no-strict"]
+    assert entry["env"] == {"PATH": entry["env"]["PATH"]}
+    assert f"What was there before is kept in {backup_of(path)}." in ended.err
+    assert f"time: in {path} as well as in mcp.json" in ended.err
+    again = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert (again.code, again.out) == (0, f"{path} has it already\n")
+    ended = run("uninstall", "cursor", "--yes")
+    assert (ended.code, ended.err) == (0, f"{path} is what it was before.\n")
+    assert path.read_bytes() == before
+    assert not backup_of(path).exists()
+    assert run("uninstall", "cursor", "--yes").code == 1
+
+
+def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
+    put(here.project / "mcp.env", "MY_KEY=secret-value\n")
+    ended = run("install", "zed", "--config", "mcp.json", "--env-file", "mcp.env", "--yes", "--json")
+    assert "secret-value" not in ended.out
+    path = Path(json.loads(ended.out)["path"])
+    entry = json.loads(path.read_text())["context_servers"]["hub"]
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        env={**entry["env"], "HOME": str(here.home)},
+        cwd="/",
+        input="".join(f"{json.dumps(message)}\n" for message in ASKED).encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout.splitlines()[-1])
+    assert listed["result"]["tools"][0]["name"] == "a:echo"
+    json.loads(run("uninstall", "zed", "--yes", "--json").out)
+    assert not path.exists()
+
+
+def test_variables_that_the_client_will_not_have_are_told(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "secret-value")
+    servers = {"a": {"command": "x", "env": {"K": "${MY_KEY}", "H": "$HOME", "D": "${NONE:-1}"}, "disabled": False}}
+    put(here.project / "mcp.json", json.dumps({"mcpServers": servers}))
+    ended = run("install", "codex", "--config", "mcp.json", "--yes")
+    assert "warning: the config needs MY_KEY, which" in ended.err
+    assert "secret-value" not in ended.out + ended.err
+
+
+def test_nothing_is_written_unasked(run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    ended = run("install", "cursor", "--config", "mcp.json")
+    assert (ended.code, "give --yes" in ended.err) == (2, True)
+    assert '"hub": {' in ended.out
+    answer(monkeypatch, "n")
+    assert run("install", "cursor", "--config", "mcp.json").code == 1
+    assert path.read_bytes() == before
+    answer(monkeypatch, "yes")
+    assert run("install", "cursor", "--config", "mcp.json").code == 0
+    answer(monkeypatch, "")
+    assert run("uninstall", "cursor").code == 1
+    assert path.read_bytes() != before
+
+
+def test_an_entry_of_a_file_that_has_changed_is_taken_out_alone(run: Run, here: Machine) -> None:
+    path = put(here.project / "client.json", '{"mcpServers": {}}')
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    put(here.project / "group.json", '{"groups": []}')
+    options = ("--client-config", "client.json", "--name", "all")
+    more = ("--groups", "group.json", "--group", "web")
+    assert run("install", "gemini-cli", "--config", "mcp.json", "--yes", *options, *more).code == 0
+    document = json.loads(path.read_text())
+    assert document["mcpServers"]["all"]["args"][-5:-1] == [
+        "--groups",
+        str(here.project / "group.json"),
+        "--group",
+        "web",
+    ]
+    path.write_text(json.dumps({**document, "theme": "dark"}))
+    ended = run("uninstall", "gemini-cli", "--yes", *options)
+    assert ended.err == f"{path} has changed since, so only the entry 'all' was taken out.\n"
+    assert json.loads(path.read_text()) == {"mcpServers": {}, "theme": "dark"}
+
+
+def test_install_needs_a_config_that_can_be_served(run: Run) -> None:
+    ended = run("install", "cursor")
+    assert (ended.code, "fastmcp-aggregator import --output mcp.json" in ended.err) == (2, True)
+    assert run("install", "cursor", "--config", "none.json").code == 2

@@ -1,0 +1,304 @@
+"""`status`: what is told of a running instance, once and again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import pty
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+from fastmcp import Client
+from fastmcp.server.auth import StaticTokenVerifier
+from harness import PATIENCE, config, free_port, lean, until
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.cli.exits import UsageError
+from fastmcp_aggregator.cli.instance import base_of
+from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.samples import ServerCalls, calls_of
+from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+
+MISSING = {"command": "no-such-command-anywhere"}
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FASTMCP_AGGREGATOR_API_KEY", raising=False)
+
+
+@asynccontextmanager
+async def served(app: Aggregator) -> AsyncIterator[str]:
+    """Serve the app on a real socket, until its servers have started or failed; its URL."""
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listening_socket("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(serve_http(app.http_app(), listener, stop, on_listening=listening.set))
+        try:
+            await asyncio.wait_for(listening.wait(), PATIENCE)
+            await until(lambda: all(server.state != "initializing" for server in app.health().values()))
+            yield url_of(listener, "127.0.0.1")
+        finally:
+            stop.set()
+            await asyncio.wait_for(serving, PATIENCE)
+
+
+async def status(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = await asyncio.to_thread(main, ["status", *arguments])
+    return (code, *capfd.readouterr())
+
+
+def hub(**options: Any) -> Aggregator:
+    return build_aggregator(config(files=lean(), bad=MISSING), strict=False, **options)
+
+
+async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.CaptureFixture[str]) -> None:
+    async with served(hub(metrics=True)) as url:
+        async with Client(f"{url}/mcp") as client:
+            for _ in range(3):
+                await client.call_tool("files:echo")
+        code, out, err = await status(capfd, f"{url}/mcp")
+        head, files, bad = out.splitlines()
+        assert code == 0, err
+        assert head.split("  ")[0] == "server"
+        assert files.split()[:2] == ["files", "running"]
+        assert files.split()[5] == "3"
+        assert files.count(" ms") == 2
+        assert bad.split()[:2] == ["bad", "failed"]
+        document = json.loads((await status(capfd, url, "--json"))[1])
+    assert (document["url"], document["ready"], document["metrics"]) == (url, True, True)
+    assert document["servers"]["files"]["calls"] == 3
+    assert 0 < document["servers"]["files"]["p50"] <= document["servers"]["files"]["p99"]
+    assert document["servers"]["bad"]["state"] == "failed"
+
+
+async def test_without_metrics_it_says_how_to_have_them(capfd: pytest.CaptureFixture[str]) -> None:
+    async with served(hub()) as url:
+        code, out, err = await status(capfd, url)
+    assert code == 0
+    assert "running" in out
+    assert "FASTMCP_AGGREGATOR_METRICS=true" in err
+
+
+async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_shown(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth = StaticTokenVerifier({"the-secret-key": {"client_id": "me", "scopes": []}})
+    (tmp_path / "key").write_text("the-secret-key\n")
+    async with served(hub(auth=auth)) as url:
+        code, _, err = await status(capfd, url)
+        assert code == 1
+        assert "wants an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
+        assert (await status(capfd, url, "--api-key-file", str(tmp_path / "key")))[0] == 0
+        monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "the-secret-key")
+        code, out, err = await status(capfd, url)
+        assert (code, "the-secret-key" in out + err) == (0, False)
+        monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "a-wrong-key")
+        code, _, err = await status(capfd, url)
+        assert code == 1
+        assert f"{url} refuses the API key (401)\n" in err
+    assert (await status(capfd, url, "--api-key-file", "none"))[0] == 2
+
+
+async def test_watch_goes_on_until_it_is_told_to_end() -> None:
+    async with served(hub(metrics=True)) as url, Client(f"{url}/mcp") as client:
+        line = [sys.executable, "-m", "fastmcp_aggregator", "status", url, "--watch", "--every", "0.1", "--json"]
+        process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None
+        while True:
+            await client.call_tool("files:echo")
+            told = json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE))
+            if told["servers"]["files"]["calls_per_second"]:
+                break
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+async def test_on_a_terminal_watch_is_a_live_table() -> None:
+    main_end, other_end = pty.openpty()
+    async with served(hub()) as url:
+        line = [sys.executable, "-m", "fastmcp_aggregator", "status", url, "--watch", "--every", "0.1"]
+        environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+        process = await asyncio.create_subprocess_exec(*line, stdout=other_end, stderr=other_end, env=environ)
+        os.close(other_end)
+        seen = b""
+        while seen.count(b"files") < 2 or (b"Ctrl-C" not in seen and b"keeps no metrics" not in seen):
+            seen += await asyncio.to_thread(os.read, main_end, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextmanager(_read_on)(main_end):
+            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+def _read_on(descriptor: int) -> Iterator[None]:
+    """Take what is written meanwhile, so that nobody waits for room."""
+
+    def read() -> None:
+        try:
+            while os.read(descriptor, 65536):
+                pass
+        except OSError:
+            return
+
+    reader = Thread(target=read)
+    reader.start()
+    yield
+    reader.join()
+    os.close(descriptor)
+
+
+async def test_watch_waits_for_an_instance_that_is_not_there_yet() -> None:
+    line = [sys.executable, "-m", "fastmcp_aggregator", "status", f"http://127.0.0.1:{free_port()}", "--watch"]
+    process = await asyncio.create_subprocess_exec(*line, "--every", "0.1", stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    for _ in range(2):
+        assert b"nothing runs at" in await asyncio.wait_for(process.stderr.readline(), PATIENCE)
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+# What is no instance
+
+
+class Page(BaseHTTPRequestHandler):
+    answers: ClassVar[dict[str, tuple[int, bytes]]] = {}
+
+    def do_GET(self) -> None:
+        code, body = self.answers.get(self.path, (404, b""))
+        self.send_response(code)
+        if code == 302:
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def site(**answers: tuple[int, bytes]) -> Iterator[str]:
+    handler = type("Site", (Page,), {"answers": {f"/{name}": answer for name, answer in answers.items()}})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({}, "answers, but is no aggregator: it has no /status"),
+        ({"status": (200, b"hello")}, "answers, but not as an aggregator does"),
+        ({"status": (200, b'{"servers": 5, "ready": true}')}, "answers, but not as an aggregator does"),
+        ({"status": (302, b"")}, "answers with the HTTP status 302"),
+        ({"status": (403, b"")}, "answers with the HTTP status 403"),
+    ],
+)
+async def test_what_answers_otherwise_is_said(
+    answers: dict[str, tuple[int, bytes]], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with site(**answers) as url:
+        code, out, err = await status(capfd, url)
+    assert (code, out) == (1, "")
+    assert words in err
+
+
+async def test_metrics_that_are_none_are_passed_over(capfd: pytest.CaptureFixture[str]) -> None:
+    about = b'{"ready": false, "servers": {"a": {"state": "initializing", "since": 90000, "is_cut_off": true}}}'
+    with site(status=(200, about), metrics=(200, b"{{{")) as url:
+        code, out, _ = await status(capfd, url)
+    assert code == 1
+    assert out.splitlines()[1].split() == ["a", "cut", "off", "1", "d", "0", "0"]
+
+
+async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def hang_up(answer: bytes) -> None:
+            connection, _ = listener.accept()
+            connection.recv(1000)
+            connection.sendall(answer)
+            connection.close()
+
+        for answer in (b"", b"nonsense\r\n\r\n"):
+            thread = Thread(target=hang_up, args=(answer,))
+            thread.start()
+            code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            thread.join()
+            assert (code, "cannot be asked" in err) == (1, True)
+
+
+async def test_nothing_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = await status(capfd, f"http://127.0.0.1:{free_port()}")
+    assert code == 1
+    assert "To start it: fastmcp-aggregator CONFIG --transport http" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://h:1/mcp", "http://h:1"),
+        ("http://h:1/", "http://h:1"),
+        ("https://h/hub/mcp/", "https://h/hub"),
+    ],
+)
+def test_any_url_of_an_instance_will_do(url: str, base: str) -> None:
+    assert base_of(url) == base
+
+
+@pytest.mark.parametrize("url", ["h:1", "ftp://h", "http://", "http://me:pw@h", "http://h?key=1"])
+def test_what_is_no_url_of_an_instance_is_refused(url: str) -> None:
+    with pytest.raises(UsageError):
+        base_of(url)
+
+
+def test_how_often_to_look_is_bounded(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["status", "--every", "0"])
+
+
+# Quantiles
+
+
+BOUNDS = {0.1: 50.0, 1.0: 90.0, math.inf: 100.0}
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(0.5, 0.1), (0.25, 0.05), (0.7, 0.55), (0.9, 1.0), (0.99, 1.0)])
+def test_a_quantile_is_interpolated_within_its_bucket(share: float, seconds: float) -> None:
+    assert ServerCalls(100, BOUNDS).quantile(share) == pytest.approx(seconds)
+
+
+def test_there_is_no_quantile_without_calls() -> None:
+    assert ServerCalls().quantile(0.5) is None
+    assert ServerCalls(100, BOUNDS).since(ServerCalls(100, BOUNDS)).quantile(0.5) is None
+
+
+def test_calls_are_counted_since_a_sample_or_since_the_instance_was_started_again() -> None:
+    now = ServerCalls(10, {1.0: 10.0})
+    assert now.since(ServerCalls(4, {1.0: 3.0})) == ServerCalls(6, {1.0: 7.0})
+    assert now.since(ServerCalls(11, {1.0: 11.0})) is now
+    assert now.since(None) is now
+
+
+def test_the_tools_of_a_server_are_counted_together() -> None:
+    metrics = """\
+# TYPE fastmcp_aggregator_calls counter
+fastmcp_aggregator_calls_total{server="a",method="tools/call",tool="x",outcome="ok"} 2
+fastmcp_aggregator_calls_total{server="a",method="tools/call",tool="y",outcome="error"} 3
+# TYPE fastmcp_aggregator_call_duration_seconds histogram
+fastmcp_aggregator_call_duration_seconds_bucket{server="a",tool="x",le="0.1"} 2
+fastmcp_aggregator_call_duration_seconds_bucket{server="a",tool="y",le="0.1"} 1
+fastmcp_aggregator_call_duration_seconds_bucket{server="a",tool="y",le="+Inf"} 3
+"""
+    assert calls_of(metrics) == {"a": ServerCalls(5, {0.1: 3, math.inf: 3})}
