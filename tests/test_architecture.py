@@ -43,7 +43,7 @@ TIERS = [
     # Input and output with children.
     ["children", "pipe"],
     ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],
-    ["reload"],
+    ["reload", "scaffold"],
     ["front"],
     ["fleet"],
     ["face"],
@@ -121,6 +121,7 @@ WITHOUT_MCP = [
     "pipe.lines",
     "replicas.peers",
     "replicas.wire",
+    "scaffold",
 ]
 """What must not load FastMCP or the SDK, not even by way of others: the command line starts the children with it."""
 

@@ -68,14 +68,15 @@ def _parsed(source: str | Path, root: Place) -> Any:
 
 def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
     servers: dict[str, ServerConfig] = {}
-    for key, entry in _entries(document, root).items():
+    for key, entry in entries_of(document, root).items():
         server = read_server(key, entry, root.at("mcpServers").at(key), environ)
         if server is not None:
             servers[key] = server
     return servers
 
 
-def _entries(document: object, root: Place) -> Mapping[str, Any]:
+def entries_of(document: object, root: Place) -> Mapping[str, Any]:
+    """The entries of a document as they are written; what keeps it from having any is reported."""
     if not isinstance(document, Mapping):
         root.report(f"must be an object with the key `mcpServers`, not {kind_of(document)}")
     elif "mcpServers" not in document:

@@ -1,0 +1,166 @@
+"""From a plan to a folder: every template rendered, and the folder put in place whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import re
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Iterable, Mapping
+from importlib.metadata import requires
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.scaffold.rules import RULES, Plan, Resource
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
+_SUFFIX = ".jinja"
+_LINE = 90
+# Names that a generated module has for something else.
+_TAKEN_NAMES = {"tools", "resources", "prompts", "runs", "says", "all", "str", "int", "len"}
+
+
+class ScaffoldError(AggregatorError):
+    """The server cannot be written, and nothing has been; the message says why."""
+
+
+def rendered(plan: Plan) -> dict[str, str]:
+    """The project's files: text by path in the project, with `/`.
+
+    Raises: ScaffoldError, with everything that is wrong with the plan.
+    """
+    if problems := plan.problems():
+        raise ScaffoldError("\n".join(problems))
+    root = TEMPLATES / plan.language
+    environment = _environment(root)
+    values = {"plan": plan, "rules": RULES.values(), "fastmcp": _requirement("fastmcp")}
+    return {
+        _target(path, plan): environment.get_template(path).render(values)
+        for path in sorted(file.relative_to(root).as_posix() for file in root.rglob(f"*{_SUFFIX}"))
+    }
+
+
+def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = False) -> list[Path]:
+    """Write the files; their paths. With `overwrite` the folder may have files, and those of these names are replaced.
+
+    Raises: ScaffoldError
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ScaffoldError(f"{folder} is there already, and is no folder; choose another with --dir")
+    existing = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+    if existing and not overwrite:
+        shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
+        raise ScaffoldError(
+            f"{folder} is there already and has files ({shown}); choose another with --dir, "
+            "or have the files of the new server put over them with --force"
+        )
+    try:
+        _write_over(folder, files) if folder.exists() else _write_new(folder, files)
+    except OSError as error:
+        raise ScaffoldError(f"cannot write {folder}: {error.strerror}") from None
+    return [folder / name for name in files]
+
+
+def _write_new(folder: Path, files: Mapping[str, str]) -> None:
+    """Everything is written beside the folder and then put in its place, so there is never half a project."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _write_over(beside, files)
+        beside.chmod(0o777 & ~_umask())
+        beside.replace(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _write_over(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _environment(root: Path) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - it takes a while
+
+    # What is rendered is code, not HTML; what goes into it is checked by the rules, and quoted by `pyrepr`, `jsonstr`.
+    environment = Environment(
+        loader=FileSystemLoader(root),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        pyrepr=_literal,
+        jsonstr=lambda text: json.dumps(text, ensure_ascii=False),
+        set_of=_set_of,
+        function_name=_function_name,
+        wrapped=_wrapped,
+        shown=lambda parameter: f"{{{parameter}}}",
+        filled=lambda uri: re.sub(r"\{([^{}]*)\}", r"some-\1", uri),
+    )
+    return environment
+
+
+def _target(path: str, plan: Plan) -> str:
+    """`src/PACKAGE/tools.py.jinja` becomes `src/my_server/tools.py`; `dot-` stands for a leading dot."""
+    parts = path.removesuffix(_SUFFIX).replace("PACKAGE", plan.package).split("/")
+    return "/".join(f".{part.removeprefix('dot-')}" if part.startswith("dot-") else part for part in parts)
+
+
+def _literal(text: str) -> str:
+    """A Python string, in the quotes that formatters like."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _wrapped(text: str) -> str:
+    """A Python string over as many lines as it needs."""
+    lines = textwrap.wrap(text, _LINE if text.isascii() else _LINE // 2, drop_whitespace=False)
+    if len(lines) == 1:
+        return _literal(text)
+    return "\n".join(["(", *(f"    {_literal(line)}" for line in lines), ")"])
+
+
+def _set_of(values: Iterable[str]) -> str:
+    lines = [f"        {_literal(value)},\n" for value in values]
+    return "".join(["{\n", *lines, "    }"]) if lines else "set()"
+
+
+def _function_name(name: str) -> str:
+    return f"{name}_" if keyword.iskeyword(name) or name in _TAKEN_NAMES else name
+
+
+def _requirement(package: str) -> str:
+    """What this package requires of another: a new server gets the versions that the aggregator is tested with."""
+    requirements = [line.partition(";")[0].strip() for line in requires("fastmcp-aggregator") or ()]
+    return next(line for line in requirements if re.match(rf"{package}\b(?!-)", line))
+
+
+def example_plan(plan: Plan) -> Plan:
+    """The same with one example of each kind, if it has nothing yet."""
+    if plan.tools or plan.resources or plan.prompts:
+        return plan
+    return Plan(
+        name=plan.name,
+        language=plan.language,
+        version=plan.version,
+        description=plan.description,
+        tools=("count_words",),
+        resources=(Resource(name="about", uri="info://about"), Resource(name="note", uri="notes://{name}")),
+        prompts=("summarise",),
+    )

@@ -1,0 +1,172 @@
+"""What a server is held to: values and validators, for the command that writes one and for what it writes.
+
+Pure. The generated projects get the values as data, rendered into one `limits` module each; nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Language = Literal["python", "typescript"]
+LANGUAGES: tuple[Language, ...] = ("python", "typescript")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The values. Times are in seconds; patterns are in the syntax that Python and JavaScript share."""
+
+    server_name: str = "^[a-z0-9-]+$"
+    server_name_length: int = 64
+    component_name: str = "^[a-z][a-z0-9_]*$"
+    component_name_length: int = 64
+    description_length: int = 500
+    # https://semver.org/#is-there-a-suggested-regular-expression-regex-to-check-a-semver-string
+    version: str = (
+        r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+        r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+        r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
+    )
+    tool_timeout: int = 30
+    resource_timeout: int = 10
+    prompt_timeout: int = 5
+    longest_timeout: int = 300
+    most_attempts: int = 5
+    max_running: int = 100
+    max_waiting: int = 1000
+    max_response_size_mb: int = 100
+    rate_limit_per_minute: int = 100
+    rate_limit_burst: int = 20
+    lowest_port: int = 1024
+    highest_port: int = 65535
+    drain_timeout: int = 30
+    log_levels: tuple[str, ...] = ("debug", "info", "warning", "error")
+    transports: tuple[str, ...] = ("stdio", "http")
+    profiles: tuple[str, ...] = ("development", "production")
+    states: tuple[str, ...] = ("initializing", "ready", "shutting_down", "stopped")
+    # https://www.jsonrpc.org/specification#error_object
+    parse_error: int = -32700
+    invalid_request: int = -32600
+    method_not_found: int = -32601
+    invalid_params: int = -32602
+    internal_error: int = -32603
+    server_error: int = -32000
+
+    def values(self) -> dict[str, Any]:
+        """All of them by name, for templates."""
+        return asdict(self)
+
+
+RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A resource to begin with. With `{parameters}` in its URI it is a template."""
+
+    name: str
+    uri: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(re.findall(r"\{([^{}]*)\}", self.uri))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The server that is to be written: what it is called, and what it has to begin with."""
+
+    name: str
+    language: Language = "python"
+    version: str = "0.1.0"
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    prompts: tuple[str, ...] = ()
+
+    @property
+    def project(self) -> str:
+        """The name of the project and its command: the server's, without dashes at its ends, which pip refuses."""
+        return self.name.strip("-") or "server"
+
+    @property
+    def package(self) -> str:
+        """The name of its Python package, which must hide none of the standard library."""
+        package = self.project.replace("-", "_")
+        if package[0].isdigit():
+            return f"server_{package}"
+        return f"{package}_server" if keyword.iskeyword(package) or package in sys.stdlib_module_names else package
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with it, each as a sentence; none if it can be written."""
+        names = [*self.tools, *(resource.name for resource in self.resources), *self.prompts]
+        return [*_server_problems(self), *_component_problems(self), *_repeated(names)]
+
+
+def _server_problems(plan: Plan) -> Iterator[str]:
+    if not re.search(RULES.server_name, plan.name) or len(plan.name) > RULES.server_name_length or "\n" in plan.name:
+        yield (
+            f"the server name {plan.name!r} cannot be used: "
+            f"write a-z, 0-9 and `-`, at most {RULES.server_name_length} characters"
+        )
+    elif plan.project in _TAKEN_PROJECTS:
+        yield f"the server name {plan.name!r} is that of a library which the server uses; choose another"
+    if not re.search(RULES.version, plan.version) or "\n" in plan.version:
+        yield f"the version {plan.version!r} is not a semantic version; write one such as 1.0.0 (semver.org)"
+    if len(plan.description) > RULES.description_length:
+        yield f"the description has {len(plan.description)} characters; at most {RULES.description_length} are allowed"
+    if any(not character.isprintable() for character in plan.description):
+        yield "the description must be one line of printable characters"
+
+
+def _component_problems(plan: Plan) -> Iterator[str]:
+    for name in plan.tools:
+        yield from _name_problems("tool", name)
+    for resource in plan.resources:
+        yield from _name_problems("resource", resource.name)
+        yield from _uri_problems(resource)
+    for name in plan.prompts:
+        yield from _name_problems("prompt", name)
+
+
+def _name_problems(kind: str, name: str) -> Iterator[str]:
+    if not re.search(RULES.component_name, name) or len(name) > RULES.component_name_length or "\n" in name:
+        yield (
+            f"the {kind} name {name!r} cannot be used: write a-z, 0-9 and `_`, begin with a letter, "
+            f"at most {RULES.component_name_length} characters"
+        )
+
+
+def _uri_problems(resource: Resource) -> Iterator[str]:
+    literal = re.sub(r"\{[^{}]*\}", "x", resource.uri)
+    if not _URI.fullmatch(literal):
+        yield f"the URI {resource.uri!r} of {resource.name} is not one; write scheme://rest, such as notes://{{name}}"
+    if re.fullmatch(r"(https?|wss?|ftp)://[^/]*", literal):
+        yield f"the URI {resource.uri!r} of {resource.name} has no path; write it with a `/`, as clients do"
+    for parameter in resource.parameters:
+        if not parameter.isascii() or not parameter.isidentifier() or keyword.iskeyword(parameter):
+            yield (
+                f"the expression {{{parameter}}} in the URI of {resource.name} cannot be used; "
+                "write a plain variable (RFC 6570, level 1), such as {name}"
+            )
+    yield from _repeated(resource.parameters, f"in the URI of {resource.name}, ")
+
+
+def _repeated(names: Sequence[str], where: str = "") -> Iterator[str]:
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield f"{where}the name {name!r} is given more than once; each must be unique, whatever it names"
+
+
+# RFC 3986: a scheme, then characters that a URI may have; no space, quote or backslash, which would need escaping.
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+# What the projects depend on; a project of such a name would stand in its own way.
+_TAKEN_PROJECTS = {
+    *("anyio", "click", "fastmcp", "httpx", "httpx2", "mcp", "mcp-types", "mypy", "p-retry", "pydantic"),
+    *("pydantic-core", "pydantic-settings", "pytest", "pytest-asyncio", "rich", "ruff", "smol-toml", "stamina"),
+    *("starlette", "tenacity", "typescript", "uvicorn", "zod"),
+}

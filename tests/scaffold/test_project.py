@@ -1,0 +1,157 @@
+"""Rendering: whole projects, in which every value comes from the rules; and writing them whole or not at all."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fastmcp_aggregator.scaffold.project import TEMPLATES, ScaffoldError, example_plan, rendered, write_project
+from fastmcp_aggregator.scaffold.rules import LANGUAGES, RULES, Language, Plan, Resource
+
+
+def full_plan(language: Language) -> Plan:
+    return Plan(
+        name="my-server",
+        language=language,
+        version="1.2.3",
+        description='Says "hello" \\ and {more}.',
+        tools=("fetch_url", "class"),
+        resources=(Resource(name="static", uri="a://b"), Resource(name="one", uri="a://of/{key}")),
+        prompts=("prompts",),
+    )
+
+
+def test_a_python_project_is_valid_python_of_valid_metadata() -> None:
+    files = rendered(full_plan("python"))
+    for name, text in files.items():
+        if name.endswith(".py"):
+            ast.parse(text, name)
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert (project["name"], project["version"]) == ("my-server", "1.2.3")
+    assert project["description"] == 'Says "hello" \\ and {more}.'
+    assert project["scripts"] == {"my-server": "my_server.__main__:main"}
+    assert any(requirement.startswith("fastmcp") for requirement in project["dependencies"])
+    tomllib.loads(files["config.toml"])
+    assert 'name="class"' in files["src/my_server/tools.py"]
+    assert "async def class_(" in files["src/my_server/tools.py"]
+
+
+def test_the_fastmcp_of_a_new_server_is_the_one_that_the_aggregator_asks_for() -> None:
+    own = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
+    new = tomllib.loads(rendered(full_plan("python"))["pyproject.toml"])["project"]["dependencies"]
+    assert [set(line.partition("fastmcp")[2].split(",")) for line in new if line.startswith("fastmcp")] == [
+        set(line.partition("fastmcp")[2].split(",")) for line in own if line.startswith("fastmcp")
+    ]
+
+
+def test_a_typescript_project_has_valid_metadata() -> None:
+    files = rendered(full_plan("typescript"))
+    package = json.loads(files["package.json"])
+    assert (package["name"], package["version"]) == ("my-server", "1.2.3")
+    assert package["description"] == 'Says "hello" \\ and {more}.'
+    assert json.loads(files["tsconfig.json"])["compilerOptions"]["strict"] is True
+    assert 'name: "class"' in files["src/tools.ts"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_rule_that_is_a_number_reaches_the_project(language: Language) -> None:
+    limits = next(text for name, text in rendered(full_plan(language)).items() if "service/limits." in name)
+    for name, value in RULES.values().items():
+        if isinstance(value, int):
+            assert f"{name.upper()} = {value}" in limits, name
+    for pattern in (RULES.server_name, RULES.component_name):
+        assert pattern in limits
+
+
+def test_the_version_rule_is_the_same_in_python() -> None:
+    scope: dict[str, str] = {}
+    exec(rendered(full_plan("python"))["src/my_server/service/limits.py"], scope)
+    assert scope["VERSION"] == RULES.version
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_nothing_of_the_templates_is_left_in_a_project(language: Language) -> None:
+    files = rendered(full_plan(language))
+    assert not [name for name in files if "PACKAGE" in name or name.endswith(".jinja") or "dot-" in name]
+    assert not [name for name, text in files.items() if "{%" in text or "{{ plan" in text or "{{ rules" in text]
+    assert ".gitignore" in files
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_project_names_no_registry_and_brings_no_lockfile(language: Language) -> None:
+    files = rendered(full_plan(language))
+    assert not [name for name in files if "lock" in name]
+    assert not [name for name, text in files.items() if "registry" in text]
+
+
+def test_templates_are_files_of_their_own_and_all_are_marked_as_such() -> None:
+    stray = [path for path in TEMPLATES.rglob("*") if path.is_file() and path.suffix != ".jinja"]
+    assert stray == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_plan_without_anything_gets_one_example_of_each_kind(language: Language) -> None:
+    plan = example_plan(Plan(name="a", language=language))
+    assert plan.problems() == []
+    assert (plan.tools, plan.prompts) == (("count_words",), ("summarise",))
+    assert [bool(resource.parameters) for resource in plan.resources] == [False, True]
+    rendered(plan)
+
+
+def test_a_plan_with_something_stays_as_it_is() -> None:
+    plan = Plan(name="a", prompts=("ask",))
+    assert example_plan(plan) is plan
+
+
+def test_a_wrong_plan_is_not_rendered() -> None:
+    with pytest.raises(ScaffoldError, match="the server name 'No'"):
+        rendered(Plan(name="No"))
+
+
+def test_a_project_is_written_to_a_new_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "new"
+    written = write_project(folder, {"a.txt": "ä", "b/c.txt": "c"})
+    assert written == [folder / "a.txt", folder / "b/c.txt"]
+    assert [path.read_text(encoding="utf-8") for path in written] == ["ä", "c"]
+    assert [path.name for path in folder.parent.iterdir()] == ["new"]
+    other = tmp_path / "made-by-mkdir"
+    other.mkdir()
+    assert folder.stat().st_mode == other.stat().st_mode
+
+
+def test_a_folder_that_has_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ScaffoldError, match=r"has files \(mine\.txt\)"):
+        write_project(tmp_path, {"mine.txt": "theirs", "other.txt": ""})
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_folder_that_has_files_is_written_over_when_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "kept.txt").write_text("kept")
+    write_project(tmp_path, {"mine.txt": "theirs"}, overwrite=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"mine.txt": "theirs", "kept.txt": "kept"}
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    write_project(tmp_path, {"a.txt": "a"})
+    assert (tmp_path / "a.txt").read_text() == "a"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_folder_is_refused(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link"):
+        with pytest.raises(ScaffoldError, match="is no folder"):
+            write_project(tmp_path / name, {"a": ""}, overwrite=overwrite)
+
+
+def test_a_project_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ScaffoldError, match="cannot write"):
+        write_project(tmp_path / "new", {"a": "file", "a/b": "in a file"})
+    assert list(tmp_path.iterdir()) == []
