@@ -152,6 +152,11 @@ class Aggregator(Face):
         further = Counter(instance.key for instance, _ in self._fleet.instances()) if self.children else Counter()
         return {key: replace(child.status(), instances=further[key]) for key, child in self.children.items()}
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether some server is still in its first start. One that comes later, or again, does not count."""
+        return self._fleet.is_starting
+
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""
         async for status in self._fleet.settling():

@@ -115,6 +115,8 @@ class Fleet:
         self._launched = launched
         self._views: list[View] = []
         self._supervisor: Supervisor | None = None
+        self._first: list[Child] = []
+        """Those with which the present run began."""
         self._begun = asyncio.Event()
         self._life = WhileUsed(self._run)
         self._sharing = WhileUsed(self._share)
@@ -172,6 +174,12 @@ class Fleet:
         """The children by server key, in config order; empty while nobody uses a face."""
         return self._supervisor.children if self._supervisor else {}
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether a child with which the run began has not been up or failed yet."""
+        now = set(self.children.values())
+        return any(child in now and not child.settled.is_set() for child in self._first)
+
     def instances(self) -> Instances:
         """The further instances of children of the present run."""
         assert self._supervisor is not None  # whoever asks was sent to a child of the present run
@@ -210,6 +218,7 @@ class Fleet:
         self._supervisor = supervisor
         for view in self._views:
             view.directory.open(list(supervisor.children.values()))
+        self._first = list(supervisor.children.values())
         supervisor.start()
         self._begun.set()
         try:
@@ -223,7 +232,7 @@ class Fleet:
             await supervisor.stop()
             for view in self._views:
                 view.directory.close()
-            self._supervisor = None
+            self._supervisor, self._first = None, []
             self._begun.clear()
 
     def _options(self, key: str) -> ChildOptions:

@@ -26,6 +26,7 @@ from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.hub import status
 from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.hub.openapi import description
+from fastmcp_aggregator.middleware.call import Principal
 from fastmcp_aggregator.settings import AggregatorSettings
 
 Handler = Callable[[Request], Any]
@@ -38,6 +39,9 @@ class Hub(Protocol):
 
     @property
     def settings(self) -> AggregatorSettings: ...
+
+    @property
+    def is_starting(self) -> bool: ...
 
     def health(self) -> dict[str, ServerStatus]: ...
 
@@ -62,15 +66,23 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
 
 
 def _routes(hub: Hub, path: str) -> list[BaseRoute]:
-    async def metrics(_: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        if _principal(request).groups is not None:
+            return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
         rendered = await hub.rendered_metrics()
         if rendered is None:
             return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
         return Response(rendered[0], headers={"Content-Type": rendered[1]})
 
+    def servers(request: Request) -> Response:
+        principal = _principal(request)
+        if principal.groups is None:
+            return status.table(hub)
+        mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
+        return status.table(hub, mine.__contains__)
+
     def groups(request: Request) -> Response:
-        principal = principal_of(getattr(request.scope.get("user"), "access_token", None))
-        mine = [group for group in hub.groups() if principal.may_use(group.id)]
+        mine = [group for group in hub.groups() if _principal(request).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
     def closed(path: str, handler: Handler) -> BaseRoute:
@@ -80,11 +92,15 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     return [
         Route("/health", _async(lambda _: status.alive())),
         Route("/ready", _async(lambda request: status.ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
-        closed("/status", lambda _: status.table(hub)),
+        closed("/status", servers),
         closed("/metrics", metrics),
         closed("/groups", groups),
         closed("/openapi.json", lambda _: JSONResponse(description(path))),
     ]
+
+
+def _principal(request: Request) -> Principal:
+    return principal_of(getattr(request.scope.get("user"), "access_token", None))
 
 
 def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:

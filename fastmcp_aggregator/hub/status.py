@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -16,6 +17,9 @@ class Reporting(Protocol):
 
     @property
     def settings(self) -> AggregatorSettings: ...
+
+    @property
+    def is_starting(self) -> bool: ...
 
     def health(self) -> dict[str, ServerStatus]: ...
 
@@ -33,17 +37,17 @@ def ready(hub: Reporting, *, is_ending: bool) -> Response:
     return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
 
 
-def table(hub: Reporting) -> Response:
-    """The state of every server, by server key."""
-    servers = {key: _fields(status) for key, status in hub.health().items()}
+def table(hub: Reporting, may_see: Callable[[str], bool] = lambda _: True) -> Response:
+    """The state of every server that the caller may see, by server key."""
+    servers = {key: _fields(status) for key, status in hub.health().items() if may_see(key)}
     return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
 
 
 def _why_not_ready(hub: Reporting) -> str | None:
-    states = [status.state for status in hub.health().values()]
-    if "initializing" in states:
+    if hub.is_starting:
         return "starting"
-    return "a server has failed" if hub.settings.strict and "failed" in states else None
+    is_one_down = any(status.last_error is not None for status in hub.health().values())
+    return "a server has failed" if hub.settings.strict and is_one_down else None
 
 
 def _fields(status: ServerStatus) -> dict[str, Any]:

@@ -1,0 +1,156 @@
+"""What a hub tells of itself: whether it is ready, how each server is, and its metrics; and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp.server.auth import StaticTokenVerifier
+from harness import config, lean, until
+from test_hub_http import GROUPS, browser
+from wire import until_answered
+from wire_http import served
+from wire_sse import served_sse
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.access.principals import claim_of
+
+METRICS = """
+    calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state
+    server_restarts_total server_cut_off server_calls_in_flight server_calls_waiting server_unanswered_total
+    server_ignored_lines_total server_dropped_notifications_total server_tools http_requests_running
+    http_requests_waiting authentication_failures_total audit_entries_lost_total
+"""
+
+
+async def reason(http: httpx2.AsyncClient) -> str | None:
+    """Why the hub is not ready; None: it is."""
+    answer = await http.get("/ready")
+    assert answer.status_code == (200 if answer.json()["status"] == "ready" else 503)
+    assert ("retry-after" in answer.headers) == (answer.status_code == 503)
+    return answer.json().get("reason")
+
+
+async def crash(app: Aggregator, key: str) -> None:
+    """Have a server end, and wait until that is known."""
+    with pytest.raises(Exception, match="it exited with code 1"):
+        await app.call_tool(f"{key}:leave", {"code": 1})
+    await until(lambda: app.health()[key].last_error)
+
+
+async def test_it_is_not_ready_until_each_server_has_started_or_failed(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    app = build_aggregator(config(a=lean(wait_for_file=str(gate)), b=lean()))
+    async with browser(app) as http:
+        assert await reason(http) == "starting"
+        gate.touch()
+        assert await until_answered(lambda: reason(http), lambda why: why is None) is None
+
+
+async def test_it_is_not_ready_while_it_ends() -> None:
+    app = build_aggregator(config(a=lean()))
+    async with served_sse(app) as server, app, httpx2.AsyncClient(base_url=server.url.removesuffix("/mcp")) as http:
+        client = await server.connect()
+        assert await reason(http) is None
+        _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {}})
+        await until(lambda: app.health()["a"].in_flight == 1)
+        server.stop.set()
+        assert await until_answered(lambda: reason(http), bool) == "ending"
+        assert (await http.get("/health")).status_code == 200
+        await app.call_tool("a:release")
+        await held
+
+
+async def test_a_strict_hub_is_not_ready_from_a_servers_failure_until_it_is_back(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    app = build_aggregator(config(a=lean(exit_if_file=str(gone)), b=lean()))
+    async with browser(app) as http, app:
+        gone.touch()
+        await crash(app, "a")
+        for _ in range(3):
+            assert await reason(http) == "a server has failed"
+            with pytest.raises(Exception, match="unavailable"):
+                await app.call_tool("a:echo")
+        gone.unlink()
+        await until_answered(lambda: reason(http), lambda why: why is None)
+
+
+async def test_a_hub_that_is_not_strict_stays_ready_while_a_server_is_tried_again_and_again(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    app = build_aggregator(config(a=lean(wait_for_file=str(gate)), b=lean()), strict=False)
+    async with browser(app) as http, app:
+        gate.unlink()
+        await crash(app, "a")
+        calling = asyncio.ensure_future(app.call_tool("a:echo"))
+        await until(lambda: app.health()["a"].state == "initializing")
+        assert await reason(http) is None
+        gate.touch()
+        await calling
+
+
+async def test_a_new_server_of_a_reload_does_not_make_it_unready(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    app = build_aggregator(config(b=lean()))
+    async with browser(app) as http, app:
+        await app.reload(config(a=lean(wait_for_file=str(gate)), b=lean()))
+        await until(lambda: app.health()["a"].state == "initializing")
+        assert await reason(http) is None
+        gate.touch()
+
+
+async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> None:
+    app = build_aggregator(config(a=lean(), m=lean(era="modern")), servers={"a": {"isolation": "session"}})
+    async with served(app) as connect, app:
+        client = await connect()
+        await client.call("a:echo")
+        await crash(app, "m")
+        await until(lambda: app.health()["m"].restarts == 1 and app.health()["m"].state == "running")
+        _, held = client.begin("tools/call", {"name": "m:hold", "arguments": {}})
+        await until(lambda: app.health()["m"].in_flight == 1)
+        async with httpx2.AsyncClient() as http:
+            told = (await http.get(client._url.replace("/mcp", "/status"))).json()
+        health = app.health()
+        assert told["ready"] is True
+        expected: dict[str, dict[str, Any]] = {
+            "a": {"era": "legacy", "instances": 1, "restarts": 0, "in_flight": 0, "last_error": None},
+            "m": {"era": "modern", "instances": 0, "restarts": 1, "in_flight": 1, "last_error": None},
+        }
+        for key, fields in expected.items():
+            server = told["servers"][key]
+            assert {name: server[name] for name in fields} == fields
+            assert (server["state"], server["pid"]) == ("running", health[key].pid)
+            assert 0 <= server["since"] <= health[key].since
+            assert server["tools"] == health[key].tools > 0
+            assert set(server) | {"server_key", "public_error"} == set(health[key].__dataclass_fields__)
+        await client.call("m:release")
+        await held
+
+
+async def test_metrics_have_what_an_operator_looks_for() -> None:
+    app = build_aggregator(config(a=lean()), metrics=True)
+    async with browser(app) as http:
+        await http.post("/mcp/tools/call", json={"name": "a:echo"})
+        await http.post("/mcp/tools/call", json={"name": "a:error", "arguments": {"code": 1, "message": ""}})
+        text = (await http.get("/metrics")).text
+    for name in METRICS.split():
+        assert f"\nfastmcp_aggregator_{name}" in text, name
+    for sample in ('tool="echo"', 'tool="error"', 'outcome="ok"', 'outcome="error"'):
+        assert sample in text
+
+
+async def test_who_may_use_some_groups_sees_the_state_of_their_servers_alone() -> None:
+    tokens = {
+        name: {"client_id": name, "scopes": [], **claim_of(name, groups)}
+        for name, groups in {"guest": ["web"], "nobody": [], "me": None}.items()
+    }
+    servers = config(fetch=lean(), files=lean())
+    app = build_aggregator(servers, groups=GROUPS, auth=StaticTokenVerifier(tokens), metrics=True)
+    async with browser(app) as http:
+        for name, seen, status in (("guest", {"fetch"}, 403), ("nobody", set(), 403), ("me", {"fetch", "files"}, 200)):
+            headers = {"authorization": f"Bearer {name}"}
+            assert set((await http.get("/status", headers=headers)).json()["servers"]) == seen
+            assert (await http.get("/metrics", headers=headers)).status_code == status
