@@ -222,7 +222,7 @@ class Aggregator(Face):
             AggregatorError: there is no such group.
             MCPError: several servers have a tool of this name.
         """
-        face = self.group(group or DEFAULT_GROUP)
+        face = self.group(DEFAULT_GROUP if group is None else group)
         public = await public_name(face, Kind.TOOL, name)
         if face is self:
             return await super().call_tool(public, arguments, **options)
