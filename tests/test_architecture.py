@@ -43,7 +43,7 @@ TIERS = [
     # Input and output with children.
     ["children", "pipe"],
     ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],
-    ["reload", "scaffold"],
+    ["doctor", "reload", "scaffold"],
     ["front"],
     ["fleet"],
     ["face"],

@@ -78,7 +78,9 @@ def test_check_shows_each_server_and_what_clients_make_of_its_names(run: Run, tm
     ended = run("check", files=lean(record=str(tmp_path / "pids")), **{"my.docs": remote})
     assert ended.code == 0
     assert ended.err == ""
-    assert lines(ended.out) == [
+    told, _, versions = ended.out.partition("\nVersions: ")
+    assert versions.startswith("fastmcp-aggregator ")
+    assert lines(told) == [
         f"{tmp_path}/config.json: 2 servers",
         f"files    stdio  {sys.executable}",
         "my.docs  http   https://example.com/mcp",
@@ -105,7 +107,7 @@ def test_check_shows_the_names_under_the_separator_that_is_given(run: Run) -> No
 
 
 def test_check_without_prefixes_shows_that_names_stay_as_they_are(run: Run) -> None:
-    out = lines(run("check", "--no-prefix", files=lean(), git=lean()).out)
+    out = lines(run("check", "--no-prefix", files=lean(), git=lean()).out.partition("\nVersions: ")[0])
     assert out[-2:] == ["VS Code, Gemini CLI, every other client", "<tool>"]
 
 

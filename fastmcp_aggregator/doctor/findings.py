@@ -1,0 +1,74 @@
+"""A finding: how grave it is, where it is, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fastmcp_aggregator.clients import jsonc
+from fastmcp_aggregator.config.paths import Place, path_step
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`path` is where in the config it is, `line` the line of the file, from 1; `written` what stands there.
+
+    `change` is what to write there instead, if that can be said. Nothing secret is in any of them.
+    """
+
+    severity: Severity
+    server: str | None
+    message: str
+    path: str | None = None
+    line: int | None = None
+    written: str | None = None
+    change: str | None = None
+
+
+class Source:
+    """The text of a config, in which places can be found again."""
+
+    def __init__(self, path: str) -> None:
+        self._lines: dict[str, int] = {}
+        self.document: Any = None
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+            root = jsonc.parse(text)
+        except (OSError, ValueError):  # that it cannot be read has been told by whoever needs it
+            return
+        self.document = root.value()
+        self._lines = {place: jsonc.line_of(text, start) for place, start in _places(root, Place())}
+
+    def line(self, path: str) -> int | None:
+        """The line of a place, given as a JSON path."""
+        return self._lines.get(path)
+
+    def entry(self, server_key: str) -> dict[str, Any]:
+        """What is written of a server."""
+        servers = self.document.get("mcpServers") if isinstance(self.document, dict) else None
+        entry = servers.get(server_key) if isinstance(servers, dict) else None
+        return entry if isinstance(entry, dict) else {}
+
+    def finding(
+        self,
+        severity: Severity,
+        server: str,
+        message: str,
+        *steps: object,
+        written: str | None = None,
+        change: str | None = None,
+    ) -> Finding:
+        """A finding at a place of a server's entry."""
+        path = "$" + "".join(map(path_step, ("mcpServers", server, *steps)))
+        return Finding(severity, server, message, path, self.line(path), written, change)
+
+
+def _places(node: jsonc.Node, place: Place) -> Iterator[tuple[str, int]]:
+    for member in node.members:
+        below = place.at(member.key)
+        yield below.path, member.start
+        yield from _places(member.node, below)

@@ -1,0 +1,94 @@
+"""The programs that a config starts: where each is found, and the versions of those that run others."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastmcp_aggregator.children.startup import child_environment
+from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.doctor.findings import Finding, Source
+
+_RUNNERS = {
+    "node": "https://nodejs.org",
+    "npx": "https://nodejs.org",
+    "uv": "https://docs.astral.sh/uv/",
+    "uvx": "https://docs.astral.sh/uv/",
+    "docker": "https://docs.docker.com/get-started/get-docker/",
+    "podman": "https://podman.io",
+    "deno": "https://deno.com",
+    "bun": "https://bun.sh",
+    "bunx": "https://bun.sh",
+    "pipx": "https://pipx.pypa.io",
+    "python": "https://www.python.org",
+    "python3": "https://www.python.org",
+}
+"""Programs that run servers, and where they come from. They alone are asked for their version: they start nothing."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command as it is written, where it was found, and its version if it is known."""
+
+    command: str
+    path: str | None
+    version: str | None
+
+
+def programs_of(config: McpConfig) -> list[Program]:
+    """Each program once, in the order of the servers."""
+    found: dict[tuple[str, str | None], None] = {}
+    for server in _stdio(config):
+        found[server.label, location(server)] = None
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        versions = pool.map(_version, (path for _, path in found))
+        return [Program(command, path, version) for (command, path), version in zip(found, versions, strict=True)]
+
+
+def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Servers whose program or folder is not there."""
+    for server in _stdio(config):
+        if server.cwd is not None and not Path(server.cwd).is_dir():
+            yield source.finding("error", server.key, f"there is no folder {server.cwd}", "cwd")
+        elif location(server) is None:
+            home = _RUNNERS.get(Path(server.command).name)
+            where = f" from {home}" if home else ""
+            message = f"command not found: {server.label!r}; install it{where}, or give its full path as `command`"
+            yield source.finding("error", server.key, message, "command", written=server.label)
+
+
+def location(server: StdioServer) -> str | None:
+    """Where the server's program is, by the search path that the server will have."""
+    command = server.command
+    if os.path.dirname(command) and server.cwd is not None:
+        command = str(Path(server.cwd) / command)
+    return shutil.which(command, path=child_environment(server).get("PATH"))
+
+
+def _stdio(config: McpConfig) -> Iterable[StdioServer]:
+    return (server for server in config.servers.values() if isinstance(server, StdioServer))
+
+
+def _version(path: str | None) -> str | None:
+    if path is None or Path(path).stem.lower() not in _RUNNERS:
+        return None
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    return found[0] if found else None
