@@ -146,7 +146,7 @@ class AccessSettings(BaseSettings):
         description="Settings of single callers, by name, or of a group's, by `group:` and its id (default none).",
     )
     redis_url: SecretStr | None = Field(
-        default=None, description="Redis in which replicas count calls together (default none: in memory)."
+        default=None, description="Redis that the replicas of one hub share (default none: in memory)."
     )
     validate_arguments: bool = Field(
         default=False, description="Whether a call's arguments are checked before the server is asked (default false)."

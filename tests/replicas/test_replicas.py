@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from harness import config, lean, talking, until
+from harness import config, lean, running, talking, until
 from redis_server import RedisServer, needs_redis
 from talking_server import TalkingServer, talking_server
 from wire import EVERYTHING, Message, text_of, until_answered
@@ -401,6 +405,30 @@ async def test_a_hub_whose_redis_cannot_be_reached_does_not_start(tmp_path: Path
     assert not record.exists()
 
 
+@pytest.mark.parametrize(
+    ("url", "code", "said"),
+    [
+        ("redis://:s3cret@127.0.0.1:1/0", 3, "redis_url: Redis at 127.0.0.1:1 cannot be reached (ConnectionError); "),
+        ("http://:s3cret@h", 2, "redis_url: must be like redis://HOST:PORT/0, "),
+    ],
+)
+async def test_the_command_line_says_in_one_sentence_what_is_wrong_with_redis(
+    url: str, code: int, said: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "pids"
+    (tmp_path / "config.json").write_text(json.dumps(config(a=lean(record=str(record)))))
+    command = [sys.executable, "-m", "fastmcp_aggregator", "serve", str(tmp_path / "config.json")]
+    environment = {**os.environ, "FASTMCP_AGGREGATOR_REDIS_URL": url}
+    options = ["--transport", "http", "--port", "0"]
+    async with running(*command, *options, handshake=False, env=environment) as hub:
+        assert await hub.wait() == code
+        words = hub.stderr.decode()
+    assert said in words
+    assert "Traceback" not in words
+    assert "s3cret" not in words
+    assert not [pid for pid in record.read_text().split() if psutil.pid_exists(int(pid))] if record.exists() else True
+
+
 @pytest.mark.parametrize("credentials", ["", ":wr0ng@"])
 async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: RedisServer, credentials: str) -> None:
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", credentials))
@@ -420,6 +448,22 @@ async def test_a_redis_that_does_not_let_replicas_talk_is_told(
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
     with pytest.raises(SharedStateError, match="SUBSCRIBE"):
         await app.run_http_async(port=0)
+
+
+async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
+    [rights] = re.findall(r"ACL\) need\s+`([^`]+)`, keys `fastmcp-aggregator:\*`", page)
+    admin = RedisPeers(redis.url)._line.redis
+    everything = ["~fastmcp-aggregator:*", "&fastmcp-aggregator:*", *rights.split()]
+    await admin.execute_command("ACL", "SETUSER", "hub", "reset", "on", ">of-hub", *everything)
+    await admin.aclose()
+    redis.url = redis.url.replace(":of-redis@", "hub:of-hub@")
+    await hubs.start(config(old=talking()), rate_limit=1, rate_burst=2)
+    one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
+    params = play({"ask": {"a": ROOTS}})
+    first = await one.result("tools/call", params)
+    assert (await other.result("tools/call", with_answers(params, first)))["resultType"] == "complete"
+    assert (await one.error("tools/call", params))["code"] == -32029
 
 
 async def test_in_memory_and_on_stdio_redis_is_not_needed(tmp_path: Path) -> None:
