@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.front.errors import unexpected
 from fastmcp_aggregator.middleware.call import Call, Principal
 from fastmcp_aggregator.middleware.stack import Stack
 from fastmcp_aggregator.relay.forwarding import Forwarder, Params, Result
@@ -27,15 +30,20 @@ class PolicedForwarder:
     async def forward(
         self, ctx: ServerRequestContext[Any, Any], child: Child, params: Params, address: Mapping[str, Any]
     ) -> Result:
-        """See `Forwarder.forward`.
+        """See `Forwarder.forward`. What nobody has foreseen is contained here: FastMCP would tell the text of it.
 
         Raises:
             MCPError: also when a policy refuses.
         """
-        if not self._stack:
-            return await self._forwarder.forward(ctx, child, params, address)
-        call = self._call(ctx, child, params, address)
-        return await self._stack.run(call, lambda: self._forwarder.forward(ctx, child, params, address))
+        try:
+            if not self._stack:
+                return await self._forwarder.forward(ctx, child, params, address)
+            call = self._call(ctx, child, params, address)
+            return await self._stack.run(call, lambda: self._forwarder.forward(ctx, child, params, address))
+        except (MCPError, ChildServerError):
+            raise
+        except Exception as error:
+            raise unexpected(error, f"{ctx.method} to the server {child.key!r}") from None
 
     def _call(
         self, ctx: ServerRequestContext[Any, Any], child: Child, params: Params, address: Mapping[str, Any]

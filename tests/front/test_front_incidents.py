@@ -148,6 +148,25 @@ async def test_with_middleware_of_fastmcp_it_is_the_same() -> None:
         assert "/opt/private" not in json.dumps(await client.send("tools/call", {"name": "gone:read"}))
 
 
+async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = build_aggregator(config(a=lean()))
+    app.add_middleware(Middleware())
+
+    async def forward(*_: Any) -> Any:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(app._fleet.forwarder, "forward", forward)
+    async with served(app) as connect:
+        for modern in (False, True):
+            client = await connect(modern=modern)
+            told = json.dumps(await client.send("tools/call", {"name": "a:echo"}))
+            assert SECRET not in told
+            (incident,) = re.findall(r"Internal error \(id ([0-9a-f]{8})\)", told)
+            assert [record for record in caplog.records if f"id {incident}" in record.getMessage()]
+
+
 async def test_a_servers_own_error_passes_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     app = build_aggregator(config(a=lean()))
     async with served(app) as connect:
