@@ -61,6 +61,13 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def scaffold(session: nox.Session) -> None:
+    """Follow the guide to a server of one's own, in both languages, and check what it makes. Needs node and npm."""
+    install(session, "test", package=True)
+    session.run("pytest", *(session.posargs or ["tests/scaffolded"]), env={"SCAFFOLD": "1"})
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into `site/`. To read it while you write: `nox -s docs -- serve`."""
     install(session, "docs")
@@ -77,6 +84,8 @@ def build(session: nox.Session) -> None:
     files = zipfile.ZipFile(wheel).namelist()
     if "fastmcp_aggregator/py.typed" not in files:
         session.error(f"{wheel} has no py.typed")
+    if not any(name.startswith("fastmcp_aggregator/scaffold/templates/") for name in files):
+        session.error(f"{wheel} has no templates for new servers")
     if strangers := [f for f in files if not f.startswith(("fastmcp_aggregator/", "fastmcp_aggregator-"))]:
         session.error(f"{wheel} has files that do not belong to the package: {', '.join(strangers)}")
 

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,7 +98,7 @@ def _umask() -> int:
 def _environment(root: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - it takes a while
 
-    # What is rendered is code, not HTML; what goes into it is checked by the rules, and quoted by `pyrepr`, `jsonstr`.
+    # What is rendered is code, not HTML; what goes into it is checked by the rules, and quoted by the filters.
     environment = Environment(
         loader=FileSystemLoader(root),
         undefined=StrictUndefined,
@@ -106,7 +107,7 @@ def _environment(root: Path) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        pyrepr=_literal,
+        literal=_literal,
         jsonstr=lambda text: json.dumps(text, ensure_ascii=False),
         set_of=_set_of,
         function_name=_function_name,
@@ -124,8 +125,9 @@ def _target(path: str, plan: Plan) -> str:
 
 
 def _literal(text: str) -> str:
-    """A Python string, in the quotes that formatters like."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A string of Python or JavaScript, in the quotes that need less escaping, as formatters want it."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    return quote + text.replace("\\", "\\\\").replace(quote, f"\\{quote}") + quote
 
 
 def _wrapped(text: str) -> str:
@@ -155,11 +157,8 @@ def example_plan(plan: Plan) -> Plan:
     """The same with one example of each kind, if it has nothing yet."""
     if plan.tools or plan.resources or plan.prompts:
         return plan
-    return Plan(
-        name=plan.name,
-        language=plan.language,
-        version=plan.version,
-        description=plan.description,
+    return replace(
+        plan,
         tools=("count_words",),
         resources=(Resource(name="about", uri="info://about"), Resource(name="note", uri="notes://{name}")),
         prompts=("summarise",),

@@ -1,0 +1,75 @@
+"""A new server in the aggregator's config: its entry, put into the file without touching the rest of it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.atomic_file import PUBLIC, write_whole
+from fastmcp_aggregator.clients.jsonc import with_member
+from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.loader import entries_of
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.scaffold.project import ScaffoldError
+from fastmcp_aggregator.scaffold.rules import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """An entry, and the config's text with it."""
+
+    path: Path
+    text: str
+    mode: int
+
+
+def entry_for(plan: Plan, folder: Path) -> dict[str, Any]:
+    """How the aggregator starts the server; its settings file is in its working directory."""
+    root = folder.absolute()
+    if plan.language == "python":
+        command: dict[str, Any] = {"command": str(root / ".venv" / "bin" / plan.project)}
+    else:
+        command = {"command": "node", "args": [str(root / "dist" / "src" / "main.js")]}
+    return {name: _literal(value) for name, value in {**command, "cwd": str(root)}.items()}
+
+
+def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
+    """What adds the entry to a config. Nothing is written yet.
+
+    Raises:
+        ConfigError: the file is no config.
+        ScaffoldError: it has a server of this name, or the file cannot be put where it is said to be.
+    """
+    if not path.exists():
+        if not path.absolute().parent.is_dir():
+            raise ScaffoldError(f"there is no folder {path.absolute().parent} for the config")
+        return Addition(path, json.dumps({"mcpServers": {key: entry}}, indent=2, ensure_ascii=False) + "\n", PUBLIC)
+    place = Place()
+    text = read_text(path, place)
+    document = None if text is None else parse_json(text, place)
+    entries = {} if text is None or place.problems else entries_of(document, place)
+    if text is None or place.problems:
+        raise ConfigError(str(path), place.problems)
+    if key in entries:
+        raise ScaffoldError(f"{path} has a server {key!r} already; choose another name, or take that one out first")
+    return Addition(path, with_member(text, ["mcpServers"], key, entry), stat.S_IMODE(path.stat().st_mode))
+
+
+def add(planned: Addition) -> None:
+    """Write the config.
+
+    Raises: ScaffoldError
+    """
+    try:
+        write_whole(planned.path, planned.text, mode=planned.mode)
+    except OSError as error:
+        raise ScaffoldError(f"cannot write {planned.path}: {error.strerror}") from None
+
+
+def _literal(value: Any) -> Any:
+    """A `$` of a path is no variable of the config."""
+    return [_literal(item) for item in value] if isinstance(value, list) else value.replace("$", "$$")
