@@ -22,6 +22,7 @@ from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.front.drain import IS_ENDING
 from fastmcp_aggregator.front.guarded import guarded_route
+from fastmcp_aggregator.front.incidents import Incidents
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.hub import status
 from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
@@ -55,6 +56,7 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     groups = RunningGroups(make_app)
     app.router.routes.extend(_routes(hub, path))
     app.add_middleware(GroupApps, groups=groups)
+    app.add_middleware(Incidents)
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -78,7 +78,7 @@ async def test_over_http(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
 
 
 async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    app = build_aggregator(config(a=lean()))
+    app = build_aggregator(config(a=lean()), groups={"web": {"servers": ["a"]}})
 
     def fail(*_: Any) -> Any:
         raise RuntimeError(SECRET)
@@ -86,7 +86,8 @@ async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: 
     async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
         monkeypatch.setattr(app, "health", fail)
         monkeypatch.setattr(app._directory, "ready", fail)
-        for method, path in (("GET", "/status"), ("POST", "/mcp/tools/call")):
+        monkeypatch.setattr(app, "group", fail)
+        for method, path in (("GET", "/status"), ("POST", "/mcp/tools/call"), ("POST", "/groups/web/mcp")):
             answer = await http.request(method, served_old.url.replace("/mcp", path), json={"name": "echo"})
             assert answer.status_code == 500
             check(answer.json()["error"], caplog)
