@@ -1,0 +1,46 @@
+"""Commands in the folder in which the guide is followed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The folder in which the guide has been followed, and what each of its steps has printed."""
+
+    folder: Path
+    printed: list[str]
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has what a new server in Python needs, and the guide's one."""
+        return self.folder / "my-notes" / ".venv" / "bin" / "python"
+
+    @property
+    def built(self) -> Path:
+        """Where the guide's server in TypeScript has been built."""
+        return self.folder / "my-tools" / "dist"
+
+
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    """What a command prints, stderr included; it must succeed."""
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
