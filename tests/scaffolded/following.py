@@ -31,6 +31,7 @@ class Followed:
 def run(command: list[str], folder: Path, **variables: str) -> str:
     """What a command prints, stderr included; it must succeed."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    environment.pop("PYTEST_ADDOPTS", None)  # it is for the tests that run this, not for those of a new server
     done = subprocess.run(
         command,
         cwd=folder,
