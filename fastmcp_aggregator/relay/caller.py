@@ -1,17 +1,13 @@
 """The client behind one request: what it has declared, and the ways back to it.
 
-Messages for a client are queued and sent by one task, in the order in which the child sent them; what waits for an
-answer, and the result itself, come after them. `_request_outbound` and `_connection` are private to the SDK's session.
+`_request_outbound` and `_connection` are private to the SDK's session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -29,61 +25,15 @@ from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.ownership import OnProgress
 from fastmcp_aggregator.relay import client_capabilities
 from fastmcp_aggregator.relay.log_levels import LEVELS, passes
+from fastmcp_aggregator.relay.outbox import Outbox, outbox_of
 
 logger = logging.getLogger(__name__)
 
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
-_OUTBOX = "fastmcp_aggregator.outbox"
 _EVERYTHING = LEVELS[0]
-_QUEUE_LIMIT = 1000
-"""Messages that wait for a client that does not read, at most."""
 _INITIALIZE_BOUND = 30.0
 """Seconds that a question waits for a client that has not finished its handshake."""
-
-Send = Callable[[str, Mapping[str, Any]], Awaitable[None]]
-
-
-class Outbox:
-    """Messages to one client, sent one after the other."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
-        self._sending: asyncio.Task[None] | None = None
-
-    def put(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send this after everything before it; dropped if too much waits already."""
-        self.then(partial(self._send, method, params))
-
-    def then(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Do this after everything before it; left out if too much waits already."""
-        if len(self._waiting) >= _QUEUE_LIMIT:
-            logger.debug("dropped a message: the client does not take its messages")
-            return
-        self._waiting.append(action)
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all(), name="messages to a client")
-
-    async def sent(self) -> None:
-        """Wait until everything is sent."""
-        if self._sending is not None:
-            await asyncio.wait({self._sending})
-
-    def close(self) -> None:
-        """Drop what waits."""
-        self._waiting.clear()
-        if self._sending is not None:
-            self._sending.cancel()
-
-    async def _send_all(self) -> None:
-        try:
-            while self._waiting:
-                action = self._waiting.popleft()
-                with suppress(OSError, MCPError):
-                    await action()
-        finally:
-            self._sending = None
 
 
 class Caller:
@@ -262,15 +212,6 @@ def wanted_log_level(connection: Connection) -> str | None:
     """From which level on a legacy client wants log messages; None if it has never said."""
     level = connection.state.get(_LOG_LEVEL)
     return level if isinstance(level, str) else None
-
-
-def outbox_of(connection: Connection) -> Outbox:
-    """The messages to a legacy client that belong to none of its requests."""
-    outbox = connection.state.get(_OUTBOX)
-    if not isinstance(outbox, Outbox):
-        outbox = connection.state[_OUTBOX] = Outbox(connection.notify)
-        connection.exit_stack.callback(outbox.close)
-    return outbox
 
 
 def declared_by(connection: Connection) -> client_capabilities.Capabilities:

@@ -24,7 +24,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.requests import session_of
 from fastmcp_aggregator.children.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.caller import outbox_of
+from fastmcp_aggregator.relay.outbox import outbox_of
 
 logger = logging.getLogger(__name__)
 
