@@ -39,6 +39,7 @@ from fastmcp_aggregator.front.serving import serve_until
 from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.front.sse import sse_routes
 from fastmcp_aggregator.front.stdio import stdio_streams
+from fastmcp_aggregator.front.tool_views import ToolViews
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.middleware.authentication import AuthenticationFailures
 from fastmcp_aggregator.relay.list_changed import Audience
@@ -71,6 +72,7 @@ class Face(FastMCP[None]):
             strict=settings.strict,
             ready_wait=settings.ready_wait,
             group=group,
+            changes=settings.tool_changes,
         )
         self._audience = Audience()
         self._entered: list[AsyncExitStack] = []
@@ -84,6 +86,7 @@ class Face(FastMCP[None]):
         )
         self._forwarder = PolicedForwarder(fleet.forwarder, self._directory, group_id, fleet.policies.stack)
         self.add_provider(ChildrenProvider(self._directory, self._forwarder))
+        self.views = ToolViews(self, self._directory, settings)
         self._serve_requests()
 
     # Its life.
@@ -237,7 +240,7 @@ class Face(FastMCP[None]):
     def _serve_requests(self) -> None:
         """Join our request path to FastMCP's low-level server, whose attribute is private."""
         server, fleet = self._mcp_server, self._fleet
-        own = OwnParts(self)
+        own = OwnParts(self, self.views)
         messages = ClientMessages(
             self._directory, fleet.children_of, fleet.instances, self._audience, fleet.logging, fleet.subscriptions
         )

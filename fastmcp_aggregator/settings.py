@@ -15,8 +15,9 @@ from pydantic_settings import SettingsConfigDict, SettingsError
 from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-from fastmcp_aggregator.settings_access import AccessSettings, CallerSettings, ServerAccessSettings
+from fastmcp_aggregator.settings_access import CallerSettings
 from fastmcp_aggregator.settings_layers import ENV_PREFIX, Layers, read_environment, read_file, unknown
+from fastmcp_aggregator.settings_tools import ServerToolSettings, ToolChanges, ViewSettings
 
 Era = Literal["auto", "legacy", "modern"]
 Separator = Literal["auto", ":", "__", ".", "_"]
@@ -30,7 +31,7 @@ def _rooted(path: str) -> str:
     return path
 
 
-class ServerSettings(ServerAccessSettings):
+class ServerSettings(ServerToolSettings):
     """What is set for one server; what is left out is as for every server."""
 
     startup_timeout: Seconds | None = Field(
@@ -54,7 +55,7 @@ class ServerSettings(ServerAccessSettings):
     )
 
 
-class AggregatorSettings(AccessSettings):
+class AggregatorSettings(ViewSettings):
     """The settings of an aggregator: constructor arguments, then the environment, then the defaults.
 
     `load_settings` adds a settings file, and turns every problem into a ConfigError.
@@ -191,6 +192,11 @@ class AggregatorSettings(AccessSettings):
     def startup_timeout_of(self, key: str) -> float:
         """Seconds that the server may take to start."""
         own = self._of(key).startup_timeout
+    @property
+    def tool_changes(self) -> ToolChanges:
+        """How single tools are shown."""
+        return {key: server.tools for key, server in self.servers.items() if server.tools}
+
         return self.startup_timeout if own is None else own
 
     def call_timeout_of(self, key: str, configured: float | None) -> float:

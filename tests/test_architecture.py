@@ -39,7 +39,7 @@ TIERS = [
         "pipe.bucket",
         "access.keys",
     ],
-    ["clients", "settings", "settings_access", "settings_layers"],
+    ["clients", "settings", "settings_access", "settings_layers", "settings_tools"],
     # Input and output with children.
     ["children", "pipe"],
     ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],
@@ -100,6 +100,7 @@ WITHOUT_MCP = [
     "settings_layers",
     "atomic_file",
     "access.keys",
+    "settings_tools",
     "access.keys_file",
     "pinning",
     "children.backoff",

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fastmcp_aggregator.catalogue.routes import Naming, Route, RouteTable, offered
@@ -19,6 +20,7 @@ from fastmcp_aggregator.children.requests import session_of
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.settings_tools import ToolChanges
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
@@ -27,8 +29,20 @@ _HEAD = 40
 class Directory:
     """Where everything is that the children offer."""
 
-    def __init__(self, naming: Naming, *, strict: bool, ready_wait: float, group: Group | None = None) -> None:
-        """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist."""
+    def __init__(
+        self,
+        naming: Naming,
+        *,
+        strict: bool,
+        ready_wait: float,
+        group: Group | None = None,
+        changes: ToolChanges = MappingProxyType({}),
+    ) -> None:
+        """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist.
+
+        `changes` are how single tools are shown.
+        """
+        self._changes = changes
         self.naming = naming
         self._group = group
         self._strict = strict
@@ -82,7 +96,7 @@ class Directory:
     def table(self) -> RouteTable:
         """The routes as of now."""
         if self._table is None:
-            self._table = RouteTable(self._children, self.naming, self._tools())
+            self._table = RouteTable(self._children, self.naming, self._tools(), self._changes)
         return self._table
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -93,7 +107,14 @@ class Directory:
 
     def schema_of(self, child: Child, original: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, by its child and its own name."""
-        return self.input_schema(f"{child.key}:{original}" if self.naming.prefix else original)
+        change = self._changes.get(child.key, {}).get(original)
+        name = original if change is None or change.name is None else change.name
+        return self.input_schema(f"{child.key}:{name}" if self.naming.prefix else name)
+
+    def searches_tools(self, default: bool) -> bool:
+        """Whether a search stands for the tools: as the group says, or else by default."""
+        own = None if self._group is None else self._group.tool_search
+        return default if own is None else own
 
     async def ready(self) -> None:
         """Wait until lists can be answered: strict, until every child has settled; otherwise at most `ready_wait`.
@@ -145,8 +166,10 @@ class Directory:
 
     def regroup(self, group: Group | None, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up a new definition of the group, among all `children`; the kinds of which something else is listed."""
-        self._group = group
-        return self.exchange(children)
+        before, self._group = self._group, group
+        changed = self.exchange(children)
+        is_same_view = (before and before.tool_search) == (group and group.tool_search)
+        return changed if is_same_view else changed | {Kind.TOOL}
 
     def _of_group(self, children: Sequence[Child]) -> Sequence[Child]:
         return children if self._group is None else [child for child in children if child.key in self._group.servers]
@@ -165,7 +188,7 @@ class Directory:
         failures: list[ChildServerError | NameConflictError] = [
             child.last_failure for child in first if child.last_failure is not None and not child.is_serving
         ]
-        table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming)
+        table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming, None, self._changes)
         for rule in self.naming.listed_rules():
             known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
             failures += [

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from fastmcp_aggregator.catalogue.addresses import Publish, publish_addresses
@@ -32,17 +33,25 @@ from fastmcp_aggregator.naming import (
     rule_for,
     split_public_uri,
 )
+from fastmcp_aggregator.settings_tools import ToolChanges
 
 Spell = Callable[[str, str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one component is: its child, what the child calls it, and how the child listed it."""
+    """Where one component is: its child, what the child calls it, and how it is listed, but for its public name."""
 
     child: Child
     original: str
     component: Component
+    renamed: str | None = None
+    """What we call it instead, before any prefix."""
+
+    @property
+    def name(self) -> str:
+        """What its public name is made of."""
+        return self.original if self.renamed is None else self.renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,18 @@ class Naming:
 class RouteTable:
     """One generation of routes and of the listings that belong to it."""
 
-    def __init__(self, children: Sequence[Child], names: Naming, tools: ToolFilter | None = None) -> None:
-        """`tools` tells which of the children's tools belong to it; None: all."""
+    def __init__(
+        self,
+        children: Sequence[Child],
+        names: Naming,
+        tools: ToolFilter | None = None,
+        changes: ToolChanges = MappingProxyType({}),
+    ) -> None:
+        """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown."""
         self._children = children
         self._names = names
         self._tools = tools
+        self._changes = changes
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
         self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
@@ -122,9 +138,7 @@ class RouteTable:
         """What the running children offer, in order."""
         for child in self._children:
             if child.is_serving:
-                yield from (
-                    Route(child, component[SPECS[kind].id_field], component) for component in self._offered(child, kind)
-                )
+                yield from self._offered(child, kind)
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
@@ -149,7 +163,7 @@ class RouteTable:
     def public_id(self, kind: Kind, rule: NameRule, route: Route) -> str:
         """The public name or URI of a component under one client's rule."""
         if kind in (Kind.TOOL, Kind.PROMPT):
-            return rule.public_name(route.child.key, route.original)
+            return rule.public_name(route.child.key, route.name)
         return public_uri(route.child.key, route.original) if self._prefix else route.original
 
     def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
@@ -163,32 +177,42 @@ class RouteTable:
 
     def _fill(self, kind: Kind) -> None:
         table = self._routes[kind]
-        routes = [
-            Route(child, component[SPECS[kind].id_field], component)
-            for child in self._children
-            for component in self._offered(child, kind)
-        ]
+        routes = [route for child in self._children for route in self._offered(child, kind)]
         for spell in self._spellings(kind):
             for route in routes:
-                for name in spell(route.child.key, route.original):
+                for name in spell(route.child.key, route.name):
                     table.setdefault(name, route)
 
-    def _offered(self, child: Child, kind: Kind) -> Sequence[Component]:
-        components = offered(child, kind)
-        if kind is not Kind.TOOL or self._tools is None:
-            return components
-        return [component for component in components if self._tools.has(child.key, component["name"])]
+    def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
+        id_field = SPECS[kind].id_field
+        changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
+        for component in offered(child, kind):
+            original = component[id_field]
+            if kind is Kind.TOOL and self._tools is not None and not self._tools.has(child.key, original):
+                continue
+            change = changes.get(original)
+            if change is None:
+                yield Route(child, original, component)
+            elif not change.hidden:
+                yield Route(child, original, change.applied(component), change.name)
 
     def _spellings(self, kind: Kind) -> Sequence[Spell]:
         """Ways to spell a component, in the order in which they are entitled to a name."""
         if kind not in (Kind.TOOL, Kind.PROMPT):
-            return [lambda key, uri: (public_uri(key, uri) if self._prefix else uri,)]
+            exact: Spell = lambda key, uri: (public_uri(key, uri) if self._prefix else uri,)  # noqa: E731
+            return [exact, lambda key, uri: map(_as_pydantic_writes, exact(key, uri))]
         listed = self._names.listed_rules()
         return [
             lambda key, name: (f"{key}:{name}" if self._prefix else name,),
             lambda key, name: (rule.public_name(key, name) for rule in listed),
             lambda key, name: every_spelling(key, name, prefix=self._prefix),
         ]
+
+
+def _as_pydantic_writes(uri: str) -> str:
+    """`file://key//path` becomes `file://key/path` in FastMCP's models, and so it comes back from their readers."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri
 
 
 def _has_template_for(child: Child, uri: str) -> bool:

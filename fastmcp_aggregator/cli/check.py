@@ -129,7 +129,7 @@ def _conflicts(app: package.Aggregator, groups: Sequence[ClientGroup]) -> list[s
 def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """Each name of which some client sees more changed than the separator, and who sees what."""
     routes = [route for kind in (Kind.TOOL, Kind.PROMPT) for route in app.routes.served(kind)]
-    names = dict.fromkeys((route.child.key, route.original) for route in routes)
+    names = dict.fromkeys((route.child.key, route.name) for route in routes)
     for key, original in names:
         seen: dict[str, list[str]] = {}
         for group in groups:

@@ -9,7 +9,7 @@ from typing import Any
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.cli.exits import FAILED, FINE, SERVER_FAILED
-from fastmcp_aggregator.cli.output import put_json
+from fastmcp_aggregator.cli.output import put_json, say
 from fastmcp_aggregator.cli.progress import brief_report, is_running, why_failed
 from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
 from fastmcp_aggregator.cli.tree import Branch, put_outline
@@ -17,6 +17,9 @@ from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.naming import rule_for
 from fastmcp_aggregator.settings import AggregatorSettings
 
+_BYTES_A_TOKEN = 4
+_WORTH_TELLING = 4000
+"""Bytes of a list from which on a search is smaller by much."""
 _TITLES = {
     Kind.TOOL: "tools",
     Kind.RESOURCE: "resources",
@@ -36,13 +39,35 @@ async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: boo
     report = brief_report(config.servers)
     async with started(config, tolerant(settings), report) as app:
         servers = described(app)
+        sizes = await _sizes(app)
         report.close()
         if as_json:
-            put_json({"servers": servers})
+            put_json({"servers": servers, "toolList": sizes})
         else:
             put_outline([_branch(key, server) for key, server in servers.items()])
+            if sizes["bytes"] > _WORTH_TELLING:
+                say(_saving(app.settings, sizes))
     has_failed = any(server["error"] is not None for server in servers.values())
     return SERVER_FAILED if has_failed and settings.strict else FINE
+
+
+async def _sizes(app: package.Aggregator) -> dict[str, int]:
+    """What a list of all tools weighs, and one with a search instead, as an ordinary client gets them."""
+    rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
+    return {
+        "bytes": app.views.size_of(app.routes.listing(Kind.TOOL, rule)),
+        "bytesWithToolSearch": await app.views.size_of_search(),
+    }
+
+
+def _saving(settings: AggregatorSettings, sizes: Mapping[str, int]) -> str:
+    whole, search = sizes["bytes"], sizes["bytesWithToolSearch"]
+    clients = "clients see" if settings.tool_search else "with --tool-search, clients see"
+    return (
+        f"The list of all tools: {whole} bytes, about {whole // _BYTES_A_TOKEN} tokens; {clients} {search} bytes, "
+        f"about {search // _BYTES_A_TOKEN} tokens ({1 - search / whole:.0%} less). "
+        f"Tokens are an estimate: {_BYTES_A_TOKEN} bytes each."
+    )
 
 
 def described(app: package.Aggregator) -> dict[str, dict[str, Any]]:

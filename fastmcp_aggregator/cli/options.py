@@ -99,5 +99,12 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         "--no-prefix", dest="prefix", action="store_const", const=False, help="names without the server key"
     )
     parser.add_argument(
+        "--tool-search",
+        dest="tool_search",
+        action="store_const",
+        const=True,
+        help="clients see search_tools and call_tool instead of all tools",
+    )
+    parser.add_argument(
         "--no-strict", dest="strict", action="store_const", const=False, help="go on without servers that fail"
     )

@@ -31,7 +31,7 @@ from fastmcp_aggregator.settings import AggregatorSettings, load_settings, unkno
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry")
+_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry", "tool_search")
 
 
 def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:

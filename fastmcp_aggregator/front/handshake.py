@@ -80,4 +80,6 @@ class Handshakes:
             known.append(EVERYTHING)
         if not self._own.are_none:
             known.append(own)
+        elif self._own.are_viewed:
+            known.append({"tools": {}})
         return union(known)

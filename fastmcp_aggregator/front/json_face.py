@@ -103,7 +103,7 @@ async def public_name(face: Served, kind: Kind, name: str) -> str:
     if face.routes.find(kind, name) is not None:
         return name
     await face.ready()
-    owners = [route.child.key for route in face.routes.served(kind) if route.original == name]
+    owners = [route.child.key for route in face.routes.served(kind) if route.name == name]
     if len(owners) > 1:
         known = ", ".join(f"{key}:{name}" for key in owners)
         raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")

@@ -120,7 +120,7 @@ class ComponentRequests:
     def _lister(self, kind: Kind) -> Callable[[Context, Params, NameRule], Awaitable[Result | None]]:
         async def answer(_: Context, params: Params, rule: NameRule) -> Result | None:
             await self._directory.ready()
-            if not self._own.are_none:
+            if not self._own.are_none_of(kind):
                 return None
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")

@@ -17,6 +17,8 @@ from fastmcp_aggregator.naming.suggestions import closest
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TEXTS = ("id", "name", "description")
 _LISTS = ("servers", "tools")
+_FLAGS = ("tool_search",)
+_FIELDS = (*_TEXTS, *_LISTS, *_FLAGS)
 
 
 def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str]) -> Groups:
@@ -71,8 +73,8 @@ def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> G
     if not isinstance(entry, Mapping):
         place.report(f"must be an object with `servers`, not {kind_of(entry)}")
         return None
-    for unknown in entry.keys() - {*_TEXTS, *_LISTS}:
-        place.at(unknown).report(f"is no field of a group; there are {', '.join((*_TEXTS, *_LISTS))}")
+    for unknown in entry.keys() - {*_FIELDS}:
+        place.at(unknown).report(f"is no field of a group; there are {', '.join(_FIELDS)}")
     texts = {field: _text(entry, field, place) for field in _TEXTS}
     if texts["id"] not in ("", key):
         place.at("id").report(f"must be the same as the entry's key, {key!r}")
@@ -81,7 +83,15 @@ def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> G
     lists = {field: _texts(entry, field, place) for field in _LISTS}
     _check_servers(lists["servers"], place.at("servers"), servers)
     _check_tools(lists["tools"], place.at("tools"), lists["servers"])
-    return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"])
+    search = _flag(entry, "tool_search", place)
+    return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"], search)
+
+
+def _flag(entry: Mapping[str, Any], field: str, place: Place) -> bool | None:
+    value = entry.get(field)
+    if value is not None and not isinstance(value, bool):
+        place.at(field).report(f"must be true or false, without quotes, not {kind_of(value)}")
+    return value if isinstance(value, bool) else None
 
 
 def _text(entry: Mapping[str, Any], field: str, place: Place) -> str:

@@ -24,6 +24,8 @@ class Group:
     description: str = ""
     servers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    tool_search: bool | None = None
+    """Whether its callers see a search instead of the tools; None: as the setting says."""
     is_implied: bool = False
     """Whether it is in no file: `default`, where the file has none."""
 

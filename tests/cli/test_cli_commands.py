@@ -271,6 +271,15 @@ def test_list_as_json_gives_a_name_to_the_server_that_a_call_would_reach(run: Ru
     assert [tool["name"] for tool in servers["b"]["tools"]] == ["more"]
 
 
+def test_list_tells_what_a_search_would_save_of_a_long_list(run: Run) -> None:
+    ended = run("list", files=lean(tools=100))
+    sizes = json.loads(run("list", "--json", "--tool-search", files=lean(tools=100)).out)["toolList"]
+    assert sizes["bytes"] > 4000 > sizes["bytesWithToolSearch"] > 0
+    assert f"The list of all tools: {sizes['bytes']} bytes, about {sizes['bytes'] // 4} tokens; " in ended.err
+    assert f"with --tool-search, clients see {sizes['bytesWithToolSearch']} bytes" in ended.err
+    assert "Tokens are an estimate: 4 bytes each." in ended.err
+
+
 class Screen(StringIO):
     def isatty(self) -> bool:
         return True

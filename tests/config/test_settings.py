@@ -71,6 +71,7 @@ def test_without_any_source_everything_has_its_default() -> None:
         "host": "127.0.0.1",
         "port": 8000,
         "path": "/mcp",
+        "dashboard": True,
         "profile": "development",
         "audit": None,
         "audit_arguments": "digest",
@@ -98,6 +99,9 @@ def test_without_any_source_everything_has_its_default() -> None:
         "validate_arguments": False,
         "pins": None,
         "on_pin_mismatch": "warn",
+        "tool_search": False,
+        "prompts_as_tools": False,
+        "resources_as_tools": False,
         "servers": {},
     }
 

@@ -1,0 +1,235 @@
+"""A search instead of all tools, prompts and resources as tools, and tools under other names: as clients see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.exceptions import ToolError
+from harness import config, connected, lean
+from mcp_types import Implementation
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.groups import load_groups
+
+SEARCH = ["search_tools", "call_tool"]
+WEATHER = {"description": "Tells the weather of tomorrow.", "x-unknown": {"kept": True}}
+
+
+def hub(*, groups: dict[str, Any] | None = None, **options: Any) -> Aggregator:
+    servers = {
+        "files": lean(
+            tool_names=["read file"], prompts=[{"name": "sum"}], resources=[{"uri": "file:///a", "name": "a"}]
+        ),
+        "sky": lean(tool_names=["forecast"], tool_extra=WEATHER),
+    }
+    return build_aggregator(config(**servers), groups=groups, **options)
+
+
+def client(app: Any, name: str = "test", mode: str = "auto") -> Client[Any]:
+    return Client(app, mode=mode, client_info=Implementation(name=name, version="1"))
+
+
+async def names(of: Client[Any]) -> list[str]:
+    return [tool.name for tool in await of.list_tools()]
+
+
+async def found(of: Client[Any], query: str) -> list[dict[str, Any]]:
+    result = await of.call_tool("search_tools", {"query": query})
+    assert result.structured_content is not None
+    tools: list[dict[str, Any]] = result.structured_content["result"]
+    return tools
+
+
+# Tool search
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_with_tool_search_clients_find_tools_and_call_them(mode: str) -> None:
+    async with client(hub(tool_search=True), mode=mode) as caller:
+        assert await names(caller) == SEARCH
+        first = (await found(caller, "weather tomorrow"))[0]
+        assert first["name"].startswith("sky:")
+        assert first["x-unknown"] == {"kept": True}
+        called = await caller.call_tool("call_tool", {"name": "sky:forecast", "arguments": {"day": 1}})
+        assert json.loads(called.content[0].text) == {"server": "lean", "tool": "forecast", "arguments": {"day": 1}}
+
+
+async def test_a_search_tells_names_that_its_caller_accepts_and_every_spelling_can_be_called() -> None:
+    async with client(hub(tool_search=True), "claude-ai") as caller:
+        listed = {tool["name"] for tool in await found(caller, "read file")}
+        (name,) = [name for name in listed if "read" in name]
+        assert name.startswith("files__read_file_")
+        for spelling in (name, "files:read file", "files_read file"):
+            called = await caller.call_tool("call_tool", {"name": spelling})
+            assert json.loads(called.content[0].text)["tool"] == "read file"
+
+
+async def test_tools_that_are_not_listed_can_still_be_called_by_their_names() -> None:
+    async with client(hub(tool_search=True)) as caller:
+        assert json.loads((await caller.call_tool("sky:forecast")).content[0].text)["server"] == "lean"
+
+
+async def test_a_name_that_is_none_is_told_to_the_model_with_suggestions() -> None:
+    async with client(hub(tool_search=True)) as caller:
+        for name, words in (
+            ("sky:forcast", "Tool not found: sky:forcast\nDid you mean: sky:forecast?"),
+            ("search_tools", "must be prefixed with server key: search_tools"),
+        ):
+            with pytest.raises(ToolError) as raised:
+                await caller.call_tool("call_tool", {"name": name})
+            assert words in str(raised.value)
+
+
+async def test_a_tool_of_the_apps_own_is_found_and_called_as_well() -> None:
+    app = hub(tool_search=True)
+
+    @app.tool
+    def greet(name: str) -> str:
+        """Greets somebody politely."""
+        return f"Good day, {name}"
+
+    async with client(app) as caller:
+        assert await names(caller) == SEARCH
+        assert (await found(caller, "greets politely"))[0]["name"] == "greet"
+        called = await caller.call_tool("call_tool", {"name": "greet", "arguments": {"name": "Ada"}})
+        assert called.content[0].text == "Good day, Ada"
+
+
+async def test_an_error_of_the_tool_is_an_error_of_call_tool() -> None:
+    async with client(hub(tool_search=True)) as caller:
+        called = await caller.call_tool("call_tool", {"name": "sky:fail"}, raise_on_error=False)
+        assert (called.is_error, called.content[0].text) == (True, "it failed")
+
+
+async def test_the_other_lists_stay_as_they_were() -> None:
+    async with client(hub(tool_search=True), "claude-ai") as caller:
+        assert [prompt.name for prompt in await caller.list_prompts()] == ["files__sum"]
+        assert [str(resource.uri) for resource in await caller.list_resources()] == ["file://files//a"]
+
+
+async def test_each_group_says_for_itself_and_a_search_finds_what_is_in_the_group_alone() -> None:
+    groups = {
+        "searched": {"servers": ["sky"], "tool_search": True},
+        "plain": {"servers": ["sky"], "tools": ["forecast"], "tool_search": False},
+        "asked": {"servers": ["sky"], "tools": ["forecast"]},
+    }
+    app = hub(groups=groups)
+    async with client(app.group("searched")) as caller:
+        assert await names(caller) == SEARCH
+        assert {tool["name"].partition(":")[0] for tool in await found(caller, "the tool file read")} <= {"sky"}
+        with pytest.raises(ToolError, match="not found"):
+            await caller.call_tool("call_tool", {"name": "files:read file"})
+    async with client(app.group("asked")) as caller:
+        assert await names(caller) == ["sky:forecast"]
+    async with client(hub(groups=groups, tool_search=True).group("plain")) as caller:
+        assert await names(caller) == ["sky:forecast"]
+
+
+async def test_a_group_that_changes_its_mind_tells_its_clients(tmp_path: Path) -> None:
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps({"web": {"servers": ["sky"]}}))
+    app = build_aggregator(config(sky=lean()), groups=file)
+    async with connected(app.group("web")) as caller:
+        assert len((await caller.result("tools/list"))["tools"]) > 2
+        file.write_text(json.dumps({"web": {"servers": ["sky"], "tool_search": True}}))
+        await app.reload()
+        await caller.heard("notifications/tools/list_changed")
+        assert [tool["name"] for tool in (await caller.result("tools/list"))["tools"]] == SEARCH
+
+
+def test_a_group_says_it_with_true_or_false() -> None:
+    with pytest.raises(ConfigError, match="tool_search: must be true or false, without quotes, not a string"):
+        load_groups({"web": {"servers": ["sky"], "tool_search": "yes"}}, ["sky"])
+
+
+async def test_a_list_with_a_search_is_smaller_and_its_size_is_what_clients_get() -> None:
+    app = hub(tool_search=True)
+    async with connected(app) as caller:
+        listed = (await caller.result("tools/list"))["tools"]
+        assert await app.views.size_of_search() == app.views.size_of(listed)
+
+
+# Prompts and resources as tools
+
+
+async def test_prompts_and_resources_can_be_had_by_tools() -> None:
+    app = hub(prompts_as_tools=True, resources_as_tools=True)
+    async with client(app) as caller:
+        listed = await names(caller)
+        assert {"sky:forecast", "list_prompts", "get_prompt", "list_resources", "read_resource"} <= {*listed}
+        prompts = json.loads((await caller.call_tool("list_prompts")).content[0].text)
+        assert [prompt["name"] for prompt in prompts] == ["files:sum"]
+        assert (await caller.call_tool("get_prompt", {"name": "files:sum"})).content
+        resources = json.loads((await caller.call_tool("list_resources")).content[0].text)
+        read = await caller.call_tool("read_resource", {"uri": resources[0]["uri"]})
+        assert read.content[0].text == "lean reads file:///a"
+
+
+async def test_tools_are_announced_where_only_prompts_are_offered() -> None:
+    only_prompts = lean(prompts=[{"name": "sum"}], capabilities={"prompts": {}})
+    for options, announced in (({}, False), ({"prompts_as_tools": True}, True)):
+        async with build_aggregator(config(a=only_prompts), **options) as app, connected(app) as caller:
+            assert ("tools" in caller.introduction["capabilities"]) is announced
+
+
+# Single tools
+
+
+CHANGES = {
+    "sky": {
+        "tools": {
+            "forecast": {"name": "weather", "title": "Weather", "description": "What it will be like."},
+            "fail": {"hidden": True},
+            "echo": {"description": "Says it."},
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("through_fastmcp", [False, True])
+async def test_a_tool_has_the_name_and_the_texts_that_the_settings_give_it(through_fastmcp: bool) -> None:
+    app = hub(servers=CHANGES)
+    if through_fastmcp:
+
+        @app.tool
+        def own() -> None: ...
+
+    async with client(app) as caller:
+        tools = {tool.name: tool for tool in await caller.list_tools()}
+        weather = tools["sky:weather"]
+        assert (weather.title, weather.description) == ("Weather", "What it will be like.")
+        assert tools["sky:echo"].description == "Says it."
+        assert {"sky:forecast", "sky:fail"} & tools.keys() == set()
+        assert json.loads((await caller.call_tool("sky:weather")).content[0].text)["tool"] == "forecast"
+
+
+async def test_a_changed_tool_keeps_the_names_of_each_client_and_is_gone_under_the_old_one() -> None:
+    async with client(hub(servers=CHANGES), "claude-ai") as caller:
+        assert "sky__weather" in await names(caller)
+        for spelling in ("sky__weather", "sky:weather", "sky.weather"):
+            assert json.loads((await caller.call_tool(spelling)).content[0].text)["tool"] == "forecast"
+        for gone in ("sky:forecast", "sky:fail"):
+            with pytest.raises(Exception, match="Tool not found"):
+                await caller.call_tool(gone)
+
+
+async def test_a_changed_tool_has_its_arguments_checked_and_is_named_in_a_group_as_its_server_names_it() -> None:
+    schema = {"type": "object", "properties": {"day": {"type": "integer"}}}
+    sky = lean(tool_extra={"inputSchema": schema})
+    groups = {"web": {"servers": ["sky"], "tools": ["sky:echo"]}}
+    changes = {"sky": {"tools": {"echo": {"name": "weather"}}}}
+    app = build_aggregator(config(sky=sky), groups=groups, servers=changes, validate_arguments=True)
+    async with client(app.group("web")) as caller:
+        assert await names(caller) == ["sky:weather"]
+        with pytest.raises(Exception, match="day"):
+            await caller.call_tool("sky:weather", {"day": "x"})
+
+
+async def test_a_changed_tool_is_found_without_its_server_by_its_new_name() -> None:
+    async with hub(servers=CHANGES) as app:
+        assert json.loads((await app.call_tool("weather")).content[0].text)["tool"] == "forecast"  # type: ignore[union-attr]
