@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harness import RawClient, config, running, talking
+from harness import RawClient, ServerProcess, config, running, talking
 from table import Tests
 from talking_server import talking_server
 from ways import Way
@@ -25,10 +25,14 @@ from fastmcp_aggregator import build_aggregator
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
-    """`connect` makes clients over HTTP; `on_stdio` are the clients of two processes, by whether they are modern."""
+    """`connect` makes clients over HTTP; `processes` are two on stdio, by whether their clients are modern."""
 
     connect: Connect
-    on_stdio: dict[bool, RawClient]
+    processes: dict[bool, ServerProcess]
+
+    def on_stdio(self, *, modern: bool) -> RawClient:
+        """The only client of a process."""
+        return self.processes[modern].client
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
@@ -41,19 +45,19 @@ async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
         file = tmp_path_factory.mktemp("relay") / "config.json"
         file.write_text(json.dumps(document))
         command = [sys.executable, "-m", "fastmcp_aggregator", str(file)]
-        on_stdio = {
+        processes = {
             modern: await stack.enter_async_context(running(*command, modern=modern, capabilities=EVERYTHING))
             for modern in (False, True)
         }
         connect = await stack.enter_async_context(served(build_aggregator(document)))
-        yield Fronts(connect, {modern: server.client for modern, server in on_stdio.items()})
+        yield Fronts(connect, processes)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client(way: Way, fronts: Fronts) -> AsyncIterator[RawClient]:
     """The client at the end of the way."""
     if way.front == "stdio":
-        client = fronts.on_stdio[way.is_modern]
+        client = fronts.on_stdio(modern=way.is_modern)
         client.forget()
         yield client
         return

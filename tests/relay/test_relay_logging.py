@@ -146,7 +146,7 @@ async def test_a_child_that_does_not_declare_logging_is_told_no_level() -> None:
 
 
 async def test_what_a_child_says_between_requests_is_for_the_only_client_on_stdio(fronts: Any) -> None:
-    client = fronts.on_stdio[False]
+    client = fronts.on_stdio(modern=False)
     client.forget()
     message = {"level": "info", "data": "between"}
     await client.play("old", {"later": [{"say": METHOD, "params": message}]})

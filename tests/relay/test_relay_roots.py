@@ -22,7 +22,7 @@ def times_told(report: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("server", ["old", "old-http"])
 async def test_on_stdio_a_legacy_child_is_told_and_can_ask_for_the_new_ones(fronts: Any, server: str) -> None:
-    client: RawClient = fronts.on_stdio[False]
+    client: RawClient = fronts.on_stdio(modern=False)
     client.forget()
     before = times_told(await client.report(server))
     client.notify(CHANGED)
@@ -36,7 +36,7 @@ async def test_on_stdio_a_legacy_child_is_told_and_can_ask_for_the_new_ones(fron
 async def test_on_stdio_a_modern_child_is_not_told_since_it_is_given_the_roots_when_it_asks(
     fronts: Any, server: str
 ) -> None:
-    client: RawClient = fronts.on_stdio[False]
+    client: RawClient = fronts.on_stdio(modern=False)
     before = times_told(await client.report("old"))
     client.notify(CHANGED)
     await client.report("old", lambda report: times_told(report) == before + 1)
