@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -36,6 +37,16 @@ class RedisServer:
         line = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen(["redis-server", *line], stdout=subprocess.DEVNULL)
         await until(lambda: _accepts(self._folder / "redis.sock"))
+
+    def pause(self) -> None:
+        """Let it hang."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it work again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Kill it."""

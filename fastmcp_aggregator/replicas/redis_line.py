@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -28,6 +28,8 @@ _QUEUE_LIMIT = 32 * 1024 * 1024
 """Bytes that wait to be sent, at most."""
 _SILENCE = 10.0
 """Seconds of silence after which Redis is asked for a sign of life, and again until it is given up."""
+_CANCEL_AGAIN = 0.5
+"""Seconds after which a task is cancelled once more."""
 _PAUSES = (0.5, 1.0, 2.0, 5.0)
 """Seconds between two lives, of which the last is repeated."""
 ALL = "all"
@@ -72,8 +74,7 @@ class RedisLine:
                 ) from None
             yield
         finally:
-            living.cancel()
-            await asyncio.gather(living, return_exceptions=True)
+            await _ended([living])
             await self.redis.aclose()
 
     def send(self, replica: str, message: Mapping[str, Any]) -> None:
@@ -140,9 +141,7 @@ class RedisLine:
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _ended(tasks)
             with suppress(*LOST):
                 await channels.aclose()  # type: ignore[no-untyped-call]
             await redis.aclose()
@@ -191,3 +190,15 @@ class RedisLine:
                 replica, data = self._queue.popleft()
                 self._queued -= len(data)
                 await redis.publish(self._channel(replica), data)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for their end.
+
+    The client of Redis uses `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that comes just when
+    what it waits for is done: https://github.com/python/cpython/issues/86296
+    """
+    while going_on := [task for task in tasks if not task.done()]:
+        for task in going_on:
+            task.cancel()
+        await asyncio.wait(going_on, timeout=_CANCEL_AGAIN)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from fastmcp_aggregator.errors import SharedStateError
-from fastmcp_aggregator.replicas.peers import Ears, Message, PeerLostError, Say
+from fastmcp_aggregator.replicas.peers import Ears, Message, Say
 from fastmcp_aggregator.replicas.questions import Questions
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX
 from fastmcp_aggregator.replicas.redis_line import ALL, RedisLine
@@ -70,8 +70,6 @@ class RedisPeers:
 
     async def ask(self, replica: str, question: Mapping[str, Any], hear: Say) -> Message:
         """See `Peers`."""
-        if not self.id:
-            raise PeerLostError
         return await self._questions.ask(replica, question, hear)
 
     async def shared_key(self) -> bytes | None:
@@ -104,8 +102,7 @@ class RedisPeers:
 
     def _hear(self, sender: str, message: Message) -> None:
         ears = self._ears
-        if ears is None:
-            return
+        assert ears is not None  # the line is open no longer than this is
         if "notices" not in message:
             self._questions.heard(sender, message, ears.answer)
             return
@@ -120,8 +117,8 @@ class RedisPeers:
         logger.warning("Redis answers again; replicas hear of each other")
         self._has_lost_some = True
         self._send_soon()
-        if self._ears is not None:
-            self._ears.missed()
+        assert self._ears is not None  # as above
+        self._ears.missed()
 
     async def _down(self) -> None:
         self._was_down = True

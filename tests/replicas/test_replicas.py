@@ -235,17 +235,22 @@ async def test_lists_that_a_remote_server_tells_one_replica_of_are_listed_by_all
     assert lists == 4  # each replica once at its start, and once more
 
 
-async def test_a_replica_whose_own_session_is_told_the_same_lists_once(hubs: Hubs, remote: TalkingServer) -> None:
+async def test_a_replica_whose_own_session_is_told_the_same_lists_once(
+    hubs: Hubs, remote: TalkingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_GRACE", 60)
     await hubs.start(config(remote=remote.entry))
     clients = await hubs.clients()
     before = remote.counts["tools/list"]
     for client in clients:
         await client.names()
+    one, other = (app._fleet.changes for app in hubs.apps)
     for child in remote.children.values():
         child.play_outside({"changed": "tools"})
+        await until(lambda: other._waiting or one._waiting)
     for client in clients:
         await client.heard("notifications/tools/list_changed")
-    await asyncio.gather(*(fence(app) for app in hubs.apps))
+    assert other._waiting == {}
     assert remote.counts["tools/list"] == before + 2
 
 
@@ -352,6 +357,7 @@ async def test_more_notices_than_are_told_make_the_others_look_at_everything(
     from fastmcp_aggregator.replicas import redis_peers
 
     monkeypatch.setattr(redis_peers, "_NOTICE_LIMIT", 1)
+    monkeypatch.setattr(changes, "_WAITING_LIMIT", 0)
     await hubs.start(config(remote=remote.entry))
     _, other = await hubs.clients()
     before = remote.counts["tools/list"]
@@ -438,15 +444,18 @@ async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: Redis
     assert "wr0ng" not in str(caught.value)
 
 
-async def test_a_redis_that_does_not_let_replicas_talk_is_told(
-    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("rights", "said"), [(["~*", "&none"], "SUBSCRIBE"), (["~none", "&*"], "does not let the hub keep its key")]
+)
+async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch, rights: list[str], said: str
 ) -> None:
     admin = RedisPeers(redis.url)._line.redis
-    await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "~*", "&none", "+@all")
+    await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
     monkeypatch.setattr(redis_line, "START_BOUND", 0.2)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
-    with pytest.raises(SharedStateError, match="SUBSCRIBE"):
+    with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
 
 

@@ -1,0 +1,233 @@
+"""What replicas say to each other, and what becomes of it when one of them, or Redis, is gone, silent or slow."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from harness import until
+from mcp.shared.exceptions import MCPError
+from redis_server import RedisServer, needs_redis
+from wire import until_answered
+
+from fastmcp_aggregator.relay import elsewhere
+from fastmcp_aggregator.replicas import questions, redis_line
+from fastmcp_aggregator.replicas.peers import Alone, Ears, Message, PeerLostError, Say
+from fastmcp_aggregator.replicas.questions import TOO_LARGE
+from fastmcp_aggregator.replicas.redis_connection import connect
+from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+
+
+class Replica:
+    """A replica that answers as a test wants, and keeps what it hears."""
+
+    def __init__(self, url: str) -> None:
+        self.peers = RedisPeers(url)
+        self.notices: list[Message] = []
+        self.missed = 0
+        self.asked = asyncio.Event()
+        self.given_up = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.stop: Any = None
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Open it, until the stack or the test closes it."""
+        own = await stack.enter_async_context(AsyncExitStack())
+        self.stop = own.aclose
+        await own.enter_async_context(self.peers.open(Ears(self.notices.append, self._miss, self._answer)))
+
+    def _miss(self) -> None:
+        self.missed += 1
+
+    async def _answer(self, question: Message, say: Say) -> Message:
+        self.asked.set()
+        for part in question.get("parts", []):
+            say({"part": part})
+        if question.get("fails"):
+            raise ValueError(question)
+        try:
+            if question.get("waits"):
+                await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+        return {"answer": question.get("answer")}
+
+    async def ask(self, other: Replica, **question: Any) -> tuple[Message, list[Message]]:
+        """The answer of another replica, and the parts before it."""
+        parts: list[Message] = []
+        return await self.peers.ask(other.peers.id, question, parts.append), parts
+
+
+@pytest_asyncio.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    await server.start()
+    yield server
+    server.stop()
+
+
+@pytest_asyncio.fixture
+async def pair(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Replica, Replica]]:
+    monkeypatch.setattr(questions, "_LOOK", 0.05)
+    monkeypatch.setattr(redis_line, "_PAUSES", (0.05,))
+    async with AsyncExitStack() as stack:
+        one, other = Replica(redis.url), Replica(redis.url)
+        for replica in (one, other):
+            await replica.start(stack)
+        yield one, other
+
+
+async def until_asked(redis: RedisServer, command: str, times: int) -> None:
+    """Wait until Redis has been given a command so often."""
+    client = connect(redis.url)
+    await until_answered(
+        lambda: client.info("commandstats"), lambda stats: stats.get(f"cmdstat_{command}", {}).get("calls", 0) >= times
+    )
+    await client.aclose()
+
+
+Pair = tuple[Replica, Replica]
+pytestmark = needs_redis
+
+
+async def test_an_answer_comes_after_its_parts_and_in_their_order(pair: Pair) -> None:
+    one, other = pair
+    answers = await asyncio.gather(*(one.ask(other, answer=number, parts=[*range(number)]) for number in range(20)))
+    assert answers == [({"answer": n}, [{"part": part} for part in range(n)]) for n in range(20)]
+
+
+async def test_an_asker_that_gives_up_ends_the_answering(pair: Pair) -> None:
+    one, other = pair
+    asking = asyncio.create_task(one.ask(other, waits=True))
+    await other.asked.wait()
+    asking.cancel()
+    await asyncio.wait_for(other.given_up.wait(), 10)
+
+
+async def test_an_answer_that_takes_longer_than_a_look_is_waited_for(pair: Pair, redis: RedisServer) -> None:
+    one, other = pair
+    asking = asyncio.create_task(one.ask(other, waits=True, answer=1))
+    await other.asked.wait()
+    await until_asked(redis, "pubsub|numsub", 2)
+    other.may_answer.set()
+    assert (await asking)[0] == {"answer": 1}
+
+
+async def test_a_replica_that_ends_while_it_is_asked_is_lost_and_one_that_has_ended_is_not_asked(pair: Pair) -> None:
+    one, other = pair
+    name = other.peers.id
+    asking = asyncio.create_task(one.ask(other, waits=True))
+    await other.asked.wait()
+    other.peers.tell({"kind": "too late to be sent"})
+    await other.stop()
+    other.peers.tell({"kind": "later still"})
+    with pytest.raises(PeerLostError):
+        await asking
+    assert other.given_up.is_set()
+    assert other.peers.id == ""
+    with pytest.raises(PeerLostError):
+        await one.peers.ask(name, {}, lambda part: None)
+    with pytest.raises(PeerLostError):
+        await other.peers.ask(one.peers.id, {}, lambda part: None)
+    one.peers.tell({"kind": "fence"})
+    await until(lambda: not one.peers._notices)
+    assert one.notices == []
+
+
+async def test_when_redis_goes_the_questions_fail_and_their_answering_ends(pair: Pair, redis: RedisServer) -> None:
+    one, other = pair
+    asking = asyncio.create_task(one.ask(other, waits=True))
+    await other.asked.wait()
+    redis.stop()
+    with pytest.raises(PeerLostError):
+        await one.ask(other)  # before anybody has noticed
+    with pytest.raises(PeerLostError):
+        await asking
+    await asyncio.wait_for(other.given_up.wait(), 10)
+
+
+async def test_a_redis_that_hangs_is_given_up_and_found_again(
+    pair: Pair, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    one, other = pair
+    monkeypatch.setattr(redis_line, "_SILENCE", 0.05)
+    one.peers.tell({"kind": "wakes both from a longer silence"})
+    await until(lambda: other.notices)
+    await until_asked(redis, "ping", 6)
+    assert one.peers.id
+    assert caplog.text == ""
+    redis.pause()
+    await until(lambda: not one.peers.id and not other.peers.id)
+    one.peers.tell({"kind": "lost"})
+    await until(lambda: one.peers._has_lost_some)
+    redis.go_on()
+    await until(lambda: one.peers.id and other.peers.id)
+    await until(lambda: other.missed >= 2)  # by its own silence, and because the other says so
+    assert {"kind": "lost"} not in other.notices
+    assert caplog.text.count("Redis does not answer") == 2
+    assert caplog.text.count("Redis answers again") == 2
+
+
+async def test_equal_notices_are_sent_once_and_not_to_oneself(pair: Pair) -> None:
+    one, other = pair
+    for notice in ({"kind": "a"}, {"kind": "b"}, {"kind": "a"}):
+        one.peers.tell(notice)
+    await until(lambda: len(other.notices) >= 2)
+    other.peers.tell({"kind": "fence"})
+    await until(lambda: one.notices)
+    assert other.notices == [{"kind": "a"}, {"kind": "b"}]
+    assert one.notices == [{"kind": "fence"}]
+    assert (one.missed, other.missed) == (0, 0)
+
+
+async def test_hubs_in_two_databases_do_not_hear_of_each_other(pair: Pair, redis: RedisServer) -> None:
+    async with AsyncExitStack() as stack:
+        stranger = Replica(f"{redis.url}?db=1")
+        await stranger.start(stack)
+        stranger.peers.tell({"kind": "of a stranger"})
+        with pytest.raises(PeerLostError):
+            await stranger.ask(pair[0])
+        pair[0].peers.tell({"kind": "fence"})
+        await until(lambda: pair[1].notices)
+        assert pair[1].notices == [{"kind": "fence"}]
+        assert stranger.notices == []
+
+
+async def test_the_key_is_the_same_for_all(pair: Pair) -> None:
+    keys = await asyncio.gather(*(replica.peers.shared_key() for replica in pair))
+    assert keys[0] == keys[1]
+    assert len(keys[0] or b"") == 32
+
+
+async def test_more_than_may_wait_is_too_large(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = pair
+    monkeypatch.setattr(redis_line, "_QUEUE_LIMIT", 200)
+    answer, parts = await one.ask(other, answer="x" * 300, parts=["y" * 300])
+    assert (answer, parts) == (TOO_LARGE, [])
+
+
+async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = pair
+    assert await one.ask(other, fails=True) == ({}, [])
+    assert "the question of another replica could not be answered" in caplog.text
+    with pytest.raises(MCPError, match="is over"):
+        elsewhere._result_of({})
+
+
+async def test_alone_nobody_is_told_or_asked() -> None:
+    alone = Alone()
+    async with alone.open(Ears(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
+        alone.tell({"kind": "a"})
+        assert (alone.id, await alone.shared_key()) == ("", None)
+        with pytest.raises(PeerLostError):
+            await alone.ask("0123456789abcdef", {}, lambda part: None)
