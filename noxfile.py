@@ -75,6 +75,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def pictures(session: nox.Session) -> None:
+    """Make the documentation's pictures of the dashboard anew. Needs Chromium."""
+    install(session, "test", package=True)
+    session.run("python", "tests/dashboard/pictures.py", env={"PYTHONPATH": "tests"})
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build the wheel and the sdist into `dist/`, and look into the wheel."""
     install(session, "build")

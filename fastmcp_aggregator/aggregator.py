@@ -25,6 +25,7 @@ from fastmcp_aggregator.front.json_face import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.hub.http import add_hub
 from fastmcp_aggregator.hub.missing_tools import MissingTools
+from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.reload import FollowedFiles
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
 from fastmcp_aggregator.version import VERSION
@@ -241,6 +242,11 @@ class Aggregator(Face):
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
         return await self._fleet.policies.rendered_metrics()
+
+    @property
+    def recent_calls(self) -> RecentCalls:
+        """The calls that have ended last; they are kept from the first time that this is asked for."""
+        return self._fleet.policies.recent_calls
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""

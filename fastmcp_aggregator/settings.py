@@ -141,6 +141,9 @@ class AggregatorSettings(ViewSettings):
     path: Annotated[str, AfterValidator(_rooted)] = Field(
         default="/mcp", description="URL path of the MCP endpoint (default /mcp)."
     )
+    dashboard: bool = Field(
+        default=True, description="Whether there is a page for people at / when serving HTTP (default true)."
+    )
     profile: Profile = Field(
         default="development",
         description="Whether the log has words for a person, or JSON for programs (default development).",
@@ -189,14 +192,14 @@ class AggregatorSettings(ViewSettings):
         """What is set for the way to one server."""
         return replace(self.endpoint_options, access=self._of(key).access(self.oauth_dir))
 
-    def startup_timeout_of(self, key: str) -> float:
-        """Seconds that the server may take to start."""
-        own = self._of(key).startup_timeout
     @property
     def tool_changes(self) -> ToolChanges:
         """How single tools are shown."""
         return {key: server.tools for key, server in self.servers.items() if server.tools}
 
+    def startup_timeout_of(self, key: str) -> float:
+        """Seconds that the server may take to start."""
+        own = self._of(key).startup_timeout
         return self.startup_timeout if own is None else own
 
     def call_timeout_of(self, key: str, configured: float | None) -> float:

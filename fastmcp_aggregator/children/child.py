@@ -84,6 +84,8 @@ class Child:
         """The last good catalogue, kept while the child is down."""
         self.session: ChildSession | None = None
         self.last_failure: ChildServerError | None = None
+        self.past_failure: ChildServerError | None = None
+        """The last failure that was noticed, which is kept when the child runs again."""
         self.settled = asyncio.Event()
         """Set when the first start has succeeded or failed."""
         self.attempted = asyncio.Event()
@@ -244,6 +246,7 @@ class Child:
         if is_renewal:  # at once, and unnoticed by clients
             logger.debug("%s", failure)
             return
+        self.past_failure = failure
         logger.warning("%s", failure)
         if self.catalogue is not None:
             self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.children.process import kill_recorded_groups
@@ -20,7 +21,7 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.settings import AggregatorSettings
 
 if TYPE_CHECKING:
-    from fastmcp_aggregator.face import Face
+    from fastmcp_aggregator.aggregator import Aggregator
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,7 +59,7 @@ async def _serve(
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:
-                await _run_front(app.group(group or DEFAULT_GROUP), transport)
+                await _run_front(app, group, transport)
             except* StartupError as errors:  # the SDK's stdio transport puts it into a group
                 failed = _first(errors)
                 await following
@@ -72,16 +73,19 @@ async def _serve(
     return FINE
 
 
-async def _run_front(app: Face, transport: str) -> None:
+async def _run_front(hub: Aggregator, group: str | None, transport: str) -> None:
+    app = hub.group(group or DEFAULT_GROUP)
     if transport == "stdio":
         await app.run_stdio_async()
     else:
-        await app.run_http_async(on_listening=_say_url)
+        await app.run_http_async(on_listening=partial(_say_url, app.settings, has_page=app is hub))
 
 
-def _say_url(url: str) -> None:
+def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
     take_over("uvicorn")
     tell(f"serving on {url}")
+    if has_page and settings.dashboard and settings.path != "/":
+        tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
 
 
 def _first(group: ExceptionGroup[StartupError]) -> StartupError:

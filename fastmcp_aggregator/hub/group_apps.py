@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from starlette._utils import get_route_path
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,7 +28,7 @@ class GroupApps:
         self._groups = groups
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"] if scope["type"] == "http" else ""
+        path = get_route_path(scope) if scope["type"] == "http" else ""
         group_id, slash, _ = path.removeprefix(_PREFIX).partition("/")
         if not path.startswith(_PREFIX) or not slash:
             await self._app(scope, receive, send)

@@ -4,6 +4,7 @@
 /status /metrics /groups     for operators and users, behind authentication where there is any
 /groups/{id}/…               each group's own MCP endpoint and JSON face
 /openapi.json                the JSON face described
+/ /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
 """
 
 from __future__ import annotations
@@ -20,33 +21,25 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.dashboard.routes import Shown, dashboard_routes
 from fastmcp_aggregator.front.drain import IS_ENDING
 from fastmcp_aggregator.front.guarded import guarded_route
 from fastmcp_aggregator.front.incidents import Incidents
-from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.hub import status
 from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.hub.openapi import description
 from fastmcp_aggregator.middleware.call import Principal
-from fastmcp_aggregator.settings import AggregatorSettings
 
 Handler = Callable[[Request], Any]
 
 
-class Hub(Protocol):
+class Hub(Shown, Protocol):
     """What is served; see `Aggregator`."""
-
-    auth: Any
-
-    @property
-    def settings(self) -> AggregatorSettings: ...
 
     @property
     def is_starting(self) -> bool: ...
 
     def health(self) -> dict[str, ServerStatus]: ...
-
-    def groups(self) -> list[Group]: ...
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
@@ -55,6 +48,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
     groups = RunningGroups(make_app)
     app.router.routes.extend(_routes(hub, path))
+    if hub.settings.dashboard and path != "/":
+        app.router.routes.extend(dashboard_routes(hub, path))
     app.add_middleware(GroupApps, groups=groups)
     app.add_middleware(Incidents)
     inner = app.router.lifespan_context

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.middleware.audit import audit_of
 from fastmcp_aggregator.middleware.call import Policy, Principal
 from fastmcp_aggregator.middleware.limits import limits_from_settings
+from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.middleware.stack import Stack
 from fastmcp_aggregator.settings import AggregatorSettings
 
@@ -39,6 +41,13 @@ class Policies:
 
             policies.append(ArgumentValidation())
         self.stack = Stack([policy for policy in policies if policy is not None])
+
+    @cached_property
+    def recent_calls(self) -> RecentCalls:
+        """The calls that have ended last; they are kept once somebody has asked for them."""
+        recent = RecentCalls()
+        self.stack.surround(recent)
+        return recent
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

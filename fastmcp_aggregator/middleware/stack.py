@@ -29,6 +29,10 @@ class Stack:
     def __bool__(self) -> bool:
         return bool(self._policies)
 
+    def surround(self, policy: Policy) -> None:
+        """Put one more policy around all others."""
+        self._policies = (policy, *self._policies)
+
     async def run(self, call: Call, forward: Callable[[], Awaitable[Result]]) -> Result:
         """The result of `forward`, if every policy lets the call pass.
 

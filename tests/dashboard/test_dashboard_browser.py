@@ -1,0 +1,319 @@
+"""The dashboard in a real browser: what people see and do. Skipped where there is no Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import served
+from demo import GROUPS, servers, text, tool
+from fastmcp.server.auth import StaticTokenVerifier
+from harness import config, lean
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from test_dashboard_http import _token
+
+from fastmcp_aggregator import build_aggregator
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import Browser, Page, expect
+
+VIEWS = ["servers", "groups", "tools", "tools/coding/git%3Agit_log", "calls"]
+MARKUP = '<img src="x" onerror="alert(1)"><script>alert(1)</script>'
+CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server `search` does not start while there is this file."""
+    return tmp_path_factory.mktemp("hub") / "broken"
+
+
+@pytest.fixture(scope="module")
+def hub(chromium: Browser, broken: Path) -> Iterator[str]:
+    """The demo hub, without authentication; its address."""
+    app = build_aggregator(config(**servers(broken)), groups=GROUPS, strict=False, name="Team hub")
+    with served(app.http_app()) as origin:
+        yield f"{origin}/"
+
+
+@pytest.fixture(scope="module")
+def closed_hub(chromium: Browser) -> Iterator[str]:
+    """A hub with authentication, under a path of another app; its address. One of its servers is hostile."""
+    auth = StaticTokenVerifier(dict(map(_token, ["boss", "guest:web"])))
+    hostile = lean(results={"tools/list": {"tools": [tool(MARKUP, MARKUP, query=text(MARKUP))]}})
+    groups = {"web": {"servers": ["fetch"], "tools": ["echo"]}}
+    app = build_aggregator(config(fetch=lean(), hostile=hostile), groups=groups, auth=auth).http_app()
+    outer = Starlette(routes=[Mount("/team/hub", app=app)], lifespan=lambda _: app.router.lifespan_context(app))
+    with served(outer) as origin:
+        yield f"{origin}/team/hub/"
+
+
+@contextmanager
+def page_of(browser: Browser, address: str, *, tolerates: str | None = None, **options: Any) -> Iterator[Page]:
+    """A page in a profile of its own. In the end nothing may have been logged, or asked for from elsewhere."""
+    origin = "/".join(address.split("/", 3)[:3])
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda r: None if r.url.startswith((origin, "data:")) else problems.append(r.url))
+    try:
+        page.goto(address)
+        yield page
+        assert [problem for problem in problems if tolerates is None or tolerates not in problem] == []
+    finally:
+        context.close()
+
+
+def row(page: Page, server: str) -> Any:
+    return page.locator("#servers-table tbody tr").filter(has=page.get_by_role("rowheader", name=server))
+
+
+def opened(page: Page, view: str) -> None:
+    """Open a part of the page, and wait until it is filled."""
+    page.evaluate("view => { location.hash = view; }", view)
+    filled = {"servers": "#servers-table tbody tr", "groups": "#groups-list .tools a", "calls": "#view-calls h2"}
+    selector = "form.call" if view.count("/") == 2 else filled.get(view, "#tools-list a")
+    page.locator(selector).first.wait_for()
+
+
+def test_it_shows_servers_groups_tools_and_calls(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        expect(page).to_have_title("(1 failed) Team hub")
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#servers-summary")).to_have_text("3 of 4 servers running")
+        for words in ("running", "modern", "4 tools, 1 resource, 1 prompt"):
+            expect(row(page, "git")).to_contain_text(words)
+        for words in ("failed", "next try", "it exited with code 1"):
+            expect(row(page, "mail")).to_contain_text(words)
+        page.get_by_role("link", name="Groups").click()
+        coding = page.locator("article").filter(has_text="Repositories and searches")
+        expect(coding).to_contain_text(f"{hub}groups/coding/mcp")
+        expect(coding.locator(".tools a")).to_have_text(["git_status", "git_log", "git_commit", "git_reset", "search"])
+        coding.get_by_role("link", name="git_log").click()
+        expect(page.get_by_role("heading", name="git:git_log")).to_be_focused()
+        page.get_by_text("Input schema").click()
+        expect(page.locator("details.schema pre")).to_contain_text('"max_count"')
+
+
+def test_a_server_that_dies_and_comes_back_is_seen_without_reloading(chromium: Browser, hub: str, broken: Path) -> None:
+    with page_of(chromium, hub) as page:
+        expect(row(page, "search")).to_contain_text("running")
+        page.evaluate("window.untouched = true")
+        pid = int(row(page, "search").locator("[data-column=Process]").inner_text())
+        broken.touch()
+        os.kill(pid, signal.SIGKILL)
+        expect(row(page, "search")).to_contain_text("failed")
+        expect(row(page, "search")).to_contain_text("it exited with code 9", timeout=15_000)
+        broken.unlink()
+        page.request.post(f"{hub}mcp/tools/call", data={"name": "search:search", "arguments": {"query": "wake up"}})
+        expect(row(page, "search")).to_contain_text("running", timeout=15_000)
+        expect(row(page, "search")).not_to_contain_text(str(pid))
+        expect(page.locator("#announcer")).to_have_text("search is running")
+        assert page.evaluate("window.untouched") is True
+
+
+def test_a_tool_is_called_with_what_was_entered_and_the_call_is_listed(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        opened(page, "tools//search%3Asearch")
+        page.get_by_label("query").fill("one\ntwo <b>")
+        page.get_by_role("button", name="Call").click()
+        expect(page.locator(".verdict")).to_contain_text("Done")
+        shown = json.loads(page.locator(".result > pre").inner_text())
+        assert shown == {"tool": "search", "arguments": {"query": "one\ntwo <b>"}}
+        page.get_by_role("link", name="Calls").click()
+        latest = page.locator("#view-calls tbody tr").first
+        for words in ("search", "default", "ok", " ms"):
+            expect(latest).to_contain_text(words)
+        expect(page.locator("#view-calls")).not_to_contain_text("two")
+
+
+def test_the_fields_of_a_form_are_those_of_the_schema(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        page.route("**/tools/call", lambda route: route.fulfill(json={"content": [], "sent": route.request.post_data}))
+        opened(page, VIEWS[3])
+        call = page.get_by_role("button", name="Call", exact=True)
+        page.get_by_label("path").fill("src")
+        page.get_by_label("max_count").fill("0")
+        call.click()
+        expect(page.get_by_text("max_count must be at least 1")).to_be_visible()
+        expect(page.get_by_label("max_count")).to_be_focused()
+        page.get_by_label("max_count").fill("7")
+        page.get_by_label("authors").fill("ann")
+        call.click()
+        expect(page.get_by_text("authors is not valid JSON")).to_be_visible()
+        page.get_by_label("authors").fill('["ann"]')
+        page.get_by_label("order").select_option("author")
+        page.get_by_label("follow_renames").select_option("true")
+        page.get_by_label("since").fill("2026-11-22")
+        page.get_by_role("button", name="As JSON").click()
+        entered = {"path": "src", "max_count": 7, "order": "author", "since": "2026-11-22"}
+        entered |= {"follow_renames": True, "authors": ["ann"]}
+        assert json.loads(page.get_by_label("arguments").input_value()) == entered
+        page.get_by_label("arguments").fill(json.dumps(entered | {"path": "docs"}))
+        page.get_by_role("button", name="As JSON").click()
+        expect(page.get_by_label("path")).to_have_value("docs")
+        call.click()
+        page.get_by_text("Whole result").click()
+        sent = json.loads(json.loads(page.locator(".result details pre").inner_text())["sent"])
+        assert sent == {"name": "git:git_log", "arguments": entered | {"path": "docs"}}
+
+
+def test_results_are_shown_as_what_they_are(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        opened(page, "tools//search%3Apicture")
+        page.get_by_role("button", name="Call", exact=True).click()
+        picture = page.locator(".result img")
+        expect(picture).to_be_visible()
+        assert picture.evaluate("img => img.decode().then(() => img.naturalWidth)") == 2
+        expect(page.locator(".result").get_by_role("link")).to_have_text(["the page"])
+        expect(page.locator(".result code")).to_contain_text("a trap: javascript:")
+        opened(page, "tools//git%3Agit_reset")
+        page.get_by_role("button", name="Call", exact=True).click()
+        expect(page.get_by_text("path is required")).to_have_count(0)
+        expect(page.locator(".verdict")).to_contain_text("The tool says that it failed")
+
+
+def test_a_call_can_be_cancelled(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub) as page:
+        page.get_by_label("API key or token").fill("boss")
+        page.get_by_role("button", name="Open the dashboard").click()
+        opened(page, "tools//fetch%3Ahold")
+        page.get_by_role("button", name="Call", exact=True).click()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator(".verdict")).to_have_text("Cancelled.")
+        opened(page, "calls")
+        expect(page.locator("#view-calls tbody tr").first).to_contain_text("cancelled")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read_in_either_theme(chromium: Browser, hub: str, scheme: Any) -> None:
+    with page_of(chromium, hub, color_scheme=scheme) as page:
+        for view in VIEWS:
+            opened(page, view)
+            assert page.evaluate(CONTRASTS) == [], (scheme, view)
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
+        assert dark == (scheme == "dark")
+        page.get_by_label("Theme").select_option("dark" if scheme == "light" else "light")
+        page.reload()
+        expect(page.get_by_label("Theme")).to_have_value("dark" if scheme == "light" else "light")
+        assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)") != dark
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True) as page:
+        for view in VIEWS:
+            opened(page, view)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        opened(page, VIEWS[3])
+        page.get_by_label("path").fill("x" * 200)
+        page.get_by_role("button", name="Call", exact=True).tap()
+        expect(page.locator(".verdict")).to_contain_text("Done")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.get_by_role("link", name="All tools").tap()
+        expect(page.get_by_role("link", name="git_log")).to_be_visible()
+
+
+def test_a_tool_is_called_by_keyboard_alone(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        keys = page.keyboard
+        row(page, "git").wait_for()
+        keys.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        for _ in range(3):
+            keys.press("Tab")
+        expect(page.get_by_role("link", name="Tools", exact=True)).to_be_focused()
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        keys.press("Enter")
+        page.locator("#tools-list a").first.wait_for()
+        for _ in range(4):  # calls, theme, group, filter
+            keys.press("Tab")
+        expect(page.get_by_label("Filter")).to_be_focused()
+        keys.type("commit")
+        expect(page.locator("#tools-list a")).to_have_count(2)  # git_log is about commits
+        for _ in range(2):
+            keys.press("Tab")
+        keys.press("Enter")
+        expect(page.get_by_role("heading", name="git:git_commit")).to_be_focused()
+        keys.press("Tab")
+        keys.type("Fix it")
+        keys.press("Control+Enter")
+        expect(page.locator(".result > pre")).to_contain_text("Fix it")
+        expect(page.locator("#announcer")).to_contain_text("Done")
+
+
+def test_what_is_being_entered_survives_changes(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        opened(page, "tools//git%3Agit_commit")
+        page.get_by_label("message").fill("Half a")
+        page.get_by_label("message").press("End")
+        for number in range(3):
+            page.request.post(f"{hub}mcp/tools/call", data={"name": "git:git_status", "arguments": {"n": number}})
+        opened_calls = page.locator("#view-servers [data-calls] tbody tr")
+        expect(opened_calls.nth(2)).to_contain_text("git_status")
+        expect(page.get_by_label("message")).to_have_value("Half a")
+        expect(page.get_by_label("message")).to_be_focused()
+
+
+def test_a_lost_connection_is_told_and_found_again(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub, tolerates="net::ERR_INTERNET_DISCONNECTED") as page:
+        expect(page.locator("#connection")).to_have_text("Live")
+        page.context.set_offline(True)
+        expect(page.locator("#connection")).to_have_text("Connection lost, trying again")
+        page.context.set_offline(False)
+        expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+
+
+def test_a_key_is_asked_for_kept_in_the_tab_and_forgotten(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub, tolerates="401") as page:
+        key = page.get_by_label("API key or token")
+        expect(key).to_be_focused()
+        key.fill("wrong")
+        key.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("This key is not accepted")
+        key.fill("boss")
+        key.press("Enter")
+        expect(row(page, "fetch")).to_contain_text("running")
+        expect(page.locator("#viewer")).to_have_text("Signed in as boss")
+        assert "boss" not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
+        page.reload()
+        expect(row(page, "fetch")).to_contain_text("running")
+        page.get_by_role("button", name="Forget key").click()
+        expect(key).to_be_focused()
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_member_sees_a_group_and_its_own_calls(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub) as page:
+        page.get_by_label("API key or token").fill("guest")
+        page.keyboard.press("Enter")
+        expect(page.locator("#servers-table tbody tr")).to_have_count(1)
+        expect(row(page, "fetch")).to_contain_text("1 tool")
+        expect(page.get_by_role("columnheader", name="In flight")).to_be_hidden()
+        opened(page, "tools")
+        page.locator("#tools-list a").click()
+        page.get_by_role("button", name="Call", exact=True).click()
+        expect(page.locator(".verdict")).to_contain_text("Done")
+        opened(page, "calls")
+        expect(page.locator("#view-calls tbody tr")).to_have_count(1)
+        expect(page.locator("body")).not_to_contain_text("hostile")
+
+
+def test_what_servers_say_of_themselves_is_never_markup(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub) as page:
+        page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+        page.get_by_label("API key or token").fill("boss")
+        page.keyboard.press("Enter")
+        opened(page, "tools?img")
+        page.locator("#tools-list a").click()
+        expect(page.locator(".detail .description")).to_have_text(MARKUP)
+        expect(page.locator("#argument-0-notes")).to_have_text(MARKUP)
+        assert page.locator("main img, main script").count() == 0
