@@ -106,14 +106,16 @@ async def _connect(
         statuses = list(app.health().values())
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
+        strays = list(_strays(app, settings))
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
-        connected = {"failed": failed, "conflicts": conflicts, "changedNames": dict(changes)}
+        connected = {"failed": failed, "conflicts": conflicts, "changedNames": dict(changes), "strayTools": strays}
         put_json({**_document(config, groups, examination), "connected": connected})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
+            _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
             _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
         ]
         put(_lines(line for section in sections if section for line in ["", *section]))
@@ -124,6 +126,15 @@ async def _connect(
 def _conflicts(app: package.Aggregator, groups: Sequence[ClientGroup]) -> list[str]:
     found = (str(conflict) for group in groups for conflict in app.routes.conflicts(group.rule))
     return list(dict.fromkeys(found))
+
+
+def _strays(app: package.Aggregator, settings: AggregatorSettings) -> Iterator[str]:
+    """The tools that the settings show otherwise and that their server, which is up, does not have."""
+    for key, changes in settings.tool_changes.items():
+        child = app.children.get(key)
+        if child is not None and child.catalogue is not None:
+            offered = {tool["name"] for tool in child.catalogue.of(Kind.TOOL)}
+            yield from (f"{key}:{name}" for name in changes if name not in offered)
 
 
 def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[tuple[str, dict[str, list[str]]]]:

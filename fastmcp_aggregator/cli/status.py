@@ -74,7 +74,7 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
     end_on_signals(FINE)
     if not as_json and sys.stdout.isatty():
         return _watch_on_screen(instance, every)
-    for samples, error in _samples(instance, every):
+    for samples, error in samples_of(instance, every):
         if error is not None:
             say(error)
         elif as_json:
@@ -91,12 +91,12 @@ def _watch_on_screen(instance: Instance, every: float) -> int:
 
     with Live(console=Console(), auto_refresh=False, screen=False) as live:
         end_on_signals(FINE, live.stop)
-        for samples, error in _samples(instance, every):
-            live.update(_table(instance, rows_of(samples), error, samples), refresh=True)
+        for samples, error in samples_of(instance, every):
+            live.update(table_of(instance, samples, error), refresh=True)
     return FINE
 
 
-def _samples(instance: Instance, every: float) -> Iterator[tuple[Sequence[Sample], str | None]]:
+def samples_of(instance: Instance, every: float) -> Iterator[tuple[Sequence[Sample], str | None]]:
     """The samples of the last minute, oldest first, or why there is no new one; for ever."""
     samples: deque[Sample] = deque()
     while True:
@@ -164,7 +164,8 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def _table(instance: Instance, rows: Sequence[Row], error: str | None, samples: Sequence[Sample]) -> Table:
+def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
+    """What there is to see, and why there is nothing new."""
     from rich.table import Table  # noqa: PLC0415 - rich is for terminals only
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -178,7 +179,7 @@ def _table(instance: Instance, rows: Sequence[Row], error: str | None, samples: 
         box=None,
         pad_edge=False,
     )
-    for row in rows:
+    for row in rows_of(samples):
         table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in _cells(row)))
     return table
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,23 @@ def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
     again = keys("revoke", "alice", "--file", str(file))
     assert again.returncode == 1
     assert "there is no key of 'alice'" in again.stderr
+
+
+def test_each_action_has_its_result_as_json_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "keys.json")
+
+    def told(*arguments: str) -> dict[str, Any]:
+        assert main(["keys", *arguments, "--file", file, "--json"]) == 0
+        document: dict[str, Any] = json.loads(capfd.readouterr().out)
+        return document
+
+    made = told("create", "alice", "--groups", "web", "--days", "3")
+    (kept,) = read_keys(Path(file))
+    assert FollowedKeys(Path(file)).find(made.pop("key")) == kept
+    assert (made["id"], made["name"], made["groups"], made["isExpired"]) == (kept.id, "alice", ["web"], False)
+    assert told("list") == {"keys": [made]}
+    assert told("revoke", "alice") == {"revoked": [made]}
+    assert told("list") == {"keys": []}
 
 
 def test_one_of_several_keys_of_an_owner_is_revoked_by_its_id(tmp_path: Path) -> None:

@@ -13,20 +13,25 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
 from harness import PATIENCE, config, free_port, lean, until
+from rich.console import Console
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.cli.exits import UsageError
-from fastmcp_aggregator.cli.instance import base_of
+from fastmcp_aggregator.cli.instance import Instance, InstanceError, Sample, base_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.samples import ServerCalls, calls_of
+from fastmcp_aggregator.cli.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 MISSING = {"command": "no-such-command-anywhere"}
@@ -163,6 +168,48 @@ async def test_watch_waits_for_an_instance_that_is_not_there_yet() -> None:
         assert b"nothing runs at" in await asyncio.wait_for(process.stderr.readline(), PATIENCE)
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+def sample(at: float, calls: float | None, **server: Any) -> Sample:
+    known = None if calls is None else {"a": ServerCalls(calls, {0.1: calls, math.inf: calls})}
+    return Sample(at, True, {"a": {"state": "running", "since": 5, "restarts": 1, **server}}, known)
+
+
+def test_rates_and_times_are_those_between_the_samples() -> None:
+    (row,) = rows_of([sample(10, 100), sample(20, 150)])
+    assert (row.calls, row.calls_per_second, row.p50) == (150, 5.0, pytest.approx(0.05))
+    (row,) = rows_of([sample(10, 100), sample(20, 100)])
+    assert (row.calls_per_second, row.p50, row.p99) == (0.0, None, None)
+    (row,) = rows_of([sample(10, None), sample(20, None)])
+    assert (row.calls, row.calls_per_second, row.p50) == (None, None, None)
+    assert rows_of([]) == []
+
+
+@pytest.mark.parametrize(("since", "shown"), [(None, ""), (59, "59 s"), (120, "2 min"), (7200, "2 h"), (200000, "2 d")])
+def test_a_table_for_a_terminal_has_the_same_and_the_trouble_of_the_moment(since: float | None, shown: str) -> None:
+    samples = [sample(10, 1), sample(20, 5000, since=since, last_error="it \x1b[31mleft\nand more")]
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(table_of(Instance("http://h"), samples, "nothing runs at http://h"))
+    text = console.export_text()
+    assert "it \\x1b[31mleft" in text
+    assert "499.9" in text
+    assert "nothing runs at http://h" in text
+    assert f"running  {shown}".rstrip() in text
+
+
+def test_who_watches_is_told_of_each_look_and_only_the_last_minute_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [sample(0, 1), sample(50, 2), InstanceError("gone\nand more"), sample(115, 3), sample(130, 4)]
+    clock = iter([0.0, 0.0, 50.0, 50.0, 60.0, 60.0, 115.0, 115.0, 130.0, 130.0])
+    monkeypatch.setattr(Instance, "sample", lambda _: _answer(answers.pop(0)))
+    monkeypatch.setattr("fastmcp_aggregator.cli.status.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=id))
+    looks = [([one.at for one in samples], error) for samples, error in islice(samples_of(Instance("http://h"), 1), 5)]
+    assert looks == [([0], None), ([0, 50], None), ([0, 50], "gone"), ([50, 115], None), ([50, 115, 130], None)]
+
+
+def _answer(answer: Sample | InstanceError) -> Sample:
+    if isinstance(answer, InstanceError):
+        raise answer
+    return answer
 
 
 # What is no instance

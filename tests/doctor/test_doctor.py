@@ -202,6 +202,17 @@ def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pyt
     assert "my.a:echo" in connected["changedNames"]
 
 
+def test_settings_for_tools_that_are_not_there_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(put(tmp_path / "c.json", json.dumps(config(a=lean()))))
+    settings = put(
+        tmp_path / "s.toml", "[servers.a.tools.ecko]\nhidden = true\n[servers.a.tools.fail]\nhidden = true\n"
+    )
+    out = check(capfd, path, "--connect", "--settings", str(settings))[1]
+    assert out.partition("Settings for tools that no server has:\n")[2].splitlines()[0] == "  a:ecko"
+    out = check(capfd, path, "--connect", "--json", "--settings", str(settings))[1]
+    assert json.loads(out)["connected"]["strayTools"] == ["a:ecko"]
+
+
 def test_problems_of_a_config_as_json_have_their_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = str(put(tmp_path / "c.json", '{\n "mcpServers": {\n  "a": {"command": 5}\n}}'))
     code, out, err = check(capfd, path, "--json")
