@@ -89,8 +89,9 @@ def build(session: nox.Session) -> None:
     session.run("python", "-m", "build")
     wheel = next(Path("dist").glob("*.whl"))
     files = zipfile.ZipFile(wheel).namelist()
-    if "fastmcp_aggregator/py.typed" not in files:
-        session.error(f"{wheel} has no py.typed")
+    for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/dashboard/static/index.html"):
+        if needed not in files:
+            session.error(f"{wheel} has no {needed}")
     if not any(name.startswith("fastmcp_aggregator/scaffold/templates/") for name in files):
         session.error(f"{wheel} has no templates for new servers")
     if strangers := [f for f in files if not f.startswith(("fastmcp_aggregator/", "fastmcp_aggregator-"))]:

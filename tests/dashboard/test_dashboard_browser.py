@@ -77,6 +77,11 @@ def row(page: Page, server: str) -> Any:
     return page.locator("#servers-table tbody tr").filter(has=page.get_by_role("rowheader", name=server))
 
 
+def process_of(page: Page, server: str) -> int:
+    cell = page.locator(f"#servers-table tr[data-item={server}] [data-column=Process]")
+    return int(cell.text_content() or "")
+
+
 def opened(page: Page, view: str) -> None:
     """Open a part of the page, and wait until it is filled."""
     page.evaluate("view => { location.hash = view; }", view)
@@ -108,7 +113,7 @@ def test_a_server_that_dies_and_comes_back_is_seen_without_reloading(chromium: B
     with page_of(chromium, hub) as page:
         expect(row(page, "search")).to_contain_text("running")
         page.evaluate("window.untouched = true")
-        pid = int(row(page, "search").locator("[data-column=Process]").inner_text())
+        pid = process_of(page, "search")
         broken.touch()
         os.kill(pid, signal.SIGKILL)
         expect(row(page, "search")).to_contain_text("failed")
@@ -250,17 +255,21 @@ def test_a_tool_is_called_by_keyboard_alone(chromium: Browser, hub: str) -> None
         expect(page.locator("#announcer")).to_contain_text("Done")
 
 
-def test_what_is_being_entered_survives_changes(chromium: Browser, hub: str) -> None:
+def test_what_is_being_entered_survives_calls_and_restarts(chromium: Browser, hub: str, broken: Path) -> None:
     with page_of(chromium, hub) as page:
-        opened(page, "tools//git%3Agit_commit")
-        page.get_by_label("message").fill("Half a")
-        page.get_by_label("message").press("End")
-        for number in range(3):
-            page.request.post(f"{hub}mcp/tools/call", data={"name": "git:git_status", "arguments": {"n": number}})
-        opened_calls = page.locator("#view-servers [data-calls] tbody tr")
-        expect(opened_calls.nth(2)).to_contain_text("git_status")
-        expect(page.get_by_label("message")).to_have_value("Half a")
-        expect(page.get_by_label("message")).to_be_focused()
+        opened(page, "tools//search%3Asearch")
+        page.get_by_label("query").fill("Half a")
+        call = {"name": "search:fetch_page", "arguments": {"url": "https://example.org"}}
+        page.request.post(f"{hub}mcp/tools/call", data=call)
+        expect(page.locator("#view-servers [data-calls] tbody tr").first).to_contain_text("fetch_page")
+        broken.touch()
+        os.kill(process_of(page, "search"), signal.SIGKILL)
+        expect(page.get_by_text("The server that has this tool is not available now.")).to_be_visible()
+        broken.unlink()
+        page.request.post(f"{hub}mcp/tools/call", data=call)
+        expect(page.get_by_text("The server that has this tool is not available now.")).to_be_hidden(timeout=15_000)
+        expect(page.get_by_label("query")).to_have_value("Half a")
+        expect(page.get_by_label("query")).to_be_focused()
 
 
 def test_a_lost_connection_is_told_and_found_again(chromium: Browser, hub: str) -> None:

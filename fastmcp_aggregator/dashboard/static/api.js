@@ -19,14 +19,19 @@ function read() {
   }
 }
 
-/** The hub does not take the key, or wants one. */
-export class Unauthorized extends Error {}
+/** The hub does not take the key, or wants one; the message says which. */
+export class Unauthorized extends Error {
+  constructor(status) {
+    super(status === 403 ? "this key may not be used here" : "this key is not accepted");
+    this.isForbidden = status === 403;
+  }
+}
 
 async function ask(path, options = {}) {
   const headers = new Headers(options.headers);
   if (key.get()) headers.set("Authorization", `Bearer ${key.get()}`);
   const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
-  if (response.status === 401 || response.status === 403) throw new Unauthorized(String(response.status));
+  if (response.status === 401 || response.status === 403) throw new Unauthorized(response.status);
   return response;
 }
 

@@ -15,7 +15,7 @@ let receivedAt = 0;
 let names = { edition: null, byGroup: {} };
 
 const age = () => (performance.now() - receivedAt) / 1000;
-const needsKey = document.documentElement.dataset.auth === "key";
+let needsKey = document.documentElement.dataset.auth === "key";
 
 /** What the address names: `#tools/GROUP/TOOL`, or `#tools?FILTER`. */
 function place() {
@@ -101,12 +101,19 @@ async function run() {
     if (!(error instanceof Unauthorized)) throw error;
     const hadKey = Boolean(key.get());
     key.forget();
-    askForKey(hadKey ? "This key is not accepted. It may be mistyped, revoked or expired." : "");
+    askForKey(hadKey ? refusal(error) : "");
   }
+}
+
+function refusal({ isForbidden }) {
+  return isForbidden
+    ? "This key may not be used here: it lacks a scope that is required."
+    : "This key is not accepted. It may be mistyped, revoked or expired.";
 }
 
 function askForKey(problem) {
   view = null;
+  needsKey = true;
   connection("none");
   byId("forget").hidden = true;
   document.title = "MCP servers";
