@@ -136,6 +136,7 @@ def _pin() -> argparse.ArgumentParser:
     what.add_argument(
         "--approve", metavar="SERVER", nargs="*", help="record what these servers offer now, or all; after CONFIG"
     )
+    add_json(parser)
     add_settings(parser)
     return parser
 

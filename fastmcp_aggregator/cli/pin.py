@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.exits import FAILED, FINE, SERVER_FAILED, UsageError
-from fastmcp_aggregator.cli.output import counted, printable, put, say
+from fastmcp_aggregator.cli.output import counted, printable, put, put_json, say
 from fastmcp_aggregator.cli.progress import brief_report, is_running
 from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
 from fastmcp_aggregator.config import McpConfig
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     path = _path(options, settings)
     approved = None if options.approve is None else _keys(options.approve, config)
     known = {} if not options.diff and not path.exists() else read_pins(path)
-    work = _pin(config, settings, path, known, approved, writes=not options.diff)
+    work = _pin(config, settings, path, known, approved, writes=not options.diff, as_json=options.json)
     return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
 
 
@@ -56,6 +57,7 @@ async def _pin(
     approved: Collection[str] | None,
     *,
     writes: bool,
+    as_json: bool,
 ) -> int:
     """With `writes`, servers that have no pins get them, and those in `approved` get new ones."""
     report = brief_report(config.servers)
@@ -66,7 +68,11 @@ async def _pin(
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
     if writes and kept:
         _write(path, {**known, **kept})
-    _tell(found, {key: pins for key, pins in kept.items() if writes}, known, offered, path)
+    written = {key: pins for key, pins in kept.items() if writes}
+    if as_json:
+        put_json(_document(found, written, failed, path))
+    else:
+        _tell(found, written, known, offered, path)
     is_left = any(entry.server not in kept or not writes for entry in found)
     return SERVER_FAILED if failed and settings.strict else FAILED if is_left else FINE
 
@@ -87,6 +93,13 @@ def _write(path: Path, pins: Pins) -> None:
         write_pins(path, pins)
     except OSError as error:
         raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _document(found: list[Difference], kept: Pins, failed: list[str], path: Path) -> dict[str, Any]:
+    differences = [
+        {"server": entry.server, "tool": entry.tool, "kind": entry.kind, "diff": list(diff(entry))} for entry in found
+    ]
+    return {"pins": str(path), "differences": differences, "written": list(kept), "failed": failed}
 
 
 def _tell(found: list[Difference], kept: Pins, known: Pins, offered: Pins, path: Path) -> None:

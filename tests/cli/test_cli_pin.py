@@ -134,3 +134,15 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(arguments)
     assert ended.value.code == 2
+
+
+def test_the_same_as_json(pin: Pinning) -> None:
+    first = json.loads(pin("--json", a=described("Say it."), bad={"command": "no-such-command"}).out)
+    assert (first["written"], first["failed"]) == (["a"], ["bad"])
+    changed = pin("--diff", "--json", a=described("Shout it."))
+    document = json.loads(changed.out)
+    assert (changed.code, changed.err) == (1, "")
+    (difference,) = document["differences"]
+    assert (difference["server"], difference["tool"], difference["kind"]) == ("a", "echo", "changed")
+    assert any(line.startswith("+") and "Shout it." in line for line in difference["diff"])
+    assert (document["written"], document["pins"]) == ([], str(pin.file))

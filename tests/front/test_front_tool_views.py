@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
-from harness import config, connected, lean
+from harness import config, connected, lean, talking
 from mcp_types import Implementation
 
 from fastmcp_aggregator import Aggregator, build_aggregator
@@ -104,6 +104,19 @@ async def test_an_error_of_the_tool_is_an_error_of_call_tool() -> None:
     async with client(hub(tool_search=True)) as caller:
         called = await caller.call_tool("call_tool", {"name": "sky:fail"}, raise_on_error=False)
         assert (called.is_error, called.content[0].text) == (True, "it failed")
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_tool_behind_call_tool_can_ask_its_caller(era: str, modern: bool) -> None:
+    form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    question = {"method": "elicitation/create", "params": form}
+    call = {"name": "a:play", "arguments": {"script": [{"ask": {"q": question}}]}}
+    app = build_aggregator(config(a=talking(era=era)), tool_search=True)
+    async with connected(app, modern=modern, capabilities={"elicitation": {}}) as caller:
+        caller.on_question = lambda method, params: {"result": {"action": "accept", "content": {"x": 1}}}
+        response = await caller.converse("tools/call", {"name": "call_tool", "arguments": call})
+    assert json.loads(response["result"]["content"][0]["text"]) == [{"q": {"action": "accept", "content": {"x": 1}}}]
 
 
 async def test_the_other_lists_stay_as_they_were() -> None:
