@@ -39,12 +39,11 @@ def rendered(plan: Plan) -> dict[str, str]:
     """
     if problems := plan.problems():
         raise ScaffoldError("\n".join(problems))
-    root = TEMPLATES / plan.language
-    environment = _environment(root)
+    environment = _environment(TEMPLATES / plan.language, TEMPLATES / "shared")
     values = {"plan": plan, "rules": RULES.values(), "fastmcp": _requirement("fastmcp")}
     return {
         _target(path, plan): environment.get_template(path).render(values)
-        for path in sorted(file.relative_to(root).as_posix() for file in root.rglob(f"*{_SUFFIX}"))
+        for path in environment.list_templates(filter_func=_is_file)
     }
 
 
@@ -95,12 +94,17 @@ def _umask() -> int:
     return mask
 
 
-def _environment(root: Path) -> Environment:
+def _is_file(path: str) -> bool:
+    """Whether a template is a file of the project, and not a part of several."""
+    return path.endswith(_SUFFIX) and not path.startswith("_")
+
+
+def _environment(*roots: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - it takes a while
 
     # What is rendered is code, not HTML; what goes into it is checked by the rules, and quoted by the filters.
     environment = Environment(
-        loader=FileSystemLoader(root),
+        loader=FileSystemLoader(roots),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
