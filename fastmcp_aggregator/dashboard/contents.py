@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,7 +41,7 @@ class Part:
 class Contents:
     """What a group has, by server key. `edition` is another one whenever one of its tools is."""
 
-    edition: int
+    edition: str
     parts: Mapping[str, Part]
 
     def of(self, key: str) -> Part:
@@ -55,7 +55,6 @@ class KnownContents:
     def __init__(self, rule: NameRule) -> None:
         """`rule` is how names are listed on the JSON face."""
         self._rule = rule
-        self._editions = itertools.count(1)
         self._known: dict[str, tuple[RouteTable, list[Any], Contents]] = {}
 
     def of(self, group_id: str, face: Listed) -> Contents:
@@ -64,7 +63,7 @@ class KnownContents:
         if known is None or known[0] is not table:
             tools, parts = _read(table, self._rule)
             is_same = known is not None and known[1] == tools
-            edition = known[2].edition if known is not None and is_same else next(self._editions)
+            edition = known[2].edition if known is not None and is_same else secrets.token_hex(4)
             known = self._known[group_id] = (table, tools, Contents(edition, parts))
         return known[2]
 

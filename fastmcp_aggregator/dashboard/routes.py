@@ -28,7 +28,7 @@ from fastmcp_aggregator.dashboard.assets import HEADERS, PAGE, asset_response, e
 from fastmcp_aggregator.dashboard.contents import KnownContents, Listed
 from fastmcp_aggregator.dashboard.view import Sources, names_of, view_of, what_stays
 from fastmcp_aggregator.dashboard.watch import Watch
-from fastmcp_aggregator.front.drain import IS_ENDING
+from fastmcp_aggregator.front.gate import IS_ENDING
 from fastmcp_aggregator.front.guarded import guarded_route
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.middleware.recent import RecentCalls

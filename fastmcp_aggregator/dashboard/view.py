@@ -8,7 +8,6 @@ the words for those who are not on this machine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,10 +46,10 @@ class Sources:
 
 
 def view_of(sources: Sources) -> dict[str, Any]:
-    """All that is shown. Times are in seconds; `now` and a call's `ended` are on one monotonic clock."""
+    """All that is shown. Times are in seconds; `now` and a call's `ended` are on one clock of the aggregator's own."""
     shown = [key for key in sources.children if _may_know(key, sources)]
     return {
-        "now": time.monotonic(),
+        "now": sources.calls.now,
         "servers": [_server(key, sources) for key in shown],
         "groups": [_group(group, contents, sources.path) for group, contents in sources.groups.values()],
         "calls": [_call(call) for call in sources.calls.latest(CALLS_SHOWN, lambda call: _may_see(call, sources))],

@@ -7,6 +7,8 @@ scheme is kept, and a refusal's reason, which may quote what it refuses, is left
 from __future__ import annotations
 
 import itertools
+import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,9 +23,12 @@ _NAMED = frozenset({"tools/call", "prompts/get"})
 
 @dataclass(frozen=True, slots=True)
 class RecentCall:
-    """One call that has ended. `ended` is a monotonic time, `seconds` how long it took."""
+    """One call that has ended: `ended` seconds after calls began to be kept, when it had taken `seconds`.
 
-    id: int
+    Its `id` tells nothing of how many others there were.
+    """
+
+    id: str
     principal: Principal
     group: str
     method: str
@@ -40,19 +45,24 @@ class RecentCalls:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._calls: deque[RecentCall] = deque(maxlen=kept)
-        self._ids = itertools.count(1)
+        self._began = time.monotonic()
         self.count = 0
         """Calls that have ended."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since calls began to be kept."""
+        return time.monotonic() - self._began
 
     def before(self, call: Call) -> None:
         """See `Policy`. Everything passes."""
 
     def after(self, call: Call, end: End) -> None:
         """See `Policy`."""
-        self.count = next(self._ids)
+        self.count += 1
         self._calls.append(
             RecentCall(
-                self.count,
+                secrets.token_hex(8),
                 call.principal,
                 call.group,
                 call.method,
@@ -61,7 +71,7 @@ class RecentCalls:
                 end.outcome,
                 end.code,
                 end.seconds,
-                call.began + end.seconds,
+                call.began + end.seconds - self._began,
             )
         )
 

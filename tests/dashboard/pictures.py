@@ -64,8 +64,6 @@ def make(browser: Browser, hub: str) -> None:
     shown(page, "groups", "#groups-list .tools a")
     picture(page, "groups-light")
     page.emulate_media(color_scheme="dark")
-    shown(page, "servers", "#servers-table tbody tr")
-    picture(page, "servers-dark")
     page.set_viewport_size({"width": 1160, "height": 980})
     call_a_tool(page)
     picture(page, "tools-dark")

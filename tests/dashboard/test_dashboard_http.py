@@ -20,6 +20,8 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principals import claim_of
 from fastmcp_aggregator.dashboard import watch
 from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.middleware.call import Call, End, Principal
+from fastmcp_aggregator.middleware.recent import RecentCalls
 
 GROUPS = {
     "web": {"name": "Web", "servers": ["fetch"], "tools": ["pid", "fail"]},
@@ -221,7 +223,7 @@ async def test_the_calls_that_are_kept_are_bounded() -> None:
         await ready(http)
         await asyncio.gather(*(call(http, "fetch:echo") for _ in range(120)))
         calls = (await state(http))["calls"]
-        assert [c["id"] for c in calls] == list(range(120, 20, -1))
+        assert len({c["id"] for c in calls}) == len(calls) == 100
 
 
 # Who sees what.
@@ -338,3 +340,42 @@ async def test_a_new_config_is_shown() -> None:
         await app.reload(config(fetch=lean(), files=lean(era="modern"), third=lean()))
         keys = [server["key"] for server in (await changed).json()["servers"]]
         assert keys == ["fetch", "files", "third"]
+
+
+def test_the_calls_that_are_kept_are_the_last_ones() -> None:
+    recent = RecentCalls(kept=3)
+    for number in range(5):
+        call = Call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
+        recent.before(call)
+        recent.after(call, End("ok", 0.0))
+    assert recent.count == 5
+    assert [call.name for call in recent.latest(2, lambda _: True)] == ["tool_4", "tool_3"]
+    assert [call.name for call in recent.latest(9, lambda call: call.name != "tool_3")] == ["tool_4", "tool_2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "ref", "name", "shown"),
+    [
+        ("tools/call", None, "x" * 300, "x" * 256),
+        ("prompts/get", None, "review", "review"),
+        ("completion/complete", {"name": "review"}, "review", "review"),
+        ("completion/complete", {"uri": "note://{who}"}, "note://{who}", "note://…"),
+        ("resources/read", None, "file:///home/ann/secret", "file://…"),
+        ("resources/read", None, "mailto:ann@example.org", "…"),
+    ],
+)
+def test_only_names_of_tools_and_prompts_are_kept_whole(method: str, ref: Any, name: str, shown: str) -> None:
+    recent = RecentCalls()
+    recent.after(Call(Principal(), "default", method, "a", name, {"ref": ref} if ref else {}), End("ok", 0.0))
+    assert [call.name for call in recent.latest(1, lambda _: True)] == [shown]
+
+
+async def test_a_group_that_is_gone_is_not_shown_any_more() -> None:
+    groups: dict[str, Any] = {"web": {"servers": ["fetch"]}}
+    app = build_aggregator(config(fetch=lean()), groups=groups)
+    async with browser(app) as http:
+        await ready(http)
+        assert [g["id"] for g in (await state(http))["groups"]] == ["default", "web"]
+        groups.clear()
+        await app.reload()
+        assert [g["id"] for g in (await state(http))["groups"]] == ["default"]
