@@ -110,9 +110,12 @@ Connect = Callable[..., Awaitable[HttpClient]]
 
 
 @asynccontextmanager
-async def served(app: FastMCP[Any], **options: Any) -> AsyncIterator[Connect]:
-    """Run an app and serve it over HTTP; the function makes clients, by the parameters of `HttpClient`."""
-    stop, listening, clients = asyncio.Event(), asyncio.Event(), list[HttpClient]()
+async def served(app: FastMCP[Any], stop: asyncio.Event | None = None, **options: Any) -> AsyncIterator[Connect]:
+    """Run an app and serve it over HTTP; the function makes clients, by the parameters of `HttpClient`.
+
+    `stop` ends the server, as a signal does.
+    """
+    stop, listening, clients = stop or asyncio.Event(), asyncio.Event(), list[HttpClient]()
     asgi = app.http_app(path="/mcp", **options)
     with listening_socket("127.0.0.1", 0) as listener:
         url = url_of(listener, "127.0.0.1") + "/mcp"

@@ -11,6 +11,7 @@ it works under any prefix. Credentials are a header that the page adds: with no 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Hashable, Mapping
@@ -34,6 +35,8 @@ from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.settings import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
+
+View = dict[str, Any]
 
 _WAIT = re.compile(r"wait=(\d{1,4})")
 
@@ -89,22 +92,35 @@ class _States:
     async def answer(self, request: Request) -> Response:
         """The view, once it is another than the browser has; 304 if it is not within the time to wait."""
         wait = _WAIT.search(request.headers.get("prefer", ""))
-        view, etag = self._view(request)
+        view, etag = await self._view(request)
         if wait is not None and matches(request, etag) and not request.scope.get(IS_ENDING, False):
-            await self._watch.until(lambda: self._view(request)[1] != etag, float(wait[1]))
-            view, etag = self._view(request)
+            view, etag = await self._next(request, view, etag, float(wait[1]))
         headers = {**HEADERS, "ETag": etag, "Cache-Control": "no-store"}
         if matches(request, etag):
             return Response(status_code=304, headers=headers)
         return Response(json.dumps(view), headers=headers, media_type="application/json")
 
+    async def _next(self, request: Request, view: View, etag: str, seconds: float) -> tuple[View, str]:
+        """Another view than this, or this one again when the time is over."""
+
+        async def is_new() -> bool:
+            nonlocal view, etag
+            before = etag
+            view, etag = await self._view(request)
+            return etag != before
+
+        await self._watch.until(is_new, seconds)
+        return view, etag
+
     async def names(self, request: Request) -> Response:
         """The names of the tools, which are too many to come with each view."""
         headers = {**HEADERS, "Cache-Control": "no-store"}
-        return Response(json.dumps(names_of(self._sources(request))), headers=headers, media_type="application/json")
+        return Response(
+            json.dumps(names_of(await self._sources(request))), headers=headers, media_type="application/json"
+        )
 
-    def _view(self, request: Request) -> tuple[dict[str, Any], str]:
-        sources = self._sources(request)
+    async def _view(self, request: Request) -> tuple[View, str]:
+        sources = await self._sources(request)
         name = sources.viewer.name if self._hub.auth is not None else None
         view = {
             "name": self._hub.settings.name,
@@ -114,15 +130,15 @@ class _States:
         }
         return view, etag_of(json.dumps(what_stays(view)).encode())
 
-    def _sources(self, request: Request) -> Sources:
+    async def _sources(self, request: Request) -> Sources:
         viewer = principal_of(getattr(request.scope.get("user"), "access_token", None))
         groups = self._hub.groups()
         self._contents.keep(group.id for group in groups)
-        mine = {
-            group.id: (group, self._contents.of(group.id, self._hub.group(group.id)))
-            for group in groups
-            if viewer.may_use(group.id)
-        }
+        mine = {}
+        for group in groups:
+            if viewer.may_use(group.id) and group in self._hub.groups():
+                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
+                await asyncio.sleep(0)  # a large group's table takes a while to make; others go on in between
         return Sources(viewer, self._hub.children, mine, self._calls, self._path)
 
     def _look(self) -> Hashable:

@@ -53,6 +53,12 @@ class Body:
             size += len(message.get("body", b""))
             is_complete = not message.get("more_body", False)
 
+    @property
+    def may_be_request(self) -> bool:
+        """Whether what was read may be a JSON-RPC request; false only if it is something else for certain."""
+        content = b"".join(message.get("body", b"") for message in self._messages)
+        return b"\\u" in content or (b'"method"' in content and b'"id"' in content)
+
     async def receive(self) -> Message:
         """The next message of the request."""
         return self._messages.popleft() if self._messages else await self._receive()

@@ -1,5 +1,7 @@
 """The drain: lets requests in flight finish when the HTTP server is to end, and turns new ones away.
 
+What belongs to a session may be an answer that a request in flight waits for: that is left to the gate, which reads it.
+
 Those that do not finish in time are cut off here: uvicorn would do it with a traceback for each in the log. Streams
 that only listen never finish by themselves, so they are not counted; they are ended afterwards.
 """
@@ -9,11 +11,8 @@ from __future__ import annotations
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.gate import only_listens, turn_away
+from fastmcp_aggregator.front.gate import IS_ENDING, is_of_session, only_listens, turn_away
 from fastmcp_aggregator.front.in_flight import InFlight
-
-IS_ENDING = "fastmcp_aggregator.is_ending"
-"""Where a request's scope says whether the server is to end."""
 
 
 class Drain:
@@ -29,7 +28,7 @@ class Drain:
             scope[IS_ENDING] = self.in_flight.is_closing
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif only_listens(scope):
+        elif only_listens(scope) or (self.in_flight.is_closing and is_of_session(scope)):
             await self._answer(scope, receive, send)
         elif self.in_flight.is_closing:
             await turn_away(scope, receive, send, "the server is ending")

@@ -4,8 +4,10 @@ It stands behind authentication, so that only requests that are let in are count
 nothing: its body is not read. One that is let in takes its turn when its body has come. Streams that only listen are
 not counted once they are open.
 
-A request that waits for its turn at a server does not count among those that run but among those that wait: otherwise
-a server that hangs would keep the requests for all others from running.
+A request that waits for its turn at a server, or for its client's answer to a question, does not count among those that
+run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep the others from running.
+What a client says in its session besides requests (answers, notifications) needs no turn, for requests wait for it; and
+it goes through while the server ends.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.children.turns import Turns, stepping_aside
 from fastmcp_aggregator.front.bodies import Body, body_size
 
+IS_ENDING = "fastmcp_aggregator.is_ending"
+"""Where a request's scope says whether the server is to end."""
 RETRY_AFTER = "5"
 """Seconds after which a client that was turned away may try again."""
 
@@ -100,6 +104,11 @@ class Gate:
                 return
             if only_listens(scope):
                 stack.close()
+            elif is_of_session(scope) and not body.may_be_request:
+                pass
+            elif scope.get(IS_ENDING):
+                await turn_away(scope, receive, send, "the server is ending")
+                return
             elif not await stack.enter_context(self._turn()).comes_within(self._limits.wait_bound):
                 await turn_away(scope, receive, send, "the request waited too long for its turn")
                 return
@@ -167,6 +176,11 @@ def only_listens(scope: Scope) -> bool:
     return scope["method"] == "GET" or (
         (b"mcp-method", b"subscriptions/listen") in scope["headers"] and _is_modern(scope)
     )
+
+
+def is_of_session(scope: Scope) -> bool:
+    """Whether a request says that it belongs to a session: a header does over streamable HTTP, the address over SSE."""
+    return any(name == b"mcp-session-id" for name, _ in scope["headers"]) or b"session_id=" in scope["query_string"]
 
 
 def _is_modern(scope: Scope) -> bool:

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.dashboard.routes import Shown, dashboard_routes
-from fastmcp_aggregator.front.drain import IS_ENDING
+from fastmcp_aggregator.front.gate import IS_ENDING
 from fastmcp_aggregator.front.guarded import guarded_route
 from fastmcp_aggregator.front.incidents import Incidents
 from fastmcp_aggregator.hub import status

@@ -23,6 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.ownership import OnProgress
+from fastmcp_aggregator.children.turns import stepping_aside
 from fastmcp_aggregator.relay import client_capabilities
 from fastmcp_aggregator.relay.log_levels import LEVELS, passes
 from fastmcp_aggregator.relay.outbox import Outbox, outbox_of
@@ -47,6 +48,7 @@ class Caller:
         self._channel = session._request_outbound
         self._outbox = Outbox(self._channel.notify)
         self._connection = connection
+        self._aside = stepping_aside.get()
         self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._ctx = ctx
         self._progress_token = self._meta.get("progressToken")
@@ -135,7 +137,8 @@ class Caller:
         """The answer of a legacy client; see `Owner`. A modern client is asked by `HeldCall`."""
         refuse_what_is_not_declared(method, params, self.capabilities)
         await self._outbox.sent()
-        return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
+        with self._aside():
+            return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
 
     def hang_up(self) -> None:
         """End the response to a legacy client over HTTP, after the messages before; see `Owner`."""
