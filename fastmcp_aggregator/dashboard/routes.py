@@ -136,9 +136,10 @@ class _States:
         self._contents.keep(group.id for group in groups)
         mine = {}
         for group in groups:
+            # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
+            await asyncio.sleep(0)
             if viewer.may_use(group.id) and group in self._hub.groups():
                 mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
-                await asyncio.sleep(0)  # a large group's table takes a while to make; others go on in between
         return Sources(viewer, self._hub.children, mine, self._calls, self._path)
 
     def _look(self) -> Hashable:

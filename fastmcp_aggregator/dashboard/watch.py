@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,7 @@ class Watch:
         self._looked_at = -PACE
         self.waiting = 0
 
-    async def until(self, is_new: Callable[[], bool], seconds: float) -> None:
+    async def until(self, is_new: Callable[[], Awaitable[bool]], seconds: float) -> None:
         """Wait until something is new for one browser, which is asked after each change, or until the time is over."""
         if self.waiting >= WAITING_LIMIT:
             return
@@ -46,7 +46,7 @@ class Watch:
             while (left := ends - time.monotonic()) > 0:
                 await asyncio.sleep(min(PACE, left))
                 before, seen = seen, self._current()
-                if seen != before and is_new():
+                if seen != before and await is_new():
                     return
 
     @contextmanager

@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from conftest import CHROMIUM, served
-from demo import GROUPS, servers
+from chromium import launched, served
+from demo_hub import GROUPS, servers
 from harness import config
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from fastmcp_aggregator import build_aggregator
 
@@ -79,10 +79,8 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     folder = tempfile.mkdtemp()
     app = build_aggregator(config(**servers(Path(folder) / "broken")), groups=GROUPS, strict=False, name="Team hub")
-    with served(app.http_app()) as hub, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with served(app.http_app()) as hub, launched() as browser:
         make(browser, hub)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import served
-from demo import GROUPS, servers, text, tool
+from demo_hub import GROUPS, servers, text, tool
 from fastmcp.server.auth import StaticTokenVerifier
 from harness import config, lean
 from starlette.applications import Starlette
@@ -22,11 +21,20 @@ from test_dashboard_http import _token
 from fastmcp_aggregator import build_aggregator
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from chromium import CHROMIUM, launched, served
 from playwright.sync_api import Browser, Page, expect
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium")
 
 VIEWS = ["servers", "groups", "tools", "tools/coding/git%3Agit_log", "calls"]
 MARKUP = '<img src="x" onerror="alert(1)"><script>alert(1)</script>'
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +105,7 @@ def test_it_shows_servers_groups_tools_and_calls(chromium: Browser, hub: str) ->
         expect(page.locator("#servers-summary")).to_have_text("3 of 4 servers running")
         for words in ("running", "modern", "4 tools, 1 resource, 1 prompt"):
             expect(row(page, "git")).to_contain_text(words)
-        for words in ("failed", "next try", "it exited with code 1"):
+        for words in ("failed", "next try", "it could not be started; the log of the aggregator says why"):
             expect(row(page, "mail")).to_contain_text(words)
         page.get_by_role("link", name="Groups").click()
         coding = page.locator("article").filter(has_text="Repositories and searches")

@@ -9,21 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from harness import PATIENCE
+from playwright.sync_api import Browser, sync_playwright
 
 from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
+# The system's: nothing is downloaded.
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="module")  # while playwright runs, no test can have an event loop
-def chromium() -> Iterator[Any]:
-    """A headless Chromium. It is the system's: nothing is downloaded."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A headless Chromium. While it runs, its thread can have no other event loop."""
+    assert CHROMIUM is not None
+    with sync_playwright() as playwright:
         # Its sandbox refuses to run for root, as whom tests run in containers.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

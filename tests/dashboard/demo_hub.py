@@ -84,12 +84,11 @@ def server(definitions: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
 
 def servers(broken: Path) -> dict[str, Any]:
     """The servers by key; `search` does not start while there is a file `broken`."""
-    stopped = ["ConnectionError: imap.example.org:993 refuses the connection"]
     resources = [{"uri": "git://head", "name": "HEAD"}]
     prompts = [{"name": "review", "description": "Review the changes."}]
     return {
         "git": server(GIT, era="modern", resources=resources, prompts=prompts),
         "search": server(SEARCH, exit_if_file=str(broken)),
         "calendar": server(CALENDAR, era="modern"),
-        "mail": server([], stderr=stopped, exit_at_start=1),
+        "mail": {"command": "mail-mcp-server-that-is-not-installed"},
     }
