@@ -4,8 +4,8 @@ It stands behind authentication, so that only requests that are let in are count
 nothing: its body is not read. One that is let in takes its turn when its body has come. Streams that only listen are
 not counted once they are open.
 
-A request that waits for its turn at a server, or for its client's answer to a question, does not count among those that
-run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep the others from running.
+A request that waits for its turn at a server, or for its client's answer to a question, does not count among those
+that run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep all from running.
 What a client says in its session besides requests (answers, notifications) needs no turn, for requests wait for it; and
 it goes through while the server ends.
 """
