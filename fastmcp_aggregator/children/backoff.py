@@ -2,7 +2,8 @@
 
 The delay doubles with each failure in a row, with full jitter, so that children that failed together don't come back
 together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A process that crashes again and
-again is started once every five minutes, and never given up.
+again is started once every five minutes, and never given up. What costs next to nothing to try, a server elsewhere or a
+command that does not exist, makes no crash loop.
 """
 
 from __future__ import annotations
@@ -31,22 +32,26 @@ def delay_before_attempt(failures: int, random_fraction: float) -> float:
 class Backoff:
     """The memory of one child's failures. Times are monotonic seconds."""
 
-    def __init__(self, *, has_crash_loops: bool = True) -> None:
-        """Without crash loops for a child that is not started by us: trying to reach it again costs next to nothing."""
-        self._has_crash_loops = has_crash_loops
+    def __init__(self) -> None:
         self._in_a_row = 0
         self._recent: deque[float] = deque(maxlen=CRASH_LOOP)
         self.is_crash_loop = False
 
-    def failed(self, now: float, *, ran_for: float, random_fraction: float, at_least: float = 0.0) -> float:
-        """The child failed after running for so many seconds (0: it never ran); seconds until the next attempt."""
+    def failed(
+        self, now: float, *, ran_for: float, random_fraction: float, at_least: float = 0.0, is_crash: bool = True
+    ) -> float:
+        """The child failed after running for so many seconds (0: it never ran); seconds until the next attempt.
+
+        `is_crash` says that a process of ours was started for it.
+        """
         if ran_for >= HEALTHY_AFTER:
             self._in_a_row = 0
             self._recent.clear()
             self.is_crash_loop = False
         self._in_a_row += 1
-        self._recent.append(now)
+        if is_crash:
+            self._recent.append(now)
         if len(self._recent) == CRASH_LOOP and now - self._recent[0] <= CRASH_WINDOW:
-            self.is_crash_loop = self._has_crash_loops
+            self.is_crash_loop = True
         delay = CRASH_LOOP_DELAY if self.is_crash_loop else delay_before_attempt(self._in_a_row, random_fraction)
         return max(at_least, delay)

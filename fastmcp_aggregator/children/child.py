@@ -104,7 +104,7 @@ class Child:
         self._phase: Phase = "startup"
         self._health = Health(server.key, self.calls)
         self._lists = Lists(server.key, options.max_tools, options.screen)
-        self._retrying = Retrying(has_crash_loops=isinstance(server, StdioServer))
+        self._retrying = Retrying()
         self._connecting = Connecting(
             server,
             options.endpoint,
@@ -239,7 +239,8 @@ class Child:
         is_renewal = was_running and self._connecting.endpoint.has_forgotten_us and self._retrying.may_renew()
         if not is_renewal:
             ran_for = time.monotonic() - self._since if was_running else 0.0
-            self._retrying.failed(ran_for=ran_for, pause=failure.pause)
+            has_started = isinstance(self.server, StdioServer) and failure.phase != "startup"
+            self._retrying.failed(ran_for=ran_for, pause=failure.pause, is_crash=has_started)
         self.last_failure = failure
         self._become(ChildState.FAILED)
         self._end_attempt()

@@ -16,9 +16,8 @@ _RENEWAL_PAUSE = 10.0
 class Retrying:
     """One child's failures and the waits after them."""
 
-    def __init__(self, *, has_crash_loops: bool) -> None:
-        """See `Backoff`."""
-        self.backoff = Backoff(has_crash_loops=has_crash_loops)
+    def __init__(self) -> None:
+        self.backoff = Backoff()
         self._wake = asyncio.Event()
         self._at: float | None = None
         self._pause = 0.0
@@ -29,12 +28,17 @@ class Retrying:
         """Seconds until the next attempt; None when nobody waits for one."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
-    def failed(self, *, ran_for: float, pause: float) -> None:
-        """A life that served for so many seconds has failed; for `pause` seconds nobody brings the next one forward."""
+    def failed(self, *, ran_for: float, pause: float, is_crash: bool) -> None:
+        """A life that served for so many seconds has failed; for `pause` seconds nobody brings the next one forward.
+
+        `is_crash`: see `Backoff.failed`.
+        """
         now = time.monotonic()
         self._wake.clear()
         self._pause = pause
-        self._at = now + self.backoff.failed(now, ran_for=ran_for, random_fraction=random.random(), at_least=pause)
+        self._at = now + self.backoff.failed(
+            now, ran_for=ran_for, random_fraction=random.random(), at_least=pause, is_crash=is_crash
+        )
 
     def may_renew(self) -> bool:
         """Whether a child that only needs a new session gets it at once; not too often. Then there is no wait."""

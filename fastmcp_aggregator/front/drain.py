@@ -22,12 +22,15 @@ class Drain:
         self._app = app
         self.in_flight = InFlight()
         self._answering: set[anyio.CancelScope] = set()
+        self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope[IS_ENDING] = self.in_flight.is_closing
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+        elif self._is_over:
+            await turn_away(scope, receive, send, "the server is ending")
         elif only_listens(scope) or (self.in_flight.is_closing and is_of_session(scope)):
             await self._answer(scope, receive, send)
         elif self.in_flight.is_closing:
@@ -39,6 +42,7 @@ class Drain:
     async def close(self) -> None:
         """Take no new requests, let those in flight finish within a bound, and cut off the others."""
         await self.in_flight.close()
+        self._is_over = True
         for answering in self._answering:
             answering.cancel()
 

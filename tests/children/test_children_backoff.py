@@ -71,6 +71,13 @@ def test_a_child_that_crashes_again_and_again_is_tried_every_five_minutes() -> N
     assert delays(backoff, 1000, 2000) == [CRASH_LOOP_DELAY] * 2
 
 
+def test_failures_before_a_process_was_started_are_no_crash_loop() -> None:
+    backoff = Backoff()
+    later = [backoff.failed(now, ran_for=0, random_fraction=ALMOST_ONE, is_crash=False) for now in range(20)]
+    assert max(later) <= LAST_CEILING
+    assert not backoff.is_crash_loop
+
+
 def test_failures_far_apart_are_no_crash_loop() -> None:
     backoff = Backoff()
     times = [number * (CRASH_WINDOW / (CRASH_LOOP - 1) + 0.1) for number in range(20)]

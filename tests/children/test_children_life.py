@@ -14,6 +14,7 @@ import pytest
 from harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
+from fastmcp_aggregator.children.backoff import CRASH_LOOP
 
 MISSING = {"command": "no-such-command-anywhere"}
 
@@ -202,6 +203,17 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
         assert len(pids(record)) == 5
         await client.error("tools/call", {"name": "a:echo"})
         assert len(pids(record)) == 5
+
+
+async def test_a_command_that_is_installed_later_is_there_for_the_next_call(slow_retries: None, tmp_path: Path) -> None:
+    server, command = lean(), tmp_path / "later"
+    document = config(a={**server, "command": str(command)})
+    async with build_aggregator(document, strict=False) as app, connected(app) as client:
+        for _ in range(CRASH_LOOP + 1):
+            await client.error("tools/call", {"name": "a:echo"})
+        command.symlink_to(server["command"])
+        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert app.health()["a"].restarts > CRASH_LOOP
 
 
 async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypatch: Any) -> None:
