@@ -183,7 +183,7 @@ async def test_calls_are_answered_before_the_end_and_then_the_stream_is_ended() 
         await until(lambda: app.health()["a"].in_flight == 1)
         served.stop.set()
         async with asyncio.timeout(30):
-            while (await client.post({"method": "notifications/x"})).status_code != 503:
+            while (await client.post({"id": "late", "method": "ping"})).status_code != 503:
                 await asyncio.sleep(0.005)
         assert not client.is_ended
         await app.call_tool("a:release")
