@@ -64,7 +64,7 @@ def plain_defaults() -> Iterator[tuple[str, str]]:
             yield name, f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
 
 
-@pytest.mark.parametrize(("name", "default"), plain_defaults())
+@pytest.mark.parametrize(("name", "default"), list(plain_defaults()))
 def test_the_default_of_a_setting_is_the_one_in_the_code(name: str, default: str) -> None:
     row = re.search(rf"^\| `{name}` \| [^|]* \| ([^|]*) \|", page("settings"), re.MULTILINE)
     assert row is not None
