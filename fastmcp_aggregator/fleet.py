@@ -18,13 +18,13 @@ from mcp.server.subscriptions import ResourceUpdated
 
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.calls import Deadlines
-from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.credentials import require_credentials
 from fastmcp_aggregator.children.descriptors import require_descriptors
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.launching import Launched
+from fastmcp_aggregator.children.options import ChildOptions, Deadlines
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig

@@ -11,31 +11,18 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.children.breaker import Breaker
+from fastmcp_aggregator.children.options import Deadlines
 from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.children.remote import RemoteFailure
 from fastmcp_aggregator.children.session import ChildSession
 from fastmcp_aggregator.children.turns import Turns, stepping_aside
 from fastmcp_aggregator.errors import ChildServerError
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds without a sign of life after which a request is given up. Progress is a sign of life."""
-
-    call: float
-    read: float
-    prompt: float
-
-    def of(self, method: str) -> float:
-        """The deadline for a method."""
-        return {"resources/read": self.read, "prompts/get": self.prompt}.get(method, self.call)
 
 
 class Calls:

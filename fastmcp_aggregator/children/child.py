@@ -20,18 +20,17 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.calls import Calls, Deadlines
+from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import Launch, reason_of
 from fastmcp_aggregator.children.health import Health
 from fastmcp_aggregator.children.lists import Lists
-from fastmcp_aggregator.children.options import EndpointOptions
+from fastmcp_aggregator.children.options import ChildOptions
 from fastmcp_aggregator.children.ownership import Owner
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.requests import request
@@ -44,22 +43,6 @@ from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ChildOptions:
-    """What the settings say about one child; times are in seconds."""
-
-    startup_timeout: float
-    deadlines: Deadlines
-    era: str
-    version: str
-    endpoint: EndpointOptions
-    max_tools: int
-    max_concurrent_calls: int
-    max_waiting_calls: int
-    screen: Callable[[str, Catalogue], Catalogue] = lambda key, catalogue: catalogue
-    """What is taken up of what the child, by its server key, offers."""
 
 
 class Child:

@@ -1,9 +1,12 @@
-"""What the settings say about the way to a child."""
+"""What the settings say about a child, and about the way to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from fastmcp_aggregator.catalogue.snapshot import Catalogue
 
 LINE_LIMIT = 100 * 1024 * 1024
 """Bytes of one message, at most, unless the settings say otherwise; a longer one is dropped."""
@@ -36,3 +39,32 @@ class EndpointOptions:
 
 
 DEFAULT_OPTIONS = EndpointOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds without a sign of life after which a request is given up. Progress is a sign of life."""
+
+    call: float
+    read: float
+    prompt: float
+
+    def of(self, method: str) -> float:
+        """The deadline for a method."""
+        return {"resources/read": self.read, "prompts/get": self.prompt}.get(method, self.call)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What the settings say about one child; times are in seconds."""
+
+    startup_timeout: float
+    deadlines: Deadlines
+    era: str
+    version: str
+    endpoint: EndpointOptions
+    max_tools: int
+    max_concurrent_calls: int
+    max_waiting_calls: int
+    screen: Callable[[str, Catalogue], Catalogue] = lambda key, catalogue: catalogue
+    """What is taken up of what the child, by its server key, offers."""

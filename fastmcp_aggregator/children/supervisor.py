@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.child import Child, ChildOptions
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.launching import Launched
-from fastmcp_aggregator.children.options import EndpointOptions
+from fastmcp_aggregator.children.options import ChildOptions, EndpointOptions
 from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.config import McpConfig, StdioServer
