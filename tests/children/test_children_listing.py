@@ -148,7 +148,7 @@ async def test_an_item_without_a_name_is_left_out() -> None:
         ({}, set(Kind)),
         ({"logging": {}, "completions": {}}, set(Kind)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else f"{len(value)} kinds",
 )
 async def test_what_is_declared_is_asked_for_and_everything_when_nothing_is(
     capabilities: dict[str, Any], asked: set[Kind]
