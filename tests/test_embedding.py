@@ -15,9 +15,10 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, config, connected, free_port, lean, until
+from harness import PATIENCE, RawClient, config, connected, free_port, lean, until
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from wire import until_answered
 
 from fastmcp_aggregator import (
     AggregatorError,
@@ -159,15 +160,21 @@ async def test_a_remote_child_that_goes_away_fails_and_comes_back() -> None:
     document = config(team={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer s3cret"}})
     async with build_aggregator(document, strict=False, ready_wait=0.0) as app, connected(app) as client:
         async with remote_server(port):
-            await until(lambda: app.health()["team"].state == "running")
+            await served(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"
         error = await client.error("tools/call", {"name": "team:deep:echo"})
         assert "server 'team'" in error["message"]
         assert "s3cret" not in json.dumps(error)
         await until(lambda: app.health()["team"].state == "failed")
         async with remote_server(port):
-            await until(lambda: app.health()["team"].state == "running")
+            await served(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"
+
+
+async def served(client: RawClient) -> None:
+    """Wait until the remote server can be called; each call brings the next attempt forward."""
+    call = {"name": "team:deep:echo", "arguments": {}}
+    await until_answered(lambda: client.send("tools/call", call), lambda answer: "result" in answer)
 
 
 async def test_an_unreachable_remote_child_is_explained_without_its_secrets() -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,6 +45,10 @@ TERM_GRACE = 0.7
 """Seconds it has after SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
 REAP_WAIT = 2.0
 """Seconds to wait for the kernel to report a kill."""
+_TOLD_ANOTHER = 255
+"""asyncio's exit code when the system has told it to another first: to the `Popen` object, if asyncio's transport is
+closed just when the process ends.
+"""
 
 _recorded: set[ChildProcess] = set()
 
@@ -119,6 +124,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def returncode(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
         code: int | None = self._transport.get_returncode()
+        if code == _TOLD_ANOTHER:
+            popen: subprocess.Popen[bytes] = self._transport.get_extra_info("subprocess")
+            return popen.returncode
         return code
 
     def attach(

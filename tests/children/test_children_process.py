@@ -381,6 +381,17 @@ async def test_a_stop_that_is_cancelled_kills_the_child_all_the_same(start: Star
     assert process.returncode == -signal.SIGKILL
 
 
+async def test_the_exit_code_is_known_whoever_asks_the_system_for_it_first(start: Start) -> None:
+    """asyncio knows 255 when it comes second, as it may if its transport is closed at that moment."""
+    for _ in range(10):
+        process = await start("sleep", "60")
+        os.kill(process.pid, signal.SIGKILL)
+        while process._transport.get_extra_info("subprocess").poll() is None:
+            pass
+        await in_time(process.exited.wait())
+        assert process.returncode == -signal.SIGKILL
+
+
 # What it has started.
 
 
