@@ -112,7 +112,7 @@ def test_the_servers_of_a_project_are_found_from_a_folder_in_it(tmp_path: Path) 
     put(here.home / "work" / ".vscode" / "mcp.json", '{"servers": {"a": {"command": "${workspaceFolder}/x"}}}')
     put(here.home / ".mcp.json", '{"mcpServers": {"above": {"command": "x"}}}')
     (file,) = found_files(here)
-    assert file.servers[0].translated.entry == {"command": f"{here.home}/servers/x"}
+    assert file.servers[0].translated.entry == {"command": f"{here.home}/work/x"}
 
 
 def test_claude_code_has_servers_of_its_own_for_each_project(tmp_path: Path) -> None:
