@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from demo_hub import GROUPS, servers, text, tool
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean
+from harness import PATIENCE, config, lean
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from test_dashboard_http import _token
@@ -24,6 +24,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from chromium import CHROMIUM, launched, served
 from playwright.sync_api import Browser, Page, expect
 
+expect.set_options(timeout=PATIENCE * 1000)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium")
 
 VIEWS = ["servers", "groups", "tools", "tools/coding/git%3Agit_log", "calls"]
@@ -125,10 +126,10 @@ def test_a_server_that_dies_and_comes_back_is_seen_without_reloading(chromium: B
         broken.touch()
         os.kill(pid, signal.SIGKILL)
         expect(row(page, "search")).to_contain_text("failed")
-        expect(row(page, "search")).to_contain_text("it exited with code 9", timeout=15_000)
+        expect(row(page, "search")).to_contain_text("it exited with code 9")
         broken.unlink()
         page.request.post(f"{hub}mcp/tools/call", data={"name": "search:search", "arguments": {"query": "wake up"}})
-        expect(row(page, "search")).to_contain_text("running", timeout=15_000)
+        expect(row(page, "search")).to_contain_text("running")
         expect(row(page, "search")).not_to_contain_text(str(pid))
         expect(page.locator("#announcer")).to_have_text("search is running")
         assert page.evaluate("window.untouched") is True
@@ -275,7 +276,7 @@ def test_what_is_being_entered_survives_calls_and_restarts(chromium: Browser, hu
         expect(page.get_by_text("The server that has this tool is not available now.")).to_be_visible()
         broken.unlink()
         page.request.post(f"{hub}mcp/tools/call", data=call)
-        expect(page.get_by_text("The server that has this tool is not available now.")).to_be_hidden(timeout=15_000)
+        expect(page.get_by_text("The server that has this tool is not available now.")).to_be_hidden()
         expect(page.get_by_label("query")).to_have_value("Half a")
         expect(page.get_by_label("query")).to_be_focused()
 
@@ -286,7 +287,7 @@ def test_a_lost_connection_is_told_and_found_again(chromium: Browser, hub: str) 
         page.context.set_offline(True)
         expect(page.locator("#connection")).to_have_text("Connection lost, trying again")
         page.context.set_offline(False)
-        expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+        expect(page.locator("#connection")).to_have_text("Live")
 
 
 def test_a_key_is_asked_for_kept_in_the_tab_and_forgotten(chromium: Browser, closed_hub: str) -> None:
