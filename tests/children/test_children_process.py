@@ -275,13 +275,14 @@ print("\\nnext", flush=True)
 
 
 async def test_the_limit_can_be_set_and_the_head_of_a_line_over_it_is_handed_over() -> None:
-    code = "print('x' * 3000); print('short'); print('y' * 1001); print('z' * 1000)"
+    code = "input(); print('x' * 3000); print('short'); print('y' * 1001); print('z' * 1000)"
     server = StdioServer(key="files", label="python", command=sys.executable, args=("-c", code))
     process = await ChildProcess.spawn(server, EndpointOptions(line_limit=1000))
     lines: list[bytes] = []
     heads: list[bytes] = []
     ended = asyncio.Event()
     process.attach(lines.extend, ended.set, lambda head, _: heads.append(head))
+    process.write(b"\n")
     await in_time(ended.wait())
     await process.stop()
     assert lines == [b"short", b"z" * 1000]

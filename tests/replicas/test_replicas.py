@@ -241,9 +241,9 @@ async def test_a_replica_whose_own_session_is_told_the_same_lists_once(
     monkeypatch.setattr(changes, "_GRACE", 60)
     await hubs.start(config(remote=remote.entry))
     clients = await hubs.clients()
-    before = remote.counts["tools/list"]
     for client in clients:
         await client.names()
+    before = remote.counts["tools/list"]
     one, other = (app._fleet.changes for app in hubs.apps)
     for child in remote.children.values():
         child.play_outside({"changed": "tools"})
