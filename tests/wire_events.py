@@ -11,9 +11,8 @@ from typing import Any
 
 import httpx2
 from fastmcp import FastMCP
+from serving import serving
 from wire import LEGACY, PATIENCE, Message
-
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
@@ -116,12 +115,5 @@ async def event_client(url: str, *, version: str = LEGACY) -> AsyncIterator[Even
 async def served_asgi(app: FastMCP[Any], **options: Any) -> AsyncIterator[tuple[str, Any]]:
     """Serve an app; its URL, and its ASGI app, which was made with these options."""
     asgi = app.http_app(path="/mcp", **options)
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
-        try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            yield url_of(listener, "127.0.0.1") + "/mcp", asgi
-        finally:
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)
+    async with serving(asgi) as origin:
+        yield f"{origin}/mcp", asgi

@@ -11,9 +11,8 @@ from typing import Any
 
 import httpx2
 from fastmcp import FastMCP
+from serving import serving
 from wire import LEGACY, MODERN, PATIENCE, Message, RawClient
-
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 STANDALONE = None
 """The key under which a client keeps what came on no request's stream."""
@@ -115,22 +114,16 @@ async def served(app: FastMCP[Any], stop: asyncio.Event | None = None, **options
 
     `stop` ends the server, as a signal does.
     """
-    stop, listening, clients = stop or asyncio.Event(), asyncio.Event(), list[HttpClient]()
-    asgi = app.http_app(path="/mcp", **options)
-    with listening_socket("127.0.0.1", 0) as listener:
-        url = url_of(listener, "127.0.0.1") + "/mcp"
-        serving = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
+    clients: list[HttpClient] = []
+    async with serving(app.http_app(path="/mcp", **options), stop) as origin:
 
         async def connect(*, modern: bool = False, name: str = "test", **about: Any) -> HttpClient:
-            client = HttpClient(url, modern=modern, name=name, **about)
+            client = HttpClient(f"{origin}/mcp", modern=modern, name=name, **about)
             clients.append(client)
             await client.start()
             return client
 
         try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
             yield connect
         finally:
             await asyncio.gather(*(client.close() for client in clients))
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)

@@ -11,9 +11,8 @@ from urllib.parse import urljoin
 
 import httpx2
 from fastmcp import FastMCP
+from serving import serving
 from wire import PATIENCE, Message, RawClient
-
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 
 class SseClient(RawClient):
@@ -107,14 +106,10 @@ class Served:
 @asynccontextmanager
 async def served_sse(app: FastMCP[Any]) -> AsyncIterator[Served]:
     """Serve an app."""
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(app.http_app(), listener, stop, on_listening=listening.set))
-        served = Served(url_of(listener, "127.0.0.1") + "/mcp", stop)
+    stop = asyncio.Event()
+    async with serving(app.http_app(), stop) as origin:
+        served = Served(f"{origin}/mcp", stop)
         try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
             yield served
         finally:
             await served.close()
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)

@@ -10,6 +10,7 @@ import pytest
 from fastmcp import FastMCP
 from harness import PATIENCE, RawClient, config, connected, until
 from remote_server import RemoteServer, Request, remote_server
+from serving import serving
 from starlette.types import Receive, Scope, Send
 from wire_http import served
 
@@ -17,7 +18,6 @@ from fastmcp_aggregator import Aggregator, ConfigError, StartupError, build_aggr
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.children.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 from fastmcp_aggregator.settings import load_settings
 
 CALLERS_OWN = {
@@ -131,17 +131,12 @@ async def test_a_server_of_the_sse_transport_gets_them_with_the_message_and_not_
             seen.append((scope["method"], dict(scope["headers"]).get(b"x-user", b"").decode() or None))
         await inner(scope, receive, send)
 
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(watched, listener, stop, on_listening=listening.set))
-        await asyncio.wait_for(listening.wait(), PATIENCE)
-        entry = {"url": url_of(listener, "127.0.0.1") + "/sse", "type": "sse"}
+    async with serving(watched) as origin:
+        entry = {"url": f"{origin}/sse", "type": "sse"}
         app = build_aggregator(config(r=entry), servers={"r": {"pass_headers": ["x-user"]}})
         async with served(app) as connect:
             for name in ("alice", "bob"):
                 await (await connect(headers={"X-User": name})).call("r:echo")
-        stop.set()
-        await asyncio.wait_for(serving, PATIENCE)
     assert [name for _, name in seen if name] == ["alice", "bob"]
     assert {method for method, name in seen if name} == {"POST"}
 

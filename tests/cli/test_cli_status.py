@@ -25,6 +25,7 @@ from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
 from harness import PATIENCE, config, free_port, lean, until
 from rich.console import Console
+from serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.cli.exits import UsageError
@@ -32,7 +33,6 @@ from fastmcp_aggregator.cli.instance import Instance, InstanceError, Sample, bas
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.samples import ServerCalls, calls_of
 from fastmcp_aggregator.cli.status import rows_of, samples_of, table_of
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 MISSING = {"command": "no-such-command-anywhere"}
 
@@ -45,16 +45,9 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def served(app: Aggregator) -> AsyncIterator[str]:
     """Serve the app on a real socket, until its servers have started or failed; its URL."""
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(app.http_app(), listener, stop, on_listening=listening.set))
-        try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            await until(lambda: all(server.state != "initializing" for server in app.health().values()))
-            yield url_of(listener, "127.0.0.1")
-        finally:
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)
+    async with serving(app.http_app()) as origin:
+        await until(lambda: all(server.state != "initializing" for server in app.health().values()))
+        yield origin
 
 
 async def status(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

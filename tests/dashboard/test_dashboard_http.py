@@ -13,13 +13,13 @@ import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from harness import PATIENCE, config, lean, until
+from serving import serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principals import claim_of
 from fastmcp_aggregator.dashboard import watch
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 from fastmcp_aggregator.middleware.call import Call, End, Principal
 from fastmcp_aggregator.middleware.recent import RecentCalls
 
@@ -47,19 +47,12 @@ def _token(principal: str) -> tuple[str, dict[str, Any]]:
 @asynccontextmanager
 async def browser(app: Any, path: str = "", **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A plain HTTP client of an app that is served on a real socket."""
-    stop, listening = asyncio.Event(), asyncio.Event()
-    asgi = app.http_app() if isinstance(app, Aggregator) else app
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
-        try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            url = url_of(listener, "127.0.0.1") + path
-            async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=PATIENCE) as http:
-                http.stop = stop  # type: ignore[attr-defined]
-                yield http
-        finally:
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)
+    stop = asyncio.Event()
+    async with serving(app.http_app() if isinstance(app, Aggregator) else app, stop) as origin:
+        url = f"{origin}{path}"
+        async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=PATIENCE) as http:
+            http.stop = stop  # type: ignore[attr-defined]
+            yield http
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, lean, until
+from harness import config, lean, until
+from serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
 
 GROUPS = {
     "web": {"name": "Web", "description": "Pages.", "servers": ["fetch"], "tools": ["pid", "params"]},
@@ -31,15 +30,8 @@ def hub(**options: Any) -> Aggregator:
 @asynccontextmanager
 async def served(app: Aggregator) -> AsyncIterator[str]:
     """Serve the app on a real socket; the URL of its MCP endpoint."""
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(serve_http(app.http_app(), listener, stop, on_listening=listening.set))
-        try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            yield url_of(listener, "127.0.0.1") + "/mcp"
-        finally:
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)
+    async with serving(app.http_app()) as origin:
+        yield f"{origin}/mcp"
 
 
 @asynccontextmanager
