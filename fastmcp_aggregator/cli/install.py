@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.cli.asking import agrees, may_ask
+from fastmcp_aggregator.cli.asking import NOTHING_WRITTEN, agrees, may_ask
 from fastmcp_aggregator.cli.env_file import add_variables_of, variables_of
 from fastmcp_aggregator.cli.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.output import printable, put, put_json, say
 from fastmcp_aggregator.clients.documents import read, text_of
-from fastmcp_aggregator.clients.installing import Change, apply, entries_of, entry_for, installation, shown_diff
+from fastmcp_aggregator.clients.installing import (
+    Change,
+    FileChanged,
+    apply,
+    entries_of,
+    entry_for,
+    installation,
+    shown_diff,
+)
 from fastmcp_aggregator.clients.known import CLIENTS, Client, this_machine
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.expansion import expand
@@ -33,17 +41,23 @@ def run(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     client, path = client_file(options)
     entry = entry_for(client, _arguments(options), os.environ)
-    change = installation(client, path, options.name, entry)
     unset = sorted(_unset(options.config, options.env_file))
-    if not options.json:
-        _show(change, entry, unset)
-    if change.before == change.after:
-        _tell(options, client, change, None)
-        return FINE
-    if not allowed(options, f"Write {path}?"):
-        return FAILED
-    known = entries_of(client, change.before, path)
-    backup = apply(change, keeps_backup=options.name in known)
+    while True:
+        change = installation(client, path, options.name, entry)
+        known = entries_of(client, change.before, path)
+        if not options.json:
+            _show(change, entry, unset)
+        if change.before == change.after:
+            _tell(options, client, change, None)
+            return FINE
+        if not allowed(options, f"Write {path}?"):
+            return FAILED
+        try:
+            backup = apply(change, keeps_backup=options.name in known)
+        except FileChanged as error:
+            say(f"{error}. It is read again.")
+            continue
+        break
     _tell(options, client, change, backup)
     if twice := [key for key in known if key in config.servers]:
         say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Take them out there, or they run twice.")
@@ -65,7 +79,10 @@ def allowed(options: argparse.Namespace, question: str) -> bool:
         return True
     if not may_ask():
         raise UsageError("nothing is written without your word: give --yes")
-    return agrees(question)
+    if agrees(question):
+        return True
+    say(NOTHING_WRITTEN)
+    return False
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
