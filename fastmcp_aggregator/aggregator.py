@@ -56,12 +56,11 @@ def build_aggregator(
     Raises:
         ConfigError: with every problem of the config (or of the groups, or of the settings) at once.
     """
-    checked = load_config(config)
     if settings is None:
         chosen = load_settings(**overrides)
     else:
         chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
-    return Aggregator(checked, chosen, auth=auth, groups=groups)
+    return Aggregator(load_config(config, strict=chosen.strict), chosen, auth=auth, groups=groups)
 
 
 class Aggregator(Face):
@@ -128,7 +127,7 @@ class Aggregator(Face):
         """
         async with self._reloads:
             source = self.config.path or self.config if config is None else config
-            new, groups = await asyncio.to_thread(_read, source, self._groups_source)
+            new, groups = await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict)
             before, self._groups = self._groups, groups
             try:
                 needed = self._needed(new)
@@ -263,6 +262,6 @@ class Aggregator(Face):
         return self._groups[group_id] if group_id in self._groups else Group(group_id)
 
 
-def _read(config: ConfigSource, groups: GroupsSource) -> tuple[McpConfig, Groups]:
-    checked = load_config(config)
+def _read(config: ConfigSource, groups: GroupsSource, strict: bool) -> tuple[McpConfig, Groups]:
+    checked = load_config(config, strict=strict)
     return checked, load_groups(groups, checked.servers)

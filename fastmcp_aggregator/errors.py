@@ -68,7 +68,8 @@ class ChildServerError(AggregatorError):
 
     `reason` is one sentence for the user; `public_reason` is for those who are not on this machine, without the
     commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds after which the
-    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it.
+    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it,
+    and never if that is infinity.
     `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest
     first; the message has them too.
     """

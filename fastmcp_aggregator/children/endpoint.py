@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -12,9 +13,10 @@ from fastmcp_aggregator.children.http_failures import HttpFailure
 from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.remote import RemoteTransport
+from fastmcp_aggregator.children.startup import NOT_STARTED
 from fastmcp_aggregator.children.stdio import ProcessTransport
 from fastmcp_aggregator.children.transports import WatchedTransport
-from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 
 _EXIT_CODE_WAIT = 0.5
@@ -45,9 +47,13 @@ class Endpoint(ABC):
 
 def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch) -> Endpoint:
     """A new life's endpoint."""
-    if isinstance(server, StdioServer):
-        return ProcessEndpoint(server, options, launch)
-    return RemoteEndpoint(server, options)
+    match server:
+        case StdioServer():
+            return ProcessEndpoint(server, options, launch)
+        case RemoteServer():
+            return RemoteEndpoint(server, options)
+        case UnresolvedServer():
+            return NoEndpoint(server)
 
 
 def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
@@ -96,6 +102,19 @@ class ProcessEndpoint(Endpoint):
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill_group()
+
+
+class NoEndpoint(Endpoint):
+    """Of a server that cannot be had with this config, however often it is tried."""
+
+    def __init__(self, server: UnresolvedServer) -> None:
+        self._server = server
+
+    async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        raise await self.explain("startup", self._server.reason, None)
+
+    async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
+        return ChildServerError(self._server.key, phase, reason, cause=cause, pause=math.inf, public_reason=NOT_STARTED)
 
 
 class RemoteEndpoint(Endpoint):

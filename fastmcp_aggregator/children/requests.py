@@ -9,6 +9,7 @@ on the new session; a tool call is not, but says so.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -130,9 +131,12 @@ def _unavailable(child: Askable) -> ChildServerError:
     if child.why_stopped:
         return _because(child, lambda _: f"it is unavailable: {child.why_stopped}")
     when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
-    if child.last_failure is None:
+    failure = child.last_failure
+    if failure is None:
         return _because(child, lambda _: f"it is unavailable{when}")
-    return _because(child, lambda why: f"it is unavailable ({why}){when}", child.last_failure)
+    if math.isinf(failure.pause):
+        return _because(child, lambda why: f"it is unavailable: {why}", failure)
+    return _because(child, lambda why: f"it is unavailable ({why}){when}", failure)
 
 
 def _because(

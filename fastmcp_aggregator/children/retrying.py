@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 
@@ -25,11 +26,12 @@ class Retrying:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the next attempt; None when nobody waits for one."""
-        return None if self._at is None else max(0.0, self._at - time.monotonic())
+        """Seconds until the next attempt; None when nobody waits for one, or none will be made."""
+        return None if self._at is None or math.isinf(self._at) else max(0.0, self._at - time.monotonic())
 
     def failed(self, *, ran_for: float, pause: float, is_crash: bool) -> None:
-        """A life that served for so many seconds has failed; for `pause` seconds nobody brings the next one forward.
+        """A life that served for so many seconds has failed; for `pause` seconds nobody brings the next one forward;
+        if these are endless, there is none.
 
         `is_crash`: see `Backoff.failed`.
         """

@@ -21,7 +21,7 @@ from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, sta
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
-from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.settings import AggregatorSettings
 
 
@@ -32,27 +32,40 @@ def run(options: argparse.Namespace) -> int:
     except ConfigError as error:
         if not options.json:
             raise
-        put_json({"config": options.config, "problems": _problems(error, options.config)})
+        put_json({"config": options.config, "problems": _problems(error.details, options.config)})
         return CONFIGURATION
+    code = _check(options, config, settings)
+    if not settings.strict or not config.problems:
+        return code
+    if not options.json:
+        raise ConfigError(config.source, config.problems)
+    return CONFIGURATION
+
+
+def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings) -> int:
+    """Tell what is found of the servers, also if some of them have variables without a value."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     examination = examined(config, settings)
     if not options.json:
         put(_lines([*_servers(config), "", *_names(config, groups), "", *told(examination, config.source)]))
     if not options.connect:
         if options.json:
-            put_json(_document(config, groups, examination))
+            put_json(_document(config, settings, groups, examination))
         return FINE
     work = _connect(config, settings, groups, examination if options.json else None)
     return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
 
 
-def _problems(error: ConfigError, config: str) -> list[dict[str, Any]]:
+def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
     source = Source(config)
-    lines = (source.line(problem.path.removeprefix(f"{config} ")) for problem in error.details)
-    return [{**asdict(problem), "line": line} for problem, line in zip(error.details, lines, strict=True)]
+    lines = (source.line(problem.path.removeprefix(f"{config} ")) for problem in problems)
+    return [{**asdict(problem), "line": line} for problem, line in zip(problems, lines, strict=True)]
 
 
-def _document(config: McpConfig, groups: Sequence[ClientGroup], examination: Examination) -> dict[str, Any]:
+def _document(
+    config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
+) -> dict[str, Any]:
+    refused = {"problems": _problems(config.problems, config.source)} if settings.strict and config.problems else {}
     return {
         "config": config.source,
         "servers": {key: {"transport": kind, "target": label} for key, kind, label in _targets(config)},
@@ -67,6 +80,7 @@ def _document(config: McpConfig, groups: Sequence[ClientGroup], examination: Exa
             for group in groups
         ],
         **described(examination),
+        **refused,
     }
 
 
@@ -110,7 +124,7 @@ async def _connect(
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
         connected = {"failed": failed, "conflicts": conflicts, "changedNames": dict(changes), "strayTools": strays}
-        put_json({**_document(config, groups, examination), "connected": connected})
+        put_json({**_document(config, settings, groups, examination), "connected": connected})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],

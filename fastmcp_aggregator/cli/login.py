@@ -19,7 +19,7 @@ from fastmcp_aggregator.children.oauth import Tokens, keep_tokens
 from fastmcp_aggregator.cli.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.output import say
 from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end
-from fastmcp_aggregator.config import McpConfig, RemoteServer
+from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.settings import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
@@ -54,6 +54,8 @@ def _remote(config: McpConfig, key: str) -> RemoteServer:
     server = config.servers.get(key)
     if isinstance(server, RemoteServer):
         return server
+    if isinstance(server, UnresolvedServer):
+        raise UsageError(f"there can be no login to {key!r}: {server.reason}")
     remote = [other for other, entry in config.servers.items() if isinstance(entry, RemoteServer)]
     why = "there is no server" if server is None else "there is no login for a server without a `url`:"
     raise UsageError(f"{why} {key!r}; servers with a `url`: {', '.join(map(repr, remote)) or 'none'}")

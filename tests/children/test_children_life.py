@@ -13,7 +13,15 @@ import psutil
 import pytest
 from harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
 
-from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
+from fastmcp_aggregator import (
+    Aggregator,
+    ChildState,
+    ConfigError,
+    NameConflictError,
+    StartupError,
+    build_aggregator,
+    load_config,
+)
 from fastmcp_aggregator.children.backoff import CRASH_LOOP
 
 MISSING = {"command": "no-such-command-anywhere"}
@@ -435,3 +443,38 @@ async def test_a_child_whose_era_is_set_is_known_as_well_as_any_other(era: str) 
         await client.call("a:add_tool", name="fresh")
         await client.heard("notifications/tools/list_changed")
         assert "a:fresh" in await client.names()
+
+
+# A config in which a variable has no value.
+
+
+WITHOUT_VALUE = {"command": "x", "env": {"K": "${TEST_KEY_WITHOUT_VALUE}", "S": "hunter2"}}
+REASON = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
+
+
+async def test_a_server_whose_variable_has_no_value_fails_alone_and_is_not_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = build_aggregator(
+        config(good=lean(), bad=WITHOUT_VALUE, far={"url": "http://$TEST_KEY_WITHOUT_VALUE"}), strict=False
+    )
+    async with app, connected(app) as client:
+        assert {name.split(":")[0] for name in await client.names()} == {"good"}
+        for key in ("bad", "far"):
+            error = await client.error("tools/call", {"name": f"{key}:echo"})
+            assert error["message"].startswith(f"server '{key}': it is unavailable: {REASON}; set it, or write")
+            assert "next try" not in error["message"]
+            status = app.health()[key]
+            assert (status.state, status.retry_in, status.restarts) == (ChildState.FAILED, None, 0)
+            assert (status.last_error or "").startswith(REASON)
+            assert "TEST_KEY" not in (status.public_error or "TEST_KEY")
+    assert len([line for line in caplog.messages if REASON in line]) == 2
+    assert "hunter2" not in caplog.text
+
+
+def test_with_strict_a_variable_without_a_value_is_refused_with_all_others() -> None:
+    document = config(good=lean(), bad=WITHOUT_VALUE, far={"url": "http://$TEST_KEY_WITHOUT_VALUE"})
+    for source in (document, load_config(document, strict=False)):
+        with pytest.raises(ConfigError) as caught:
+            build_aggregator(source)
+        assert [problem.code for problem in caught.value.details] == ["missing_env_var"] * 2

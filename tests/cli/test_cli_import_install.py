@@ -206,6 +206,65 @@ def test_a_file_of_variables_that_cannot_be_read_is_said(run: Run, here: Machine
     assert (ended.code, ended.err) == (2, "--env-file none.env cannot be read: No such file or directory\n")
 
 
+def test_a_line_of_a_file_of_variables_without_a_value_sets_nothing(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}}}))
+    put(here.project / "mcp.env", "TEST_UNSET=\n")
+    assert "TEST_UNSET is not set" in run("check", "mcp.json", "--env-file", "mcp.env").err
+    ended = run("install", "zed", "--config", "mcp.json", "--env-file", "mcp.env", "--yes")
+    assert "the config needs TEST_UNSET" in ended.err
+
+
+# Variables without a value
+
+
+VSCODE = {
+    "docs": {"url": "https://a/mcp", "headers": {"Authorization": "Bearer ${input:docs-token}"}},
+    "db": {"command": "db", "env": {"URL": "${input:pg-url}", "TOKEN": "${input:docs-token}", "API_TOKEN": SECRET}},
+    "off": {"command": "x", "env": {"A": "${input:never}"}, "disabled": True},
+}
+NEEDED = {"DOCS_TOKEN": ["docs", "db"], "PG_URL": ["db"]}
+
+
+@pytest.fixture
+def vscode(here: Machine) -> str:
+    put(here.project / ".vscode" / "mcp.json", json.dumps({"servers": VSCODE}))
+    return ".vscode/mcp.json"
+
+
+def test_import_names_the_variables_without_a_value_and_who_needs_them(run: Run, here: Machine, vscode: str) -> None:
+    ended = run("import", vscode)
+    assert "The variable DOCS_TOKEN has no value; needed by: docs, db." in ended.err
+    assert "NEVER" not in ended.err
+    assert json.loads(run("import", vscode, "--json").out)["withoutValue"] == NEEDED
+    ended = run("import", vscode, "--output", "mcp.json")
+    assert "These variables have no value; set them, or the servers that need them fail:" in ended.out
+    assert "\n  DOCS_TOKEN  (docs, db)\n  PG_URL  (db)\n" in ended.out
+
+
+def test_import_leaves_a_line_to_fill_in_for_each_variable_without_a_value(
+    run: Run, here: Machine, vscode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("API_TOKEN", raising=False)
+    options = ("--output", "mcp.json", "--secrets-as-variables", "--env-file", "mcp.env")
+    ended = run("import", vscode, *options)
+    assert (here.project / "mcp.env").read_text() == f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=\nPG_URL=\n"
+    assert "These variables have no value; fill them in in mcp.env, or the servers that need them fail:" in ended.out
+    assert json.loads(run("import", vscode, *options, "--overwrite", "--json").out)["withoutValue"] == NEEDED
+    failed = run("check", "mcp.json", "--env-file", "mcp.env")
+    assert (failed.code, failed.err.count("is not set")) == (2, 3)
+    put(here.project / "mcp.env", f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=a\nPG_URL=b\n")
+    assert run("check", "mcp.json", "--env-file", "mcp.env").code == 0
+
+
+def test_install_takes_a_config_with_a_variable_without_a_value_and_says_who_fails(run: Run, here: Machine) -> None:
+    servers = {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}, "b": {"command": "y", "args": ["$HOME"]}}
+    put(here.project / "mcp.json", json.dumps({"mcpServers": servers}))
+    ended = run("install", "zed", "--config", "mcp.json", "--yes")
+    assert ended.code == 0
+    assert "warning: the config needs TEST_UNSET, which" in ended.err
+    assert "without them, these fail: a." in ended.err
+
+
 # install and uninstall
 
 

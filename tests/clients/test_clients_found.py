@@ -237,7 +237,7 @@ def test_a_given_file_without_servers_is_said(tmp_path: Path) -> None:
         (
             "codex",
             {"command": "x", "env": {"A": "1"}, "env_vars": ["GH", {"name": "X"}], "enabled": False},
-            {"command": "x", "env": {"A": "1", "GH": "${GH}", "X": "${X}"}, "disabled": True},
+            {"command": "x", "env": {"A": "1", "GH": "${GH:-}", "X": "${X:-}"}, "disabled": True},
         ),
         # The rest
         (
