@@ -203,7 +203,7 @@ def _outcome(
     elif variables:
         yield f"{env_file}: {counted(len(variables), 'variable')}, readable by you alone: {', '.join(variables)}"
     if missing:
-        where = "set them" if env_file is None else f"fill them in in {env_file}"
+        where = "set them" if env_file is None else f"write their values into {env_file}"
         yield f"These variables have no value; {where}, or the servers that need them fail:"
         yield from (f"  {name}  ({', '.join(keys)})" for name, keys in missing.items())
     with_file = f" --env-file {env_file}" if env_file and (variables or missing) else ""

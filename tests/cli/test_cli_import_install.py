@@ -248,7 +248,7 @@ def test_import_leaves_a_line_to_fill_in_for_each_variable_without_a_value(
     options = ("--output", "mcp.json", "--secrets-as-variables", "--env-file", "mcp.env")
     ended = run("import", vscode, *options)
     assert (here.project / "mcp.env").read_text() == f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=\nPG_URL=\n"
-    assert "These variables have no value; fill them in in mcp.env, or the servers that need them fail:" in ended.out
+    assert "These variables have no value; write their values into mcp.env, or the servers" in ended.out
     assert json.loads(run("import", vscode, *options, "--overwrite", "--json").out)["withoutValue"] == NEEDED
     failed = run("check", "mcp.json", "--env-file", "mcp.env")
     assert (failed.code, failed.err.count("is not set")) == (2, 3)

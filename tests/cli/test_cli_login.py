@@ -88,7 +88,8 @@ def browser(folder: Path) -> str:
 
 async def log_in(server: ProtectedServer, folder: Path, *arguments: str) -> tuple[int, str]:
     """Run the command; its exit code and what it said."""
-    (folder / "config.json").write_text(json.dumps(config(p={"url": server.url}, s={"command": "x"})))
+    servers = {"p": {"url": server.url}, "s": {"command": "x"}, "u": {"url": "http://${HOST_WITHOUT_VALUE}/"}}
+    (folder / "config.json").write_text(json.dumps(config(**servers)))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), *arguments),
         env={
@@ -192,6 +193,8 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
             2,
             "there is no login for a server without a `url`: 's'; servers with a `url`: 'p'\n",
         )
+        code, said = await log_in(server, tmp_path, "u")
+        assert (code, "HOST_WITHOUT_VALUE is not set" in said) == (2, True)
         assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p'\n")
 
 

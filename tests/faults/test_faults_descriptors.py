@@ -53,6 +53,8 @@ def test_what_is_needed_grows_with_the_servers_and_with_the_clients() -> None:
     assert descriptors_needed(load_config(config()), settings) == OWN
     assert descriptors_needed(load_config(config(near=servers["near"])), settings) == OWN + PER_PROCESS
     assert descriptors_needed(document, settings) == OWN + PER_PROCESS + 2 * PER_REMOTE + 30
+    unset = load_config(config(**servers, unset={"command": "$TEST_KEY_WITHOUT_VALUE"}), strict=False)
+    assert descriptors_needed(unset, settings) == descriptors_needed(document, settings)
     isolated = load_settings(
         max_concurrent_calls=20, max_isolated_sessions=7, servers={"near": {"isolation": "session"}}
     )
