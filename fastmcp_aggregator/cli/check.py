@@ -35,11 +35,15 @@ def run(options: argparse.Namespace) -> int:
         put_json({"config": options.config, "problems": _problems(error.details, options.config)})
         return CONFIGURATION
     code = _check(options, config, settings)
-    if not settings.strict or not config.problems:
-        return code
-    if not options.json:
-        raise ConfigError(config.source, config.problems)
-    return CONFIGURATION
+    refused = _refused(config, settings)
+    if refused and not options.json:
+        raise ConfigError(config.source, refused)
+    return CONFIGURATION if refused else code
+
+
+def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
+    """What `serve` would not begin with."""
+    return config.problems if settings.strict else ()
 
 
 def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings) -> int:
@@ -65,7 +69,7 @@ def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, 
 def _document(
     config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
 ) -> dict[str, Any]:
-    refused = {"problems": _problems(config.problems, config.source)} if settings.strict and config.problems else {}
+    refused = _refused(config, settings)
     return {
         "config": config.source,
         "servers": {key: {"transport": kind, "target": label} for key, kind, label in _targets(config)},
@@ -80,7 +84,7 @@ def _document(
             for group in groups
         ],
         **described(examination),
-        **refused,
+        **({"problems": _problems(refused, config.source)} if refused else {}),
     }
 
 
