@@ -19,6 +19,7 @@ from wire_http import served
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.children.clients import EVERYTHING as EVERYTHING_RELAYED
 from fastmcp_aggregator.relay.client_capabilities import for_child
+from fastmcp_aggregator.settings import ServerSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -170,6 +171,15 @@ async def test_a_modern_child_is_told_extensions_of_the_caller_that_has_declared
         other = await connect(modern=modern, capabilities={"extensions": WITHHELD})
         assert shown(await client.report("a")) == {"extensions": APPS}
         assert shown(await other.report("a")) == {}
+
+
+@pytest.mark.parametrize(("isolation", "told"), [("shared", {}), ("session", {"extensions": APPS})])
+async def test_over_http_a_legacy_child_is_told_extensions_if_it_has_one_client(isolation: Any, told: Message) -> None:
+    app = build_aggregator(config(a=talking()), servers={"a": ServerSettings(isolation=isolation)})
+    async with served(app) as connect:
+        client = await connect(capabilities={"extensions": {**APPS, **WITHHELD}})
+        capabilities = shown(await client.report("a"))
+    assert {name: value for name, value in capabilities.items() if name == "extensions"} == told
 
 
 @pytest.mark.parametrize("extensions", ["tasks", ["a/b"], None, {"io.modelcontextprotocol/ui": "yes"}])
