@@ -34,6 +34,7 @@ TIERS = [
         "catalogue.legacy",
         "catalogue.snapshot",
         "relay.client_capabilities",
+        "relay.extensions",
         "relay.log_levels",
         "pipe.lines",
         "pipe.bucket",

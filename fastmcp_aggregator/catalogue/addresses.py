@@ -13,23 +13,17 @@ Publish = Callable[[str], str] | None
 
 
 def publish_addresses(component: dict[str, Any], publish: Publish) -> dict[str, Any]:
-    """A listed component; only a tool's `_meta` can name a resource (its user interface, in MCP Apps)."""
-    meta = component.get("_meta")
-    if publish is None or not isinstance(meta, dict):
-        return component
-    changed = dict(meta)
-    ui = meta.get("ui")
-    if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
-        changed["ui"] = {**ui, "resourceUri": publish(ui["resourceUri"])}
-    if isinstance(meta.get("ui/resourceUri"), str):
-        changed["ui/resourceUri"] = publish(meta["ui/resourceUri"])
-    return {**component, "_meta": changed} if changed != meta else component
+    """A listed component; only a tool's `_meta` can name a resource."""
+    return component if publish is None else _publish_user_interface(component, publish)
 
 
 def publish_tool_result(result: dict[str, Any], publish: Publish) -> dict[str, Any]:
-    """A `tools/call` result: resource links and embedded resources in its content."""
+    """A `tools/call` result: its `_meta`, and resource links and embedded resources in its content."""
+    if publish is None:
+        return result
+    result = _publish_user_interface(result, publish)
     content = result.get("content")
-    if publish is None or not isinstance(content, list) or not any(map(_has_address, content)):
+    if not isinstance(content, list) or not any(map(_has_address, content)):
         return result
     return {**result, "content": [_publish_block(block, publish) for block in content]}
 
@@ -56,6 +50,20 @@ def publish_read_result(result: dict[str, Any], publish: Publish) -> dict[str, A
     if publish is None or not isinstance(contents, list):
         return result
     return {**result, "contents": [_publish_uri(part, publish) for part in contents]}
+
+
+def _publish_user_interface(item: dict[str, Any], publish: Callable[[str], str]) -> dict[str, Any]:
+    """The page that the `_meta` of a tool, or of its result, names in MCP Apps; older servers have the flat key."""
+    meta = item.get("_meta")
+    if not isinstance(meta, dict):
+        return item
+    changed = dict(meta)
+    ui = meta.get("ui")
+    if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
+        changed["ui"] = {**ui, "resourceUri": publish(ui["resourceUri"])}
+    if isinstance(meta.get("ui/resourceUri"), str):
+        changed["ui/resourceUri"] = publish(meta["ui/resourceUri"])
+    return {**item, "_meta": changed} if changed != meta else item
 
 
 def _has_address(block: Any) -> bool:

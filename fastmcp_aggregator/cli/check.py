@@ -22,6 +22,7 @@ from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.relay import extensions
 from fastmcp_aggregator.settings import AggregatorSettings
 
 
@@ -125,15 +126,26 @@ async def _connect(
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
         strays = list(_strays(app, settings))
+        withheld = dict(_withheld(app))
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
-        connected = {"failed": failed, "conflicts": conflicts, "changedNames": dict(changes), "strayTools": strays}
+        connected = {
+            "failed": failed,
+            "conflicts": conflicts,
+            "changedNames": dict(changes),
+            "strayTools": strays,
+            "withheldExtensions": withheld,
+        }
         put_json({**_document(config, settings, groups, examination), "connected": connected})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
+            _section(
+                "Extensions of servers that are not passed on:",
+                [f"  {key}: {', '.join(names)}" for key, names in withheld.items()],
+            ),
             _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
         ]
         put(_lines(line for section in sections if section for line in ["", *section]))
@@ -153,6 +165,13 @@ def _strays(app: package.Aggregator, settings: AggregatorSettings) -> Iterator[s
         if child is not None and child.catalogue is not None:
             offered = {tool["name"] for tool in child.catalogue.of(Kind.TOOL)}
             yield from (f"{key}:{name}" for name in changes if name not in offered)
+
+
+def _withheld(app: package.Aggregator) -> Iterator[tuple[str, list[str]]]:
+    """Each server, of those that are up, that has declared extensions that are not passed on, and these."""
+    for key, child in app.children.items():
+        if child.catalogue is not None and (names := list(extensions.withheld(child.catalogue.capabilities))):
+            yield key, names
 
 
 def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[tuple[str, dict[str, list[str]]]]:

@@ -12,13 +12,13 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.catalogue.capabilities import EVERYTHING, union
+from fastmcp_aggregator.catalogue.capabilities import EVERYTHING, Capabilities, union
 from fastmcp_aggregator.catalogue.directory import Directory
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.front.instructions import instructions
 from fastmcp_aggregator.front.own import OwnParts
-from fastmcp_aggregator.relay import client_capabilities
+from fastmcp_aggregator.relay import client_capabilities, extensions
 from fastmcp_aggregator.relay.caller import Resident, remember_declared
 from fastmcp_aggregator.relay.list_changed import Audience
 
@@ -75,7 +75,9 @@ class Handshakes:
         }
 
     def _capabilities(self, children: Sequence[Child], own: Mapping[str, Any]) -> dict[str, Any]:
-        known = [child.catalogue.capabilities for child in children if child.catalogue is not None]
+        known: list[Capabilities] = [
+            extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
+        ]
         if len(known) < len(children):
             known.append(EVERYTHING)
         if not self._own.are_none:

@@ -124,6 +124,18 @@ async def test_addresses_in_results_carry_the_server_key_and_can_be_read_back(mo
 
 @ERAS
 @pytest.mark.parametrize("server", ["old", "new"])
+async def test_the_user_interface_that_a_result_names_can_be_read(modern: bool, server: str) -> None:
+    result = {"content": [], "_meta": {"ui": {"resourceUri": "note:///a"}, "ui/resourceUri": "note:///b"}}
+    async with serving(two_eras(), modern=modern) as (_, client):
+        meta = (await client.result("tools/call", {"name": f"{server}:raw", "arguments": result}))["_meta"]
+        read = await client.result("resources/read", {"uri": meta["ui"]["resourceUri"]})
+
+    assert [meta["ui"]["resourceUri"], meta["ui/resourceUri"]] == [f"note://{server}//a", f"note://{server}//b"]
+    assert read["contents"][0]["text"] == f"{server} reads note:///a"
+
+
+@ERAS
+@pytest.mark.parametrize("server", ["old", "new"])
 async def test_an_error_of_a_child_reaches_the_client_unchanged(modern: bool, server: str) -> None:
     error = {"code": -32042, "message": "wörds", "data": {"deep": [1, None]}}
     async with serving(two_eras(), modern=modern) as (_, client):
