@@ -69,7 +69,7 @@ class FollowedKeys:
         self._path = path
         self._stamp = _stamp(path)
         self._by_id = _by_id(read_keys(path))
-        self._watching: set[Callable[[], None]] = set()
+        self._watching: dict[str, set[Callable[[], None]]] = {}
         self._next_look: asyncio.TimerHandle | None = None
 
     def find(self, key: str) -> ApiKey | None:
@@ -86,15 +86,18 @@ class FollowedKeys:
         return kept if kept is not None and kept.sha256 == key.sha256 else None
 
     @contextmanager
-    def watched(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """While something depends on a key: the file is looked at by itself, and each change is told."""
-        self._watching.add(on_change)
+    def watched(self, key: ApiKey, on_change: Callable[[], None]) -> Iterator[None]:
+        """While something depends on a key: the file is looked at by itself, and each change of the key is told."""
+        watching = self._watching.setdefault(key.id, set())
+        watching.add(on_change)
         if self._next_look is None:
             self._look_later()
         try:
             yield
         finally:
-            self._watching.discard(on_change)
+            watching.discard(on_change)
+            if not watching and self._watching.get(key.id) is watching:
+                del self._watching[key.id]
             if not self._watching and self._next_look is not None:
                 self._next_look.cancel()
                 self._next_look = None
@@ -111,6 +114,7 @@ class FollowedKeys:
         if stamp == self._stamp:
             return
         self._stamp = stamp
+        before = self._by_id
         try:
             self._by_id = _by_id(read_keys(self._path))
         except ConfigError as error:
@@ -118,7 +122,8 @@ class FollowedKeys:
             logger.error("nobody can use an API key until this is mended: %s", error)  # noqa: TRY400 - no traceback
         else:
             logger.info("read %s again: %d API keys", self._path, len(self._by_id))
-        for on_change in list(self._watching):
+        changed = [key_id for key_id in self._watching if before.get(key_id) != self._by_id.get(key_id)]
+        for on_change in [on_change for key_id in changed for on_change in self._watching[key_id]]:
             on_change()
 
 

@@ -1,7 +1,7 @@
 """Credentials that end while a request is answered: revoked, of a group no longer, or too old.
 
 Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
-each request of an API key is looked at again whenever the file of keys changes: when its key is gone, or has lost the
+each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
 group, the request is ended, whatever it is. A token that runs out, or a key at its date, ends the streams that only
 listen; a call that was let in before is still answered.
 """
@@ -71,14 +71,15 @@ class Revocation:
 
     @contextmanager
     def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
+        standing = token.standing
         groups = [self._group_id] if get_route_path(scope).startswith(self._path) else None
 
         def look() -> None:
-            if not token.still_lets_in(groups):
+            if not standing.lets_in(groups):
                 reason = "the key was revoked, or has lost the group"
                 self._on_denied(principal_of(token), self._group_id, scope["path"], reason)
                 end()
 
-        with token.keys.watched(look):
+        with standing.watched(look):
             look()
             yield

@@ -74,9 +74,9 @@ class Hub:
 
 
 @asynccontextmanager
-async def hub(auth: AuthProvider, folder: Path) -> AsyncIterator[Hub]:
+async def hub(auth: AuthProvider, folder: Path, **settings: Any) -> AsyncIterator[Hub]:
     groups = {name: {"servers": ["a"]} for name in ("red", "blue")}
-    app = build_aggregator(config(a=lean()), groups=groups, auth=auth)
+    app = build_aggregator(config(a=lean()), groups=groups, auth=auth, **settings)
     async with serving(app.http_app(path="/mcp")) as origin:
         served = Hub(app, origin, folder / "keys.json")
         try:
@@ -150,12 +150,16 @@ async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_
 
 async def test_a_key_that_has_lost_a_group_keeps_what_it_has_open_in_the_others(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann")
-    async with hub(auth, tmp_path) as served:
+    audit = tmp_path / "audit.jsonl"
+    async with hub(auth, tmp_path, audit=str(audit)) as served:
         red, blue = [await served.connect(keys["ann"], group=group) for group in ("red", "blue")]
         served.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
         assert await ended(red.ended()) < BOUND
         assert await blue.call("a:echo")
         assert not blue._posts[None, "listen"].done()
+        denied = await until(lambda: [line for line in audit.read_text().splitlines() if '"denied"' in line])
+        assert "the key was revoked, or has lost the group" in denied[0]
+        assert len(denied) == 1
 
 
 async def test_while_the_file_is_wrong_nothing_is_open(tmp_path: Path) -> None:
@@ -221,16 +225,21 @@ async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(
 
 @pytest.mark.parametrize(
     ("change", "is_told"),
-    [(lambda path: write_keys(path, []), True), (lambda path: None, False)],
-    ids=["a change", "no change"],
+    [
+        (lambda path: write_keys(path, []), True),
+        (lambda path: write_keys(path, read_keys(path)[:1]), False),
+        (lambda path: None, False),
+    ],
+    ids=["of its key", "of another", "none"],
 )
-async def test_who_watches_the_keys_is_told_of_changes(
+async def test_who_watches_a_key_is_told_of_its_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], is_told: bool
 ) -> None:
     monkeypatch.setattr("fastmcp_aggregator.access.keys_file.LOOK_INTERVAL", 0)
-    keys_for(tmp_path, "ann")
+    keys_for(tmp_path, "ann", "ben")
+    ann, _ = read_keys(tmp_path / "keys.json")
     keys, told = FollowedKeys(tmp_path / "keys.json"), asyncio.Event()
-    with keys.watched(told.set):
+    with keys.watched(ann, told.set):
         change(tmp_path / "keys.json")
         for _ in range(10):
             await asyncio.sleep(0)
@@ -263,7 +272,7 @@ async def test_a_token_of_a_key_lets_in_as_far_as_the_key_still_does(
     groups = None if has is None else frozenset(has)
     write_keys(path, [ApiKey(kept.id, kept.name, kept.sha256, groups, kept.created)])
     await auth.verify_token("another")
-    assert found.still_lets_in(asked) == lets_in
+    assert found.standing.lets_in(asked) == lets_in
     write_keys(path, [ApiKey(kept.id, kept.name, "0" * 64, None, kept.created)])
     await auth.verify_token("another")
-    assert not found.still_lets_in(asked)
+    assert not found.standing.lets_in(asked)
