@@ -139,6 +139,7 @@ TELLS_THE_DATE = {
     "children.stderr": "when each line was said, for the log of a program that writes JSON",
     "cli.keys": "a person sets the date on which a key ends",
     "cli.login": "the date on which a token ends is kept in a file",
+    "front.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
     "observability.audit": "when each line was written",
 }
 """Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""

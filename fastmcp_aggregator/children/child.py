@@ -265,6 +265,11 @@ class Child:
         return self._retrying.remaining
 
     @property
+    def retry_for_call_in(self) -> float | None:
+        """Seconds after which a call to a failed child has it tried, or it is tried by itself; None: as `retry_in`."""
+        return self._retrying.before_call
+
+    @property
     def is_serving(self) -> bool:
         """Whether its components are listed now."""
         return self.state is ChildState.RUNNING

@@ -41,7 +41,7 @@ class Askable(Protocol):
     def is_serving(self) -> bool: ...
 
     @property
-    def retry_in(self) -> float | None: ...
+    def retry_for_call_in(self) -> float | None: ...
 
     async def explain(self, error: Exception | None) -> ChildServerError: ...
 
@@ -98,7 +98,7 @@ def _told(child: Askable, error: RemoteFailure) -> ChildServerError:
     reason = error.failure.reason
     if error.failure.kind == "expired":
         reason += ", the call was not executed; try again"
-    retry_in = error.failure.pause or None if child.is_serving else child.retry_in
+    retry_in = error.failure.pause or None if child.is_serving else child.retry_for_call_in
     return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
 
 
@@ -130,7 +130,8 @@ async def _until_noticed(child: Askable, session: ChildSession) -> None:
 def _unavailable(child: Askable) -> ChildServerError:
     if child.why_stopped:
         return _because(child, lambda _: f"it is unavailable: {child.why_stopped}")
-    when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
+    seconds = child.retry_for_call_in
+    when = f", next try in {seconds:.0f} s" if seconds is not None else ", a new try is under way"
     failure = child.last_failure
     if failure is None:
         return _because(child, lambda _: f"it is unavailable{when}")
@@ -152,6 +153,6 @@ def _because(
         "runtime",
         sentence(reason),
         cause=cause,
-        retry_in=child.retry_in,
+        retry_in=child.retry_for_call_in,
         public_reason=sentence(public),
     )

@@ -14,6 +14,7 @@ from fastmcp_aggregator.front.gate import Gate, GateLimits, Places
 from fastmcp_aggregator.front.membership import Membership, OnDenied
 from fastmcp_aggregator.front.presence import Presence
 from fastmcp_aggregator.front.resumption import NoResumption, Resumption
+from fastmcp_aggregator.front.revocation import Revocation
 from fastmcp_aggregator.settings import AggregatorSettings
 
 _RETRY_MS = 1000
@@ -41,11 +42,15 @@ def with_ours(
 ) -> dict[str, Any]:
     """Options for FastMCP's `http_app`, with what is ours added. What is given there wins.
 
-    `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the group.
+    `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the
+    group, or not any more.
     """
     ours = [Middleware(Gate, limits=gate_limits(settings), has_auth=has_auth, places=places)]
     if has_auth:
-        ours.insert(0, Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied))
+        ours[:0] = [
+            Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied),
+            Middleware(Revocation, group_id=group_id, path=path, on_denied=on_denied),
+        ]
     added: dict[str, Any] = {"host_origin_protection": True}
     if settings.hosts:
         added["allowed_hosts"] = settings.hosts

@@ -48,7 +48,7 @@ class Drain:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the app answer, and end its response for it: the SDK's streams just stop when they are told to."""
-        response = _Response(send)
+        response = Sending(send)
         with anyio.CancelScope() as answering:
             self._answering.add(answering)
             try:
@@ -61,7 +61,7 @@ class Drain:
             await turn_away(scope, receive, send, "the server is ending")
 
 
-class _Response:
+class Sending:
     """How far a response has come."""
 
     def __init__(self, send: Send) -> None:

@@ -27,7 +27,7 @@ class Child:
         self.is_serving = False
         self.last_failure: ChildServerError | None = None
         self.session = None
-        self.retry_in = 4.0
+        self.retry_for_call_in = 4.0
         self.why_stopped = ""
 
     def bring_forward(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -40,7 +41,8 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def slow_retries(monkeypatch: Any) -> None:
-    """Failed children wait for an hour."""
+    """Failed children wait for an hour, however long they have served."""
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", math.inf)
     monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
 
 
@@ -199,9 +201,22 @@ async def test_a_call_to_a_child_that_waits_for_its_next_attempt_brings_it_forwa
         assert app.health()["a"].restarts == 1
 
 
-async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tmp_path: Path) -> None:
-    record = tmp_path / "pids"
-    document = config(a=lean(record=str(record), exit_at_start=3))
+async def test_a_child_that_has_served_is_back_at_once_however_often_it_is_killed(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", 0.0)
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
+    async with build_aggregator(config(a=lean())) as app:
+        for kills in range(1, 2 * CRASH_LOOP + 1):
+            os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
+            await until(lambda: app.health()["a"].restarts == kills)  # noqa: B023
+            await until(lambda: state_of(app, "a") is ChildState.RUNNING)
+
+
+async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call_every_ten_seconds(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    record, broken = tmp_path / "pids", tmp_path / "broken"
+    broken.touch()
+    document = config(a=lean(record=str(record), exit_if_file=str(broken)))
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
         child = app.children["a"]
         await until(lambda: child._retrying.backoff.is_crash_loop)
@@ -209,8 +224,12 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
         assert retry_in is not None
         assert 290 < retry_in <= 300
         assert len(pids(record)) == 5
-        await client.error("tools/call", {"name": "a:echo"})
+        error = await client.error("tools/call", {"name": "a:echo"})
+        assert 5 < error["data"]["retryIn"] <= 10
         assert len(pids(record)) == 5
+        broken.unlink()
+        monkeypatch.setattr(child._retrying, "_earliest", 0.0)
+        assert (await client.call("a:echo"))["tool"] == "echo"
 
 
 async def test_a_command_that_is_installed_later_is_there_for_the_next_call(slow_retries: None, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ sys.path.insert(0, sys.argv[1])
 from harness import config, lean, until
 from fastmcp_aggregator import ChildState, build_aggregator
 from fastmcp_aggregator.children import backoff
-backoff.delay_before_attempt = lambda *_: 3600.0
+backoff.SERVED_AFTER, backoff.delay_before_attempt = float("inf"), lambda *_: 3600.0
 used = []
 def use_up():
     try:
