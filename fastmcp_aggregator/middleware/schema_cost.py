@@ -297,7 +297,7 @@ class _Measuring:
     def _location(self, schema: Any, level: int, depth: int) -> Location:
         if depth > _MOST_DEPTH:
             raise TooCostly("it is nested too deeply")
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, dict):
             return Location()
         _refuse_other_references(schema, is_root=schema is self._root)
         found = Location(self._own(schema))
@@ -365,11 +365,11 @@ class _Measuring:
 
 
 def _mapping(part: Any) -> Mapping[str, Any]:
-    return part if isinstance(part, Mapping) else {}
+    return part if isinstance(part, dict) else {}
 
 
 def _length(part: Any) -> int:
-    return len(part) if isinstance(part, list | Mapping) else 0
+    return len(part) if isinstance(part, list | dict) else 0
 
 
 def _division(divisor: Any) -> int:

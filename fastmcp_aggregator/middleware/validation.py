@@ -1,15 +1,16 @@
 """Arguments against a tool's input schema, before the server is asked.
 
-What a check costs is bounded before it begins, because it holds the interpreter's lock: no other thread runs meanwhile.
+What a check costs is bounded before it begins, because it holds the interpreter's lock: a thread would not help.
 A call whose arguments cannot be checked is refused, whatever the reason. What the check leaves out depends on the
 schema alone, never on the arguments: `format`, and a pattern that may take more than linear time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -33,43 +34,52 @@ _PATTERNS = {1_000: 10, 3_000: 20, 10_000: 50, 100_000: 400, 1_000_000: 4000}
 
 
 class ArgumentValidation:
-    """The policy. Each schema is prepared when it is first needed; those used last are kept."""
+    """The policy. A schema is prepared in a thread when it is first needed, one at a time; those used last are kept."""
 
     def __init__(self) -> None:
+        self._preparing = asyncio.Lock()
         self._checks: OrderedDict[tuple[str, str], _Check] = OrderedDict()
         self._parts = 0
 
-    def before(self, call: Call) -> None:
+    def before(self, call: Call) -> Awaitable[None] | None:
         """See Policy.
 
         Raises:
             Refused: the arguments are not what the schema wants, which is told of one place; or they cannot be checked.
         """
         if call.method != "tools/call" or call.input_schema is None:
-            return
-        arguments = call.params.get("arguments") or {}
-        try:
-            problem = self._check_for(call, call.input_schema).problem(arguments)
-        except TooCostly as error:
-            raise Refused(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {error}") from None
-        if problem:
-            told = f"{problem['path']}: {problem['message']}"
-            raise Refused(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
+            return None
+        check = self._known(call, call.input_schema)
+        if check is None:
+            return self._prepare(call, call.input_schema)
+        check.refuse_invalid(call)
+        return None
+
+    async def _prepare(self, call: Call, schema: Mapping[str, Any]) -> None:
+        async with self._preparing:
+            check = self._known(call, schema)
+            if check is None:
+                check = await asyncio.to_thread(_Check, schema, (call.server, call.name))
+                self._keep((call.server, call.name), check)
+        check.refuse_invalid(call)
 
     def after(self, call: Call, end: End) -> None:
         """See Policy."""
 
-    def _check_for(self, call: Call, schema: Mapping[str, Any]) -> _Check:
+    def _known(self, call: Call, schema: Mapping[str, Any]) -> _Check | None:
         tool = call.server, call.name
         check = self._checks.get(tool)
         if check is None or check.schema is not schema:
-            self._forget(tool)
-            check = self._checks[tool] = _Check(schema, tool)
-            self._parts += check.parts
-            while self._parts > _MOST_PARTS:
-                self._forget(next(iter(self._checks)))
+            return None
         self._checks.move_to_end(tool)
         return check
+
+    def _keep(self, tool: tuple[str, str], check: _Check) -> None:
+        self._forget(tool)
+        self._checks[tool] = check
+        self._parts += check.parts
+        while self._parts > _MOST_PARTS:
+            self._forget(next(iter(self._checks)))
 
     def _forget(self, tool: tuple[str, str]) -> None:
         check = self._checks.pop(tool, None)
@@ -94,6 +104,20 @@ class _Check:
                 *tool,
                 self._unusable,
             )
+
+    def refuse_invalid(self, call: Call) -> None:
+        """Do nothing if the arguments are what the schema wants.
+
+        Raises:
+            Refused: see `ArgumentValidation.before`.
+        """
+        try:
+            problem = self.problem(call.params.get("arguments") or {})
+        except TooCostly as error:
+            raise Refused(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {error}") from None
+        if problem:
+            told = f"{problem['path']}: {problem['message']}"
+            raise Refused(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
 
     def problem(self, arguments: Any) -> dict[str, str] | None:
         """Where something is wrong, as a JSON path, and what.

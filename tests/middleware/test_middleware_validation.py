@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -31,9 +33,20 @@ def call_of(arguments: Any, schema: Any = TOOL, method: str = "tools/call", name
     return Call(Principal(), "default", method, "files", name, params, input_schema=schema)
 
 
+def checked(policy: ArgumentValidation, call: Call) -> None:
+    """Ask the policy; it decides at once where it knows the schema."""
+
+    async def ask() -> None:
+        if pending := policy.before(call):
+            await pending
+            assert policy.before(call) is None
+
+    asyncio.run(ask())
+
+
 def refusal_of(arguments: Any, schema: Any = TOOL) -> Refused | None:
     try:
-        ArgumentValidation().before(call_of(arguments, schema))
+        checked(ArgumentValidation(), call_of(arguments, schema))
     except Refused as refusal:
         return refusal
     return None
@@ -89,22 +102,22 @@ def test_no_value_is_echoed_and_what_is_told_is_bounded() -> None:
     ],
 )
 def test_only_calls_of_tools_that_have_a_schema_are_checked(call: Call) -> None:
-    ArgumentValidation().before(call)
+    checked(ArgumentValidation(), call)
 
 
 def test_a_schema_that_changes_counts_from_then_on() -> None:
     policy = ArgumentValidation()
-    policy.before(call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "integer"}}}))
+    checked(policy, call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "integer"}}}))
     with pytest.raises(Refused):
-        policy.before(call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "string"}}}))
+        checked(policy, call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "string"}}}))
 
 
 def test_tools_of_one_name_have_each_their_own_schema() -> None:
     policy = ArgumentValidation()
-    policy.before(call_of({"path": "/x"}))
-    policy.before(call_of({}, {"type": "object"}, name="other"))
+    checked(policy, call_of({"path": "/x"}))
+    checked(policy, call_of({}, {"type": "object"}, name="other"))
     with pytest.raises(Refused):
-        policy.before(call_of({}))
+        checked(policy, call_of({}))
 
 
 # What is left to the server.
@@ -263,12 +276,28 @@ def test_what_is_wrong_is_not_worked_out_where_that_would_copy_too_much(schema: 
     assert refusal.message == "Invalid arguments: $: something in it is not as the input schema wants it"
 
 
+async def test_a_schema_is_prepared_once_and_on_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    measure = SchemaCost.__init__
+
+    def noted(cost: SchemaCost, *arguments: Any) -> None:
+        threads.append(threading.current_thread())
+        measure(cost, *arguments)
+
+    monkeypatch.setattr(SchemaCost, "__init__", noted)
+    policy = ArgumentValidation()
+    calls = [policy.before(call_of({"path": "/x"})) for _ in range(5)]
+    await asyncio.gather(*(call for call in calls if call is not None))
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
 def test_as_many_schemas_are_kept_as_have_room() -> None:
     policy = ArgumentValidation()
     for number in range(30):
-        schema = {"properties": {f"p{n}": {"type": "string"} for n in range(1500)}}
-        policy.before(call_of({}, schema, name=f"tool{number}"))
-    assert 0 < len(policy._checks) < 10
+        schema = {"properties": {f"p{n}": {"type": "string"} for n in range(1000)}}
+        checked(policy, call_of({}, schema, name=f"tool{number}"))
+    assert 0 < len(policy._checks) < 20
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "{url}"}, {"$schema": "{url}"}, {"allOf": [{"$ref": "{url}#/$defs/a"}]}])
@@ -295,7 +324,7 @@ def test_a_schema_that_is_of_no_use_is_told_once(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             with pytest.raises(Refused):
-                policy.before(call_of({}, schema))
+                checked(policy, call_of({}, schema))
     assert len(caplog.records) == 1
     assert "server 'files', tool 'read': calls are refused" in caplog.text
 
