@@ -251,7 +251,8 @@ class Aggregator(Face):
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
         listed = {key: child.catalogue for key, child in self.children.items() if child.catalogue is not None}
         offered = {key: [tool["name"] for tool in catalogue.of(Kind.TOOL)] for key, catalogue in listed.items()}
-        self._missing_tools.look(self._groups, offered)
+        down = [key for key, child in self.children.items() if child.catalogue is None and child.settled.is_set()]
+        self._missing_tools.look(self._groups, offered, down)
 
     def _needed(self, config: McpConfig) -> McpConfig:
         """The config without servers that nobody will use."""

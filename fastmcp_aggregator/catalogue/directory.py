@@ -177,7 +177,11 @@ class Directory:
     def _tools(self) -> ToolFilter | None:
         if self._group is None or not self._group.tools:
             return None
-        listed = {child.key: [tool["name"] for tool in offered(child, Kind.TOOL)] for child in self._children}
+        listed = {
+            child.key: [tool["name"] for tool in offered(child, Kind.TOOL)]
+            for child in self._children
+            if child.catalogue is not None
+        }
         return ToolFilter(self._group, listed)
 
     def _listed(self) -> dict[Kind, list[Route]]:

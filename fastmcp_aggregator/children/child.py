@@ -232,8 +232,8 @@ class Child:
             return
         self.past_failure = failure
         logger.warning("%s", failure)
-        if self.catalogue is not None:
-            self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
+        left = self.catalogue or Catalogue(0)
+        self._on_change(self, frozenset(kind for kind in Kind if left.of(kind)))
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""

@@ -98,15 +98,18 @@ async def public_name(face: Served, kind: Kind, name: str) -> str:
     """The public name of a tool or prompt that may be named without its server.
 
     Raises:
-        MCPError: several servers have something of this name.
+        MCPError: several servers have something of this name, or one that has not been listed may have.
     """
     if face.routes.find(kind, name) is not None:
         return name
     await face.ready()
-    owners = [route.child.key for route in face.routes.served(kind) if route.name == name]
+    owners = face.routes.owners(kind, name)
     if len(owners) > 1:
         known = ", ".join(f"{key}:{name}" for key in owners)
         raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
+    if owners and (unlisted := face.routes.unlisted()):
+        why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
+        raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
     return f"{owners[0]}:{name}" if owners else name
 
 
