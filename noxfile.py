@@ -48,7 +48,8 @@ def tests(session: nox.Session) -> None:
 VERSIONS_TESTS = [
     "tests/test_libraries.py",
     "tests/children/test_children_sdk_seams.py",
-    "tests/test_embedding.py",
+    "tests/test_embedding.py::test_in_memory_client",
+    "tests/test_embedding.py::test_over_http_for_clients_of_both_eras",
     "tests/cli/test_cli_serve.py::test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leaves",
     "tests/cli/test_cli_serve.py::test_http_is_served_on_a_free_port_that_is_told_on_stderr",
 ]
