@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     backup = apply(change, keeps_backup=options.name in known)
     _tell(options, client, change, backup)
     if twice := [key for key in known if key in config.servers]:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Take them out there, or they run twice.")
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Remove from {path} what runs twice.")
     return FINE
 
 
@@ -64,7 +64,7 @@ def allowed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not may_ask():
-        raise UsageError("nothing is written without your word: give --yes")
+        raise UsageError("nobody can be asked here, so nothing is written; give --yes to write without being asked")
     return agrees(question)
 
 
@@ -104,7 +104,7 @@ def _show(change: Change, entry: dict[str, Any], unset: list[str]) -> None:
     if unset:
         say(
             f"warning: the config needs {', '.join(unset)}, which a client that is started from the desktop does not "
-            "know. Put them into a file, NAME=VALUE in each line, and give it with --env-file FILE."
+            "know. Write NAME=VALUE lines into a file, and give it with --env-file FILE."
         )
 
 
