@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import unwrap
 from typing import Any
@@ -77,8 +77,6 @@ _LIBRARIES = {
 _BOUNDED = ("fastmcp", "mcp")
 """The libraries of which `pyproject.toml` allows those versions alone with which this was tested."""
 
-FindVersion = Callable[[str], str | None]
-
 
 def require_parts(parts: Parts) -> None:
     """Look whether the libraries, which are imported by now, have these parts.
@@ -95,7 +93,7 @@ def require_parts(parts: Parts) -> None:
 
 
 @contextmanager
-def usable_libraries(find_version: FindVersion | None = None) -> Iterator[None]:
+def usable_libraries() -> Iterator[None]:
     """Import here what imports libraries.
 
     Raises:
@@ -106,7 +104,7 @@ def usable_libraries(find_version: FindVersion | None = None) -> Iterator[None]:
     except ImportError as error:
         if isinstance(error, DependencyError) or (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
-        raise _unusable(str(error.name), error.msg, find_version or _installed) from error
+        raise _unusable(str(error.name), error.msg) from error
 
 
 def _loaded(path: str) -> Any:
@@ -134,9 +132,9 @@ def _installed(library: str) -> str | None:
         return None
 
 
-def _unusable(path: str, why: str, find_version: FindVersion = _installed) -> DependencyError:
+def _unusable(path: str, why: str) -> DependencyError:
     library = _LIBRARIES[path.partition(".")[0]]
-    number = find_version(library)
+    number = _installed(library)
     what = f"{library} is not installed" if number is None else f"{library} {number} cannot be used"
     wanted = _wanted()
     advice = f"; fastmcp-aggregator works with {' and '.join(wanted)}" if wanted else ""
