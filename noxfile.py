@@ -64,6 +64,7 @@ def versions(session: nox.Session) -> None:
     oldest = [line.partition(",")[0].replace(">=", "==") for line in allowed]
     for wanted in (oldest, ["--upgrade", *allowed]):
         session.install(*wanted)
+        session.run("python", "-c", "from importlib.metadata import version as v; print(v('fastmcp'), v('mcp'))")
         session.run("pytest", "-p", "no:cacheprovider", *(session.posargs or VERSIONS_TESTS))
 
 
