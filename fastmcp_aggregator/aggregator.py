@@ -25,6 +25,7 @@ from fastmcp_aggregator.front.json_face import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.hub.http import add_hub
 from fastmcp_aggregator.hub.missing_tools import MissingTools
+from fastmcp_aggregator.libraries import OF_SERVING, require_parts
 from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.reload import FollowedFiles
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
@@ -55,6 +56,7 @@ def build_aggregator(
 
     Raises:
         ConfigError: with every problem of the config (or of the groups, or of the settings) at once.
+        DependencyError: the installed FastMCP is none with which this works.
     """
     if settings is None:
         chosen = load_settings(**overrides)
@@ -83,6 +85,7 @@ class Aggregator(Face):
         """Prefer `build_aggregator`. `launched` hands over processes that were started early, by server key; `only` is
         the one group that will be used: servers that are not in it are not started.
         """
+        require_parts(OF_SERVING)
         self._version = settings.server_version or VERSION
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups

@@ -3,6 +3,7 @@
     AggregatorError
     ├── ConfigError          the config file (or settings) is missing, unreadable or wrong
     ├── ChildServerError     one child failed: which one, in which phase, and why
+    ├── DependencyError      a library is missing, or its version cannot be used
     ├── NameConflictError    without prefixes, two children offer the same name
     ├── SharedStateError     at the start, what replicas share cannot be reached
     └── StartupError         a strict start ended because children failed; lists all of them
@@ -104,6 +105,10 @@ class ChildServerError(AggregatorError):
     def for_others(self) -> ChildServerError:
         """The same error as those are told who are not on this machine."""
         return ChildServerError(self.server_key, self.phase, self.public_reason, retry_in=self.retry_in)
+
+
+class DependencyError(AggregatorError, ImportError):
+    """A library that this package stands on, such as FastMCP, is missing, or its version cannot be used."""
 
 
 class NameConflictError(AggregatorError):

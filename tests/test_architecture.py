@@ -17,7 +17,7 @@ ROOT = Path(fastmcp_aggregator.__file__).parent
 
 TIERS = [
     # What everything may use.
-    ["errors", "version", "atomic_file", "while_used"],
+    ["errors", "version", "atomic_file", "while_used", "libraries"],
     # Values, and logic without I/O.
     [
         "config",
@@ -96,6 +96,7 @@ PROTOCOL = {"fastmcp", "mcp", "mcp_types"}
 WITHOUT_MCP = [
     "errors",
     "version",
+    "libraries",
     "config",
     "naming",
     "settings",

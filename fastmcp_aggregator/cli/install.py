@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         break
     _tell(options, client, change, backup)
     if twice := [key for key in known if key in config.servers]:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Take them out there, or they run twice.")
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Remove from {path} what runs twice.")
     return FINE
 
 
@@ -78,7 +78,7 @@ def allowed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not may_ask():
-        raise UsageError("nothing is written without your word: give --yes")
+        raise UsageError("nobody can be asked here, so nothing is written; give --yes to write without being asked")
     if agrees(question):
         return True
     say(NOTHING_WRITTEN)
@@ -109,7 +109,7 @@ def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, 
     if unset:
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
-            "started from the desktop does not know. Put them into a file, NAME=VALUE in each line, and give it with "
+            "started from the desktop does not know. Write NAME=VALUE lines into a file, and give it with "
             f"--env-file FILE; without them, these fail: {', '.join(unset)}."
         )
 

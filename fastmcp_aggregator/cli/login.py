@@ -21,6 +21,7 @@ from fastmcp_aggregator.cli.output import say
 from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.libraries import OF_LOGIN, require_parts
 from fastmcp_aggregator.settings import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
 
@@ -41,6 +42,7 @@ _HANDSHAKE = {
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
+    require_parts(OF_LOGIN)
     config, settings = load(options)
     server = _remote(config, options.server)
     if not options.debug:

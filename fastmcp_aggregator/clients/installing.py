@@ -83,7 +83,7 @@ def installation(client: Client, path: Path, name: str, entry: Mapping[str, Any]
     before = _text(path)
     known = entries_of(client, before, path)
     if name in known and not is_aggregator(known[name]):
-        raise AggregatorError(f"{path} has another server {name!r}; give --name to have a name of its own")
+        raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
     try:
         after = with_entry(before or "", client.format, [client.servers_key], name, entry)
     except ValueError as error:

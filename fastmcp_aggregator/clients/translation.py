@@ -117,7 +117,7 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
             yield f"`{name}` is left out: {_LEFT_OUT[name]}"
     meaningless = [f"`{name}`" for name in others if name not in _LEFT_OUT]
     if meaningless:
-        yield f"{', '.join(meaningless)} {'means' if len(meaningless) == 1 else 'mean'} nothing here; left out"
+        yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
 
 
 def _translated_texts(value: Any, translator: Translator) -> Any:

@@ -185,6 +185,7 @@ async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Pa
         told = await until(lambda: re.search(rb"serving on (http://127\.0\.0\.1:[1-9]\d*/mcp)\n", server.stderr))
         async with Client(told[1].decode(), timeout=PATIENCE) as client:
             assert (await client.list_tools())[0].name == "a:echo"
+            assert not (await client.call_tool("a:echo", {"x": 1})).is_error
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert server.client.lines == []

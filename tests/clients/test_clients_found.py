@@ -282,7 +282,7 @@ def test_a_folder_of_a_project_is_made_absolute(tmp_path: Path) -> None:
             {"command": "x", "includeTools": ["a"]},
             ["`includeTools` is left out: which tools are shown is said in a groups file"],
         ),
-        ("codex", {"command": "x", "a": 1, "b": 2}, ["`a`, `b` mean nothing here; left out"]),
+        ("codex", {"command": "x", "a": 1, "b": 2}, ["`a`, `b` are not used here; left out"]),
         ("vscode", {"command": "${input:k}"}, ["${input:k} has become ${K}: set K"]),
     ],
 )
