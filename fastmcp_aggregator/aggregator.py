@@ -233,10 +233,14 @@ class Aggregator(Face):
         """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `hub/http.py`."""
         app = super().http_app(path, **options)
 
-        def make_app(group_id: str) -> Any:
+        path = path or self.settings.path
+
+        def make_app(group_id: str | None) -> Any:
+            if group_id is None:
+                return None if self.auth is None else self._http_app_of(None, path, options)
             return self.group(group_id).http_app(path, **options) if group_id in self._groups else None
 
-        add_hub(app, self, path or self.settings.path, make_app)
+        add_hub(app, self, path, make_app)
         return app
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
