@@ -87,4 +87,5 @@ def _answer(provider: RemoteAuthProvider, resource: object) -> Response:
         "resource_documentation": None if documentation is None else str(documentation),
         "bearer_methods_supported": ["header"],
     }
-    return JSONResponse({name: value for name, value in document.items() if value is not None}, headers=_CACHED)
+    # RFC 9728, section 3.2: what has no values must be left out. Clients would ask for an empty scope.
+    return JSONResponse({name: value for name, value in document.items() if value}, headers=_CACHED)

@@ -72,7 +72,6 @@ async def test_each_address_points_to_its_own_metadata_with_the_issuer_as_writte
         assert (await http.get(address)).json() == {
             "resource": HUB + place,
             "authorization_servers": [issuer],
-            "scopes_supported": [],
             "bearer_methods_supported": ["header"],
         }
 
