@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.reload import FollowedFiles
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
 from fastmcp_aggregator.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 ConfigSource = str | Path | Mapping[str, Any] | McpConfig
 GroupsSource = str | Path | Mapping[str, Any] | Groups | None
@@ -87,6 +90,7 @@ class Aggregator(Face):
         """
         require_parts(OF_SERVING)
         self._version = settings.server_version or VERSION
+        self._whole = config
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
@@ -129,24 +133,51 @@ class Aggregator(Face):
             ConfigError: with every problem of the new config or groups; what is in use stays as it is.
         """
         async with self._reloads:
-            source = self.config.path or self.config if config is None else config
-            new, groups = await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict)
-            before, self._groups = self._groups, groups
-            try:
-                needed = self._needed(new)
-                is_other = (needed, groups) != (self.config, before)
-                self._fleet.exchange(needed)
-            except ConfigError:
-                self._groups = before
-                raise
-            self._fleet.regroup(self._restriction)
-            self._look_for_missing_tools()
-            if is_other:
-                self._fleet.changes.files_changed()
+            source = self._whole.path or self._whole if config is None else config
+            self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
         await self._fleet.exchanged()
 
     async def _read_again(self, _: Path) -> None:
-        await self.reload()
+        """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
+        errors: list[ConfigError] = []
+        async with self._reloads:
+            for config, groups in self._readings():
+                try:
+                    self._take_up(*await asyncio.to_thread(_read, config, groups, self.settings.strict))
+                except ConfigError as error:
+                    errors.append(error)
+                else:
+                    break
+            else:
+                raise _told_together(errors)
+        if errors:
+            is_old = isinstance(config, McpConfig)
+            kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
+            text = "%s cannot be taken up, and what it said before is kept; %s is in use as it is now: %s"
+            logger.warning(text, kept, taken, errors[0])
+        await self._fleet.exchanged()
+
+    def _readings(self) -> list[tuple[ConfigSource, GroupsSource]]:
+        """What can be taken up, in the order of preference: of each, its file, or what that said before."""
+        config, groups = self._whole.path, self._groups.path
+        if config is None or groups is None:
+            return [(config or self._whole, self._groups_source)]
+        return [(config, groups), (self._whole, groups), (config, self._groups)]
+
+    def _take_up(self, config: McpConfig, groups: Groups) -> None:
+        before, self._groups = self._groups, groups
+        try:
+            needed = self._needed(config)
+            is_other = (needed, groups) != (self.config, before)
+            self._fleet.exchange(needed)
+        except ConfigError:
+            self._groups = before
+            raise
+        self._whole = config
+        self._fleet.regroup(self._restriction)
+        self._look_for_missing_tools()
+        if is_other:
+            self._fleet.changes.files_changed()
 
     # What it tells.
 
@@ -235,10 +266,14 @@ class Aggregator(Face):
         """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `hub/http.py`."""
         app = super().http_app(path, **options)
 
-        def make_app(group_id: str) -> Any:
+        path = path or self.settings.path
+
+        def make_app(group_id: str | None) -> Any:
+            if group_id is None:
+                return None if self.auth is None else self._http_app_of(None, path, options)
             return self.group(group_id).http_app(path, **options) if group_id in self._groups else None
 
-        add_hub(app, self, path or self.settings.path, make_app)
+        add_hub(app, self, path, make_app)
         return app
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
@@ -269,3 +304,13 @@ class Aggregator(Face):
 def _read(config: ConfigSource, groups: GroupsSource, strict: bool) -> tuple[McpConfig, Groups]:
     checked = load_config(config, strict=strict)
     return checked, load_groups(groups, checked.servers)
+
+
+def _told_together(errors: Sequence[ConfigError]) -> ConfigError:
+    """The first error, with that of another file, if there is one."""
+    first = errors[0]
+    other = next((error for error in errors if error.source != first.source), None)
+    if other is None:
+        return first
+    problems = [replace(problem, path=f"{e.source} {problem.path}") for e in (first, other) for problem in e.details]
+    return ConfigError(f"{first.source} and {other.source}", problems)

@@ -81,6 +81,7 @@ SPEAKS_MCP = [
     "front",
     "access.auth",
     "access.principals",
+    "access.resource_metadata",
     "access.verifiers",
     "middleware.stack",
     "middleware.tracing",

@@ -18,7 +18,7 @@ from typing import Any
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
 from fastmcp_aggregator.atomic_file import PRIVATE, write_whole
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.files import parse_json, read_text, stamp_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
 
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 _FIELDS = ("id", "name", "sha256", "groups", "created", "expires")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[0-9a-f]{8}")
-_Stamp = tuple[int, int, int]
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at the file while something depends on its keys."""
 
@@ -67,7 +66,7 @@ class FollowedKeys:
     def __init__(self, path: Path) -> None:
         """Raises: ConfigError, with every problem of the file."""
         self._path = path
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self._by_id = _by_id(read_keys(path))
         self._watching: dict[str, set[Callable[[], None]]] = {}
         self._next_look: asyncio.TimerHandle | None = None
@@ -110,7 +109,7 @@ class FollowedKeys:
         self._refresh()
 
     def _refresh(self) -> None:
-        stamp = _stamp(self._path)
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -129,14 +128,6 @@ class FollowedKeys:
 
 def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:
     return {key.id: key for key in keys}
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _check_owner_only(path: Path, root: Place) -> None:

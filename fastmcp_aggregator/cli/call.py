@@ -16,7 +16,7 @@ from fastmcp_aggregator.cli.content import readable
 from fastmcp_aggregator.cli.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.output import put, put_json
 from fastmcp_aggregator.cli.progress import Report, brief_report
-from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started
+from fastmcp_aggregator.cli.starting import interruptible, load, load_named_groups, run_to_end, started
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.naming import KNOWN_CLIENTS, closest
 from fastmcp_aggregator.settings import AggregatorSettings
@@ -33,6 +33,7 @@ _HASH = 9
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     config, settings = load(options)
+    load_named_groups(options, config)
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)

@@ -17,11 +17,12 @@ from fastmcp_aggregator.cli.exits import CONFIGURATION, FAILED, FINE, SERVER_FAI
 from fastmcp_aggregator.cli.findings import described, told
 from fastmcp_aggregator.cli.output import counted, printable, put, put_json
 from fastmcp_aggregator.cli.progress import brief_report, is_running, line_of, summary_of, why_failed
-from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.starting import interruptible, load, load_named_groups, run_to_end, started, tolerant
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.relay import extensions
 from fastmcp_aggregator.settings import AggregatorSettings
 
@@ -30,12 +31,14 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     try:
         config, settings = load(options)
+        named_groups = load_named_groups(options, config)
     except ConfigError as error:
         if not options.json:
             raise
-        put_json({"config": options.config, "problems": _problems(error.details, options.config)})
+        file = options.groups if error.source == options.groups else options.config
+        put_json({"config": options.config, "problems": _problems(error.details, file)})
         return CONFIGURATION
-    code = _check(options, config, settings)
+    code = _check(options, config, settings, named_groups)
     refused = _refused(config, settings)
     if refused and not options.json:
         raise ConfigError(config.source, refused)
@@ -47,12 +50,13 @@ def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[Config
     return config.problems if settings.strict else ()
 
 
-def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings) -> int:
+def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings, named_groups: Groups) -> int:
     """Tell what is found of the servers, also if some of them have variables without a value."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     examination = examined(config, settings)
     if not options.json:
-        put(_lines([*_servers(config), "", *_names(config, groups), "", *told(examination, config.source)]))
+        files = [*_servers(config), *_groups(named_groups)]
+        put(_lines([*files, "", *_names(config, groups), "", *told(examination, config.source)]))
     if not options.connect:
         if options.json:
             put_json(_document(config, settings, groups, examination))
@@ -99,6 +103,11 @@ def _servers(config: McpConfig) -> Iterator[str]:
     width = max((len(key) for key in config.servers), default=0)
     for key, kind, label in _targets(config):
         yield f"  {key:{width}}  {kind:5}  {label}"
+
+
+def _groups(groups: Groups) -> Iterator[str]:
+    if groups.source:
+        yield f"{groups.source}: {counted(sum(not group.is_implied for group in groups), 'group')}"
 
 
 def _names(config: McpConfig, groups: Sequence[ClientGroup]) -> Iterator[str]:

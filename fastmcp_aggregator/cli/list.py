@@ -11,7 +11,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.cli.exits import FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.cli.output import put_json, say
 from fastmcp_aggregator.cli.progress import brief_report, is_running, why_failed
-from fastmcp_aggregator.cli.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.starting import interruptible, load, load_named_groups, run_to_end, started, tolerant
 from fastmcp_aggregator.cli.tree import Branch, put_outline
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.naming import rule_for
@@ -31,6 +31,7 @@ _TITLES = {
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     config, settings = load(options)
+    load_named_groups(options, config)
     work = _list(config, settings, as_json=options.json)
     return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
 

@@ -35,7 +35,7 @@ def with_ours(
     settings: AggregatorSettings,
     *,
     has_auth: bool,
-    group_id: str,
+    group_id: str | None,
     path: str,
     places: Places,
     on_denied: OnDenied,

@@ -7,6 +7,7 @@ that the protocol gives it. A tool may be named without its server here, if only
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from fastmcp_aggregator.front.bodies import whole_body
 from fastmcp_aggregator.front.errors import SERVER_UNAVAILABLE, failed_start, unexpected
 from fastmcp_aggregator.front.exchange import exchange
 from fastmcp_aggregator.front.guarded import guarded_route
+from fastmcp_aggregator.middleware.limits import TOO_MANY_CALLS
 
 METHODS = (
     "tools/list",
@@ -38,6 +40,9 @@ METHODS = (
     "completion/complete",
 )
 """What can be asked for."""
+_LONGEST_WAIT = 1e9
+"""Seconds. A server may have put anything into its error."""
+_STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
 
 
@@ -132,5 +137,13 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _refusal(error: MCPError) -> Response:
-    status = 503 if error.code == SERVER_UNAVAILABLE else ERROR_CODE_HTTP_STATUS.get(error.code, 500)
-    return _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, status)
+    response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, _status(error.code))
+    data = error.error.data
+    retry_in = data.get("retryIn") if isinstance(data, Mapping) else None
+    if isinstance(retry_in, int | float) and 0 <= retry_in < _LONGEST_WAIT:
+        response.headers["Retry-After"] = str(math.ceil(retry_in))
+    return response
+
+
+def _status(code: int) -> int:
+    return _STATUS.get(code) or ERROR_CODE_HTTP_STATUS.get(code, 500)

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principals import principal_of
+from fastmcp_aggregator.access.resource_metadata import group_metadata
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.dashboard.routes import Shown, dashboard_routes
 from fastmcp_aggregator.front.gate import IS_ENDING
@@ -47,10 +48,13 @@ class Hub(Shown, Protocol):
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
     groups = RunningGroups(make_app)
+    metadata = group_metadata(hub.auth, path)
+    if metadata is not None:
+        app.router.routes.append(metadata.route())
     app.router.routes.extend(_routes(hub, path))
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    app.add_middleware(GroupApps, groups=groups)
+    app.add_middleware(GroupApps, groups=groups, metadata=metadata)
     app.add_middleware(Incidents)
     inner = app.router.lifespan_context
 

@@ -131,6 +131,28 @@ def test_check_tells_every_problem_of_the_config_and_ends_with_code_2(run: Run) 
     assert "$.mcpServers.b.url: must begin with http" in ended.err
 
 
+@pytest.mark.parametrize("command", [["check"], ["check", "--connect"], ["list"], ["call", "a:echo"]])
+def test_a_groups_file_is_examined_before_anything_is_started(run: Run, tmp_path: Path, command: list[str]) -> None:
+    groups, record = tmp_path / "group.json", tmp_path / "record"
+    groups.write_text(json.dumps({"web": {"servers": ["a", "aa"]}}))
+    name, *arguments = command
+    ended = run(name, *arguments, "--groups", str(groups), a=lean(record=str(record)))
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{groups}: 1 problem" in ended.err
+    assert "$.web.servers[1]: there is no server 'aa'; did you mean 'a'?" in ended.err
+    assert not record.exists()
+
+
+def test_check_tells_of_a_groups_file_and_as_json_where_it_is_wrong(run: Run, tmp_path: Path) -> None:
+    groups = tmp_path / "group.json"
+    groups.write_text('{\n"web":\n{"servers": ["a"]}}')
+    assert f"{groups}: 1 group\n" in run("check", "--groups", str(groups), a=lean()).out
+    groups.write_text('{\n"web":\n{"servers": ["b"]}}')
+    ended = run("check", "--json", "--groups", str(groups), a=lean())
+    (problem,) = json.loads(ended.out)["problems"]
+    assert (ended.code, problem["path"], problem["line"]) == (2, "$.web.servers[0]", 3)
+
+
 def test_the_problems_of_config_and_settings_are_told_together(run: Run, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("nonsense = 1")

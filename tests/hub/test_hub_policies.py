@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import time
@@ -119,8 +120,10 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back() -> None
         one, two = ({"authorization": f"Bearer {name}"} for name in ("one", "two"))
         for _ in range(2):
             assert (await http.post("/mcp/tools/call", json=call, headers=one)).status_code == 200
-        refused = (await http.post("/mcp/tools/call", json=call, headers=one)).json()["error"]
-        assert refused["data"]["retryIn"] > 0
+        refused = await http.post("/mcp/tools/call", json=call, headers=one)
+        retry_in = refused.json()["error"]["data"]["retryIn"]
+        assert retry_in > 0
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, str(math.ceil(retry_in)))
         assert (await http.post("/mcp/tools/call", json=call, headers=two)).status_code == 200
 
 
