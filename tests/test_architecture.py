@@ -112,6 +112,7 @@ WITHOUT_MCP = [
     "children.options",
     "children.posix",
     "children.process",
+    "children.start_turns",
     "children.startup",
     "children.state",
     "children.status",

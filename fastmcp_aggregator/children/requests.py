@@ -31,7 +31,6 @@ class Askable(Protocol):
     key: str
     calls: Calls
     session: ChildSession | None
-    settled: asyncio.Event
     attempted: asyncio.Event
     last_failure: ChildServerError | None
     why_stopped: str
@@ -41,6 +40,8 @@ class Askable(Protocol):
 
     @property
     def retry_in(self) -> float | None: ...
+
+    async def until_settled(self) -> None: ...
 
     async def explain(self, error: Exception | None) -> ChildServerError: ...
 
@@ -107,7 +108,7 @@ async def session_of(child: Askable) -> ChildSession:
     Raises:
         ChildServerError: there is none, and why.
     """
-    await child.settled.wait()
+    await child.until_settled()
     if child.session is not None and child.session.lost.is_set():
         await _until_noticed(child, child.session)
     if child.session is None and child.bring_forward():
