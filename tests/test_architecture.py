@@ -118,6 +118,7 @@ WITHOUT_MCP = [
     "children.status",
     "children.stderr",
     "children.stderr_file",
+    "children.stderr_summary",
     "children.turns",
     "catalogue.snapshot",
     "observability",

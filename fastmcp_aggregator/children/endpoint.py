@@ -12,6 +12,7 @@ from fastmcp_aggregator.children.http_failures import HttpFailure
 from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.remote import RemoteTransport
+from fastmcp_aggregator.children.stderr_summary import summary_of
 from fastmcp_aggregator.children.stdio import ProcessTransport
 from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
@@ -19,6 +20,8 @@ from fastmcp_aggregator.errors import ChildServerError, Phase
 
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
+_SUMMARIZED = 100
+"""Lines of stderr, at most, that are looked at for what they say about the end."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
@@ -91,7 +94,17 @@ class ProcessEndpoint(Endpoint):
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()
-        return ChildServerError(self._server.key, phase, reason, cause=cause, stderr_tail=process.stderr.tail())
+        # What stands last on the stderr of one that was killed while it served has nothing to do with that.
+        says_why = phase != "runtime" or process.has_ended_by_itself
+        summary = summary_of(process.stderr.tail(_SUMMARIZED)) if says_why else None
+        return ChildServerError(
+            self._server.key,
+            phase,
+            reason if summary is None else f"{reason} (stderr: {summary})",
+            cause=cause,
+            stderr_tail=process.stderr.tail(),
+            public_reason=reason,
+        )
 
     def kill(self) -> None:
         if self._process is not None:

@@ -49,6 +49,8 @@ _TOLD_ANOTHER = 255
 """asyncio's exit code when the system has told it to another first: to the `Popen` object, if asyncio's transport is
 closed just when the process ends.
 """
+_TOLD_TO_END = {-signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTERM)}
+"""The exit codes of processes that others have ended; Windows has no SIGKILL."""
 
 _recorded: set[ChildProcess] = set()
 
@@ -128,6 +130,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
             popen: subprocess.Popen[bytes] = self._transport.get_extra_info("subprocess")
             return popen.returncode
         return code
+
+    @property
+    def has_ended_by_itself(self) -> bool:
+        """Whether it has exited or crashed, and nobody has told it to."""
+        code = self.returncode
+        return code is not None and code not in _TOLD_TO_END
 
     def attach(
         self,

@@ -136,7 +136,8 @@ async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_
         client.begin("tools/call", {"name": "a:leave", "arguments": {"code": 7}})
         error = (await asyncio.wait_for(held, PATIENCE))["error"]
         assert error["code"] == -32000
-        assert error["message"] == "server 'a': it exited with code 7 while it was answering tools/call"
+        why = "it exited with code 7 (stderr: leaving) while it was answering tools/call"
+        assert error["message"] == f"server 'a': {why}"
         assert error["data"]["server"] == "a"
         assert (await client.call("b:echo"))["server"] == "lean"
         await client.heard("notifications/tools/list_changed")
