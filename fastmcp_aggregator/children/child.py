@@ -275,6 +275,10 @@ class Child:
         """Make the next attempt now, if the child waits for one and may be woken; whether there is one to wait for."""
         return not self._stopping.is_set() and self._retrying.bring_forward()
 
+    def rest(self) -> None:
+        """Do not try again by itself once it has failed; a request still has it tried again."""
+        self._retrying.rest()
+
     def list_again(self) -> None:
         """Look whether a running child offers something else than before; clients are told only if it does."""
         if self.session is not None:
