@@ -73,12 +73,14 @@ class ProcessEndpoint(Endpoint):
         self._options = options
         self._launch = launch
         self._process: ChildProcess | None = None
+        self._transport: ProcessTransport | None = None
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
         process = await self._launch(self._server, self._options)
         self._process = process
         stack.push_async_callback(process.stop)
-        return ProcessTransport(process)
+        self._transport = ProcessTransport(process)
+        return self._transport
 
     @property
     def pid(self) -> int | None:  # type: ignore[override]
@@ -90,7 +92,9 @@ class ProcessEndpoint(Endpoint):
         process = self._process
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
-        if process.closed.is_set():
+        if self._transport is not None and self._transport.why_lost is not None:
+            reason = self._transport.why_lost
+        elif process.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()

@@ -137,6 +137,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
         code = self.returncode
         return code is not None and code not in _TOLD_TO_END
 
+    @property
+    def line_limit_mib(self) -> str:
+        """How long a line of its stdout may be, in words."""
+        return f"{self._line_limit / 1024**2:g} MiB"
+
     def attach(
         self,
         on_lines: Callable[[list[bytes]], None],
@@ -244,8 +249,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._on_lines(lines)
 
     def _refuse_line(self, head: bytes, tail: bytes | None) -> None:
-        size = self._line_limit / 1024**2
-        logger.warning("server %r wrote a line of more than %g MiB to its stdout; dropped", self.server_key, size)
+        limit = self.line_limit_mib
+        logger.warning("server %r wrote a line of more than %s to its stdout; dropped", self.server_key, limit)
         self._on_oversized(head, tail)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
