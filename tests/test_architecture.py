@@ -74,6 +74,7 @@ SPEAKS_MCP = [
     "children.transports",
     "children.windows",
     "pipe.streams",
+    "catalogue.addresses",
     "catalogue.components",
     "catalogue.provider",
     "relay",

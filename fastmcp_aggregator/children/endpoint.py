@@ -93,8 +93,8 @@ class ProcessEndpoint(Endpoint):
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
         if self._transport is not None and self._transport.why_lost is not None:
-            reason = self._transport.why_lost
-        elif process.closed.is_set():
+            return ChildServerError(self._server.key, phase, self._transport.why_lost, cause=cause)
+        if process.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()

@@ -68,9 +68,8 @@ class ProcessTransport(WatchedTransport):
         def refuse(head: bytes, tail: bytes | None) -> None:
             answer = _too_large(head, tail)
             if answer is None:
-                self.why_lost = (
-                    f"{_TOO_LARGE}: it wrote a line of more than {self._process.line_limit_mib} to its stdout"
-                )
+                limit = self._process.line_limit_mib
+                self.why_lost = f"{_TOO_LARGE}: it wrote a line of more than {limit} to its stdout"
                 end()
             else:
                 reader.feed([answer])
