@@ -1,4 +1,4 @@
-"""Addresses inside listed components and results: the child's URIs, written as the client can use them.
+"""Addresses inside listed components, results and errors: the child's URIs, written as the client can use them.
 
 A URI that a child hands out is read back through the aggregator, so it must carry the server key. Everything
 else stays as it is; an object without addresses is returned as it came, not copied.
@@ -6,8 +6,11 @@ else stays as it is; an object without addresses is returned as it came, not cop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from mcp.shared.exceptions import MCPError
 
 Publish = Callable[[str], str] | None
 
@@ -64,6 +67,19 @@ def _publish_user_interface(item: dict[str, Any], publish: Callable[[str], str])
     if isinstance(meta.get("ui/resourceUri"), str):
         changed["ui/resourceUri"] = publish(meta["ui/resourceUri"])
     return {**item, "_meta": changed} if changed != meta else item
+
+
+@contextmanager
+def publishing_errors(publish: Publish) -> Iterator[None]:
+    """Errors over a resource: `data.uri`, which says what there is not (2026-07-28, SEP-2164)."""
+    try:
+        yield
+    except MCPError as error:
+        data = error.error.data
+        published = data if publish is None else _publish_uri(data, publish)
+        if published is data:
+            raise
+        raise MCPError(error.error.code, error.error.message, published) from error
 
 
 def _has_address(block: Any) -> bool:

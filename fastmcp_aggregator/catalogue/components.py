@@ -24,6 +24,7 @@ from fastmcp_aggregator.catalogue.addresses import (
     publish_addresses,
     publish_prompt_result,
     publish_tool_result,
+    publishing_errors,
 )
 from fastmcp_aggregator.catalogue.legacy import result_for_legacy, tool_for_legacy
 from fastmcp_aggregator.catalogue.routes import Route
@@ -152,9 +153,10 @@ class ChildResource(Resource):
 
     _route: Route = PrivateAttr()
     _forwarder: Forwards = PrivateAttr()
+    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri: str, route: Route, forwarder: Forwards) -> ChildResource:
+    def of(cls, uri: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildResource:
         """The resource under its public URI."""
         listed = mcp_types.Resource.model_validate(route.component)
         resource = cls(
@@ -170,6 +172,7 @@ class ChildResource(Resource):
         )
         resource._route = route
         resource._forwarder = forwarder
+        resource._publish = publish
         return resource
 
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
@@ -179,7 +182,7 @@ class ChildResource(Resource):
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
-        return await _read(self._forwarder, self._route)
+        return await _read(self._forwarder, self._route, self._publish)
 
 
 class ChildTemplate(ResourceTemplate):
@@ -187,9 +190,10 @@ class ChildTemplate(ResourceTemplate):
 
     _route: Route = PrivateAttr()
     _forwarder: Forwards = PrivateAttr()
+    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri_template: str, route: Route, forwarder: Forwards) -> ChildTemplate:
+    def of(cls, uri_template: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildTemplate:
         """The template under its public URI template."""
         listed = mcp_types.ResourceTemplate.model_validate(route.component)
         template = cls(
@@ -206,6 +210,7 @@ class ChildTemplate(ResourceTemplate):
         )
         template._route = route
         template._forwarder = forwarder
+        template._publish = publish
         return template
 
     def to_mcp_template(self, **overrides: Any) -> mcp_types.ResourceTemplate:
@@ -221,11 +226,12 @@ class ChildTemplate(ResourceTemplate):
         return {}
 
     async def _read(self, uri: str, params: dict[str, Any]) -> ResourceResult:
-        return await _read(self._forwarder, self._route)
+        return await _read(self._forwarder, self._route, self._publish)
 
 
-async def _read(forwarder: Forwards, route: Route) -> ResourceResult:
-    raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
+async def _read(forwarder: Forwards, route: Route, publish: Publish) -> ResourceResult:
+    with publishing_errors(publish):
+        raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
     if is_input_required(raw):
         return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
     result = mcp_types.ReadResourceResult.model_validate(raw)

@@ -137,7 +137,7 @@ class Directory:
             ChildServerError: it can only belong to a child that has never been up, and is not to be had now.
         """
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
-            await child.settled.wait()
+            await child.until_settled()
         if found is None and (child := self._unlisted_owner(name)):
             await session_of(child)
             found = self.table.find(kind, name)

@@ -14,6 +14,7 @@ from fastmcp_aggregator.children.options import EndpointOptions
 from fastmcp_aggregator.children.process import ChildProcess
 from fastmcp_aggregator.children.remote import RemoteTransport
 from fastmcp_aggregator.children.startup import NOT_STARTED
+from fastmcp_aggregator.children.stderr_summary import summary_of
 from fastmcp_aggregator.children.stdio import ProcessTransport
 from fastmcp_aggregator.children.transports import WatchedTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
@@ -21,6 +22,8 @@ from fastmcp_aggregator.errors import ChildServerError, Phase
 
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
+_SUMMARIZED = 100
+"""Lines of stderr, at most, that are looked at for what they say about the end."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
@@ -76,12 +79,14 @@ class ProcessEndpoint(Endpoint):
         self._options = options
         self._launch = launch
         self._process: ChildProcess | None = None
+        self._transport: ProcessTransport | None = None
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
         process = await self._launch(self._server, self._options)
         self._process = process
         stack.push_async_callback(process.stop)
-        return ProcessTransport(process)
+        self._transport = ProcessTransport(process)
+        return self._transport
 
     @property
     def pid(self) -> int | None:  # type: ignore[override]
@@ -93,11 +98,23 @@ class ProcessEndpoint(Endpoint):
         process = self._process
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
+        if self._transport is not None and self._transport.why_lost is not None:
+            return ChildServerError(self._server.key, phase, self._transport.why_lost, cause=cause)
         if process.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()
-        return ChildServerError(self._server.key, phase, reason, cause=cause, stderr_tail=process.stderr.tail())
+        # What stands last on the stderr of one that was killed while it served has nothing to do with that.
+        says_why = phase != "runtime" or process.has_ended_by_itself
+        summary = summary_of(process.stderr.tail(_SUMMARIZED)) if says_why else None
+        return ChildServerError(
+            self._server.key,
+            phase,
+            reason if summary is None else f"{reason} (stderr: {summary})",
+            cause=cause,
+            stderr_tail=process.stderr.tail(),
+            public_reason=reason,
+        )
 
     def kill(self) -> None:
         if self._process is not None:

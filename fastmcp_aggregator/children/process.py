@@ -49,6 +49,8 @@ _TOLD_ANOTHER = 255
 """asyncio's exit code when the system has told it to another first: to the `Popen` object, if asyncio's transport is
 closed just when the process ends.
 """
+_TOLD_TO_END = {-signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTERM)}
+"""The exit codes of processes that others have ended; Windows has no SIGKILL."""
 
 _recorded: set[ChildProcess] = set()
 
@@ -128,6 +130,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
             popen: subprocess.Popen[bytes] = self._transport.get_extra_info("subprocess")
             return popen.returncode
         return code
+
+    @property
+    def has_ended_by_itself(self) -> bool:
+        """Whether it has exited or crashed, and nobody has told it to."""
+        code = self.returncode
+        return code is not None and code not in _TOLD_TO_END
+
+    @property
+    def line_limit_mib(self) -> str:
+        """How long a line of its stdout may be, in words."""
+        return f"{self._line_limit / 1024**2:g} MiB"
 
     def attach(
         self,
@@ -236,8 +249,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._on_lines(lines)
 
     def _refuse_line(self, head: bytes, tail: bytes | None) -> None:
-        size = self._line_limit / 1024**2
-        logger.warning("server %r wrote a line of more than %g MiB to its stdout; dropped", self.server_key, size)
+        limit = self.line_limit_mib
+        logger.warning("server %r wrote a line of more than %s to its stdout; dropped", self.server_key, limit)
         self._on_oversized(head, tail)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:

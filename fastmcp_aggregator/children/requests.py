@@ -32,7 +32,6 @@ class Askable(Protocol):
     key: str
     calls: Calls
     session: ChildSession | None
-    settled: asyncio.Event
     attempted: asyncio.Event
     last_failure: ChildServerError | None
     why_stopped: str
@@ -42,6 +41,8 @@ class Askable(Protocol):
 
     @property
     def retry_for_call_in(self) -> float | None: ...
+
+    async def until_settled(self) -> None: ...
 
     async def explain(self, error: Exception | None) -> ChildServerError: ...
 
@@ -108,7 +109,7 @@ async def session_of(child: Askable) -> ChildSession:
     Raises:
         ChildServerError: there is none, and why.
     """
-    await child.settled.wait()
+    await child.until_settled()
     if child.session is not None and child.session.lost.is_set():
         await _until_noticed(child, child.session)
     if child.session is None and child.bring_forward():

@@ -22,6 +22,7 @@ class Retrying:
         self.backoff = Backoff()
         self._clock = clock
         self._wake = asyncio.Event()
+        self._resting = asyncio.Event()
         self._at: float | None = None
         self._earliest = 0.0
         """From when on a call may bring the attempt forward."""
@@ -64,10 +65,17 @@ class Retrying:
         """Make the next attempt now, if the child may be woken; whether there is one to wait for."""
         if self._clock() < self._earliest:
             return False
+        self._resting.clear()
         self._wake.set()
         return True
 
+    def rest(self) -> None:
+        """Make no further attempt until one is brought forward."""
+        self._resting.set()
+
     async def wait(self, stopping: asyncio.Event) -> None:
         """Wait for the next attempt, or until the child is to stop."""
-        await wait_first(stopping, self._wake, timeout=self.remaining)
+        await wait_first(stopping, self._wake, self._resting, timeout=self.remaining)
+        if self._resting.is_set():
+            await wait_first(stopping, self._wake)
         self._at = None

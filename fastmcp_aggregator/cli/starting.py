@@ -179,7 +179,7 @@ async def started(config: McpConfig, settings: AggregatorSettings, report: Repor
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:
-            following = asyncio.create_task(follow(app, report))
+            following = asyncio.create_task(follow(app, report, once=True))
             async with app:
                 await following
                 yield app

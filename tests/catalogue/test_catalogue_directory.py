@@ -30,6 +30,9 @@ class Child:
         self.retry_for_call_in = 4.0
         self.why_stopped = ""
 
+    async def until_settled(self) -> None:
+        await self.settled.wait()
+
     def bring_forward(self) -> bool:
         return False
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, lean, until
+from fastmcp.server.middleware import Middleware
+from harness import RawClient, config, connected, lean, talking, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
@@ -325,3 +326,24 @@ async def test_many_calls_in_flight_each_get_their_own_answer() -> None:
         answers = await asyncio.gather(*(future for _, future in calls))
     nonces = [json.loads(a["result"]["content"][0]["text"])["arguments"]["nonce"] for a in answers]
     assert nonces == [f"{s}{i}" for i in range(200) for s in ("old", "new")]
+
+
+@pytest.mark.parametrize("with_middleware", [False, True], ids=["by itself", "with FastMCP middleware"])
+@pytest.mark.parametrize(("uri", "own"), [("note://a//x", "note:///x"), ("note://a/deep/x", "note://deep/x")])
+async def test_an_error_of_a_server_names_the_resource_by_the_address_that_the_client_knows(
+    uri: str, own: str, with_middleware: bool
+) -> None:
+    error = {"code": -32002, "message": "Resource not found", "data": {"uri": own, "hint": "none"}}
+    refuses = {"resources/read": error, "resources/subscribe": error, "completion/complete": error}
+    capabilities = {"tools": {}, "resources": {"subscribe": True}, "completions": {}}
+    entry = talking(errors=refuses, resources=[{"uri": own, "name": "x"}], capabilities=capabilities)
+    app = build_aggregator(config(a=entry))
+    if with_middleware:
+        app.add_middleware(Middleware())
+    ours = {**error, "data": {"uri": uri, "hint": "none"}}
+    argument = {"name": "n", "value": ""}
+    async with app, connected(app) as client:
+        assert await client.error("resources/read", {"uri": uri}) == ours
+        assert await client.error("resources/subscribe", {"uri": uri}) == ours
+        reference = {"type": "ref/resource", "uri": uri}
+        assert await client.error("completion/complete", {"ref": reference, "argument": argument}) == ours
