@@ -75,3 +75,14 @@ def surround(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[An
             yield state
 
     app.router.lifespan_context = lifespan
+
+
+def first_of_ours(app: Starlette) -> int:
+    """Where `with_ours` begins among what stands around an app; before it are the check of Host and authentication."""
+    ours: tuple[Any, ...] = (Membership, Gate)
+    return next(number for number, part in enumerate(app.user_middleware) if part.cls in ours)
+
+
+def leave_out_checks(app: Starlette) -> None:
+    """Leave out what stands around `with_ours`: the app is served inside of another one that has it."""
+    del app.user_middleware[: first_of_ours(app)]

@@ -1,8 +1,10 @@
 """The faces of groups over HTTP: `/groups/{id}/mcp` and what belongs to it, each an MCP server of its own.
 
-Theory. A face has an ASGI app with a session manager, which must be opened and closed in one task. So each runs in
-a task of this room, started when the face is first asked for and ended with all the others; a group that is not used
-costs nothing, and one that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
+Theory. They stand inside of the hub's app, behind its check of Host and Origin and its authentication, and before its
+gate: nobody who is not let in reaches a group's app, has one made, or learns whether there is such a group. A face has
+an ASGI app with a session manager, which must be opened and closed in one task. So each runs in a task of this room,
+started when the face is first asked for and ended with all the others; a group that is not used costs nothing, and one
+that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
 """
 
 from __future__ import annotations
@@ -10,32 +12,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-from starlette._utils import get_route_path
 from starlette.responses import PlainTextResponse
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_PREFIX = "/groups/"
+from fastmcp_aggregator.front.membership import Membership, OnDenied
 
 MakeApp = Callable[[str], ASGIApp | None]
+Guard = Callable[[ASGIApp], ASGIApp]
 
 
 class GroupApps:
     """An ASGI app around that of the default group: hands on to the others what is addressed to them."""
 
-    def __init__(self, app: ASGIApp, groups: RunningGroups) -> None:
+    def __init__(self, app: ASGIApp, groups: RunningGroups, guard: Guard, on_denied: OnDenied) -> None:
+        """`guard` refuses who has not authenticated; `on_denied` is told of callers that may not use the group."""
         self._app = app
         self._groups = groups
+        self._on_denied = on_denied
+        self._mount = Mount("/groups/{group_id}", app=guard(self._let_in))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = get_route_path(scope) if scope["type"] == "http" else ""
-        group_id, slash, _ = path.removeprefix(_PREFIX).partition("/")
-        if not path.startswith(_PREFIX) or not slash:
+        match, addressed = self._mount.matches(scope) if scope["type"] == "http" else (Match.NONE, {})
+        if match is Match.NONE:
             await self._app(scope, receive, send)
-        elif (running := self._groups.find(group_id)) is None:
+        else:
+            await self._mount.app({**scope, **addressed}, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        group_id = scope["path_params"]["group_id"]
+        serve = partial(self._serve, group_id)
+        await Membership(serve, group_id, path="", on_denied=self._on_denied)(scope, receive, send)
+
+    async def _serve(self, group_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        running = self._groups.find(group_id)
+        if running is None:
             await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
         else:
-            await running.serve({**scope, "root_path": scope.get("root_path", "") + _PREFIX + group_id}, receive, send)
+            await running.serve(scope, receive, send)
 
 
 class RunningGroups:
