@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import fastmcp
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from fastmcp_aggregator.front.endpoints import Endpoints
 from fastmcp_aggregator.front.event_store import KeptEvents
 from fastmcp_aggregator.front.gate import Gate, GateLimits, Places
 from fastmcp_aggregator.front.membership import Membership, OnDenied
@@ -43,7 +45,10 @@ def with_ours(
 
     `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the group.
     """
-    ours = [Middleware(Gate, limits=gate_limits(settings), has_auth=has_auth, places=places)]
+    is_sse = options.get("transport") == "sse"
+    messages = fastmcp.settings.message_path if is_sse else f"{path.rstrip('/')}/messages"
+    endpoints = Endpoints(path, messages)
+    ours = [Middleware(Gate, limits=gate_limits(settings), endpoints=endpoints, has_auth=has_auth, places=places)]
     if has_auth:
         ours.insert(0, Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied))
     added: dict[str, Any] = {"host_origin_protection": True}
@@ -51,7 +56,7 @@ def with_ours(
         added["allowed_hosts"] = settings.hosts
     if settings.cors_origins:
         options = {**options, "allowed_origins": [*(options.get("allowed_origins") or ()), *settings.cors_origins]}
-    if options.get("transport") != "sse" and options.get("event_store") is None:
+    if not is_sse and options.get("event_store") is None:
         if settings.reconnect_wait > 0:
             events = KeptEvents(settings.reconnect_wait)
             added |= {"event_store": events, "retry_interval": _RETRY_MS}
