@@ -15,6 +15,11 @@ Holder = Hashable
 """Who uses a part of the capacity: a principal, or the address of a client that has none."""
 
 
+def share_of(capacity: int) -> int:
+    """What is kept aside, and what a holder may have who uses it."""
+    return max(1, capacity // 4)
+
+
 class FairShare:
     """So much of something: places, bytes."""
 
@@ -22,7 +27,7 @@ class FairShare:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._share = max(1, capacity // 4)
+        self._share = share_of(capacity)
         self._held: dict[Holder, int] = {}
         self.taken = 0
         """By all of them together."""
