@@ -22,11 +22,13 @@ from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.face import Face
 from fastmcp_aggregator.fleet import Fleet
+from fastmcp_aggregator.front.asgi import leave_out_checks
 from fastmcp_aggregator.front.json_face import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.hub.http import add_hub
 from fastmcp_aggregator.hub.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
+from fastmcp_aggregator.middleware.call import Principal
 from fastmcp_aggregator.middleware.recent import RecentCalls
 from fastmcp_aggregator.reload import FollowedFiles
 from fastmcp_aggregator.settings import AggregatorSettings, load_settings
@@ -268,10 +270,12 @@ class Aggregator(Face):
 
         path = path or self.settings.path
 
-        def make_app(group_id: str | None) -> Any:
-            if group_id is None:
-                return None if self.auth is None else self._http_app_of(None, path, options)
-            return self.group(group_id).http_app(path, **options) if group_id in self._groups else None
+        def make_app(group_id: str) -> Any:
+            if group_id not in self._groups:
+                return None
+            made = Face.http_app(self.group(group_id), path, **options)
+            leave_out_checks(made)
+            return made
 
         add_hub(app, self, path, make_app)
         return app
@@ -279,6 +283,10 @@ class Aggregator(Face):
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
         return await self._fleet.policies.rendered_metrics()
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """Take note of an HTTP request that was refused to somebody who has authenticated."""
+        self._fleet.policies.request_denied(principal, group, path, reason)
 
     @property
     def recent_calls(self) -> RecentCalls:

@@ -182,16 +182,13 @@ class Face(FastMCP[None]):
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
-        return self._http_app_of(self._group_id, path or self.settings.path, options)
-
-    def _http_app_of(self, group_id: str | None, path: str, options: dict[str, Any]) -> Any:
-        """The ASGI app; without a group, it lets nobody in, and answers as any other to who has no credentials."""
+        path = path or self.settings.path
         require_safe_origins(self.settings.cors_origins, has_auth=self.auth is not None)
         options = with_ours(
             options,
             self.settings,
             has_auth=self.auth is not None,
-            group_id=group_id,
+            group_id=self._group_id,
             path=path,
             places=self._fleet.places,
             on_denied=self._fleet.policies.request_denied,

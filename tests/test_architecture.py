@@ -17,7 +17,7 @@ ROOT = Path(fastmcp_aggregator.__file__).parent
 
 TIERS = [
     # What everything may use.
-    ["errors", "version", "atomic_file", "while_used", "libraries"],
+    ["errors", "version", "atomic_file", "fair_share", "while_used", "libraries"],
     # Values, and logic without I/O.
     [
         "config",

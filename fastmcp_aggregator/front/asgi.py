@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import fastmcp
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from fastmcp_aggregator.front.endpoints import Endpoints
 from fastmcp_aggregator.front.event_store import KeptEvents
 from fastmcp_aggregator.front.gate import Gate, GateLimits, Places
 from fastmcp_aggregator.front.membership import Membership, OnDenied
@@ -35,7 +37,7 @@ def with_ours(
     settings: AggregatorSettings,
     *,
     has_auth: bool,
-    group_id: str | None,
+    group_id: str,
     path: str,
     places: Places,
     on_denied: OnDenied,
@@ -45,7 +47,10 @@ def with_ours(
     `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the
     group, or not any more.
     """
-    ours = [Middleware(Gate, limits=gate_limits(settings), has_auth=has_auth, places=places)]
+    is_sse = options.get("transport") == "sse"
+    messages = fastmcp.settings.message_path if is_sse else f"{path.rstrip('/')}/messages"
+    endpoints = Endpoints(path, messages)
+    ours = [Middleware(Gate, limits=gate_limits(settings), endpoints=endpoints, has_auth=has_auth, places=places)]
     if has_auth:
         ours[:0] = [
             Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied),
@@ -56,7 +61,7 @@ def with_ours(
         added["allowed_hosts"] = settings.hosts
     if settings.cors_origins:
         options = {**options, "allowed_origins": [*(options.get("allowed_origins") or ()), *settings.cors_origins]}
-    if options.get("transport") != "sse" and options.get("event_store") is None:
+    if not is_sse and options.get("event_store") is None:
         if settings.reconnect_wait > 0:
             events = KeptEvents(settings.reconnect_wait)
             added |= {"event_store": events, "retry_interval": _RETRY_MS}
@@ -80,3 +85,14 @@ def surround(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[An
             yield state
 
     app.router.lifespan_context = lifespan
+
+
+def first_of_ours(app: Starlette) -> int:
+    """Where `with_ours` begins among what stands around an app; before it are the check of Host and authentication."""
+    ours: tuple[Any, ...] = (Membership, Gate)
+    return next(number for number, part in enumerate(app.user_middleware) if part.cls in ours)
+
+
+def leave_out_checks(app: Starlette) -> None:
+    """Leave out what stands around `with_ours`: the app is served inside of another one that has it."""
+    del app.user_middleware[: first_of_ours(app)]

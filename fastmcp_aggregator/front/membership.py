@@ -18,8 +18,8 @@ OnDenied = Callable[[Principal, str, str, str], None]
 class Membership:
     """An ASGI app around that of a group, behind authentication. What is not let in, the app itself refuses."""
 
-    def __init__(self, app: ASGIApp, group_id: str | None, path: str, on_denied: OnDenied) -> None:
-        """`path` is that of the group's MCP endpoint; what else it has is below. Without a group, nobody is let in."""
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
+        """`path` is that of the group's MCP endpoint; what else it has is below."""
         self._app = app
         self._on_denied = on_denied
         self._group_id = group_id
@@ -28,16 +28,10 @@ class Membership:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and get_route_path(scope).startswith(self._path):
             user = scope.get("user")
+            is_known = getattr(user, "is_authenticated", False)
             principal = principal_of(getattr(user, "access_token", None))
-            if getattr(user, "is_authenticated", False) and not self._lets_in(principal, scope["path"]):
+            if is_known and not principal.may_use(self._group_id):
+                self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
                 await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-    def _lets_in(self, principal: Principal, path: str) -> bool:
-        if self._group_id is None:
-            return False
-        may_use = principal.may_use(self._group_id)
-        if not may_use:
-            self._on_denied(principal, self._group_id, path, "the caller may not use the group")
-        return may_use

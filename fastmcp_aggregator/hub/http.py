@@ -15,6 +15,7 @@ from inspect import isawaitable
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -23,9 +24,9 @@ from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.access.resource_metadata import group_metadata
 from fastmcp_aggregator.children.status import ServerStatus
 from fastmcp_aggregator.dashboard.routes import Shown, dashboard_routes
+from fastmcp_aggregator.front.asgi import first_of_ours
 from fastmcp_aggregator.front.gate import IS_ENDING
-from fastmcp_aggregator.front.guarded import guarded_route
-from fastmcp_aggregator.front.incidents import Incidents
+from fastmcp_aggregator.front.guarded import guard_of, guarded_route
 from fastmcp_aggregator.hub import status
 from fastmcp_aggregator.hub.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.hub.openapi import description
@@ -44,18 +45,21 @@ class Hub(Shown, Protocol):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None: ...
+
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
     groups = RunningGroups(make_app)
+    guard = guard_of(app)
     metadata = group_metadata(hub.auth, path)
     if metadata is not None:
         app.router.routes.append(metadata.route())
     app.router.routes.extend(_routes(hub, path))
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    app.add_middleware(GroupApps, groups=groups, metadata=metadata)
-    app.add_middleware(Incidents)
+    about = {"groups": groups, "guard": guard, "on_denied": hub.request_denied, "metadata": metadata}
+    app.user_middleware.insert(first_of_ours(app), Middleware(GroupApps, **about))
     inner = app.router.lifespan_context
 
     @asynccontextmanager

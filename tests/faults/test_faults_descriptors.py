@@ -24,8 +24,8 @@ resource = pytest.importorskip("resource", reason="there is no such limit on Win
 
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 FEW_CLIENTS = {"FASTMCP_AGGREGATOR_MAX_CONCURRENT_REQUESTS": "4", "FASTMCP_AGGREGATOR_MAX_WAITING_REQUESTS": "4"}
-ENOUGH = OWN + PER_PROCESS + 8
-"""For one process and so few clients."""
+ENOUGH = OWN + PER_PROCESS + 10
+"""For one process and so few clients, and the quarter more that is kept for others."""
 
 
 def limited(soft: int, hard: int | None = None) -> Callable[[], None]:
@@ -79,7 +79,7 @@ async def test_http_needs_descriptors_for_its_clients_too(tmp_path: Path) -> Non
     command = [*PROGRAM, write(tmp_path, a=lean()), "--transport", "http", "--port", "0"]
     async with running(*command, handshake=False, preexec_fn=limited(1024)) as server:
         assert await server.wait() == 2
-    assert b"the servers and 1100 HTTP connections need " in server.stderr
+    assert b"the servers and 1375 HTTP connections need " in server.stderr
     assert b"or lower `max_waiting_requests`" in server.stderr
 
 
