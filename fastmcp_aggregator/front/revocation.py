@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.access.principals import principal_of
 from fastmcp_aggregator.access.verifiers import KeyToken
 from fastmcp_aggregator.front.drain import Sending
-from fastmcp_aggregator.front.gate import only_listens
+from fastmcp_aggregator.front.gate import ON_LISTENING
 from fastmcp_aggregator.front.membership import OnDenied
 
 _MARGIN = 1.0
@@ -51,23 +51,17 @@ class Revocation:
             await self._app(scope, receive, send)
             return
         response = Sending(send)
-        with anyio.CancelScope() as answering, self._watched(token, scope, answering.cancel):
-            await self._app(scope, receive, response.send)
+        with anyio.CancelScope() as answering, ExitStack() as stack:
+            if isinstance(token, KeyToken):
+                stack.enter_context(self._followed(token, scope, answering.cancel))
+            listening = _Listening(scope, token, stack, answering.cancel)
+            if scope["method"] == "GET":
+                listening.has_begun()
+            await self._app({**scope, ON_LISTENING: listening.has_begun}, receive, response.send)
         if answering.cancel_called and not response.has_begun:
             await JSONResponse(_INVALID, 401, _CHALLENGE)(scope, receive, send)
         elif answering.cancel_called and not response.is_complete:
             await send({"type": "http.response.body"})
-
-    @contextmanager
-    def _watched(self, token: AccessToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
-        """While a request is answered: it is ended when its credentials do."""
-        with ExitStack() as stack:
-            if token.expires_at is not None and only_listens(scope):
-                remaining = token.expires_at + _MARGIN - time.time()
-                stack.callback(asyncio.get_running_loop().call_later(max(0.0, remaining), end).cancel)
-            if isinstance(token, KeyToken):
-                stack.enter_context(self._followed(token, scope, end))
-            yield
 
     @contextmanager
     def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
@@ -83,3 +77,20 @@ class Revocation:
         with standing.watched(look):
             look()
             yield
+
+
+class _Listening:
+    """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
+
+    def __init__(self, scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> None:
+        self._outer: Callable[[], None] | None = scope.get(ON_LISTENING)
+        self._token = token
+        self._stack = stack
+        self._end = end
+
+    def has_begun(self) -> None:
+        if self._token.expires_at is not None:
+            remaining = max(0.0, self._token.expires_at + _MARGIN - time.time())
+            self._stack.callback(asyncio.get_running_loop().call_later(remaining, self._end).cancel)
+        if self._outer is not None:
+            self._outer()

@@ -58,8 +58,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     app.router.routes.extend(_routes(hub, path))
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    about = {"groups": groups, "guard": guard, "on_denied": hub.request_denied, "metadata": metadata}
-    app.user_middleware.insert(first_of_ours(app), Middleware(GroupApps, **about))
+    group_apps = Middleware(GroupApps, groups=groups, guard=guard, on_denied=hub.request_denied, metadata=metadata)
+    app.user_middleware.insert(first_of_ours(app), group_apps)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
