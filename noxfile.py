@@ -89,7 +89,7 @@ def build(session: nox.Session) -> None:
     session.run("python", "-m", "build")
     wheel = next(Path("dist").glob("*.whl"))
     files = zipfile.ZipFile(wheel).namelist()
-    for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/dashboard/static/index.html"):
+    for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/web/dashboard/static/index.html"):
         if needed not in files:
             session.error(f"{wheel} has no {needed}")
     if not any(name.startswith("fastmcp_aggregator/scaffold/templates/") for name in files):

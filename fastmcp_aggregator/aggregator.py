@@ -15,20 +15,20 @@ from fastmcp.tools.base import ToolResult
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.launching import Launched
-from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
-from fastmcp_aggregator.face import Face
-from fastmcp_aggregator.fleet import Fleet
-from fastmcp_aggregator.front.json_face import public_name
+from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
-from fastmcp_aggregator.hub.http import add_hub
-from fastmcp_aggregator.hub.missing_tools import MissingTools
-from fastmcp_aggregator.middleware.recent import RecentCalls
-from fastmcp_aggregator.reload import FollowedFiles
-from fastmcp_aggregator.settings import AggregatorSettings, load_settings
+from fastmcp_aggregator.groups.missing_tools import MissingTools
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.runtime import Fleet
+from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
+from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.virtual_server import Face
+from fastmcp_aggregator.web.routes import add_hub
 
 ConfigSource = str | Path | Mapping[str, Any] | McpConfig
 GroupsSource = str | Path | Mapping[str, Any] | Groups | None
@@ -230,7 +230,7 @@ class Aggregator(Face):
         return await face.call_tool(public, arguments, **options)
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
-        """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `hub/http.py`."""
+        """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `web/routes.py`."""
         app = super().http_app(path, **options)
 
         def make_app(group_id: str) -> Any:

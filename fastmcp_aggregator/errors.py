@@ -7,7 +7,7 @@
     ├── SharedStateError     at the start, what replicas share cannot be reached
     └── StartupError         a strict start ended because children failed; lists all of them
 
-What crosses the wire to a client is made from these in `front/errors.py`, and nowhere else.
+What crosses the wire to a client is made from these in `front/wire/errors.py`, and nowhere else.
 """
 
 from __future__ import annotations

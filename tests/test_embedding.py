@@ -15,10 +15,10 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, RawClient, config, connected, free_port, lean, until
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from wire import until_answered
+from support.harness import PATIENCE, RawClient, config, connected, free_port, lean, until
+from support.wire import until_answered
 
 from fastmcp_aggregator import (
     AggregatorError,

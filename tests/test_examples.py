@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 from fastmcp import Client
-from harness import PATIENCE, config, lean, running, until
+from support.harness import PATIENCE, config, lean, running, until
 
 from fastmcp_aggregator import load_config
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, until
+from support.harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, until
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -26,10 +26,10 @@ from fastmcp_aggregator import (
     StartupError,
     build_aggregator,
     load_config,
-    reload,
 )
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.reload import FollowedFile
+from fastmcp_aggregator.files import followed as reload
+from fastmcp_aggregator.files.followed import FollowedFile
 
 MISSING = {"command": "no-such-command-anywhere"}
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
-from harness import config, lean, until
+from support.harness import config, lean, until
 
 from fastmcp_aggregator import build_aggregator
 

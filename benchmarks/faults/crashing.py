@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import lean
+from support.harness import lean
 
 from benchmarks.faults.figures import Figure, ratio, soon
 from benchmarks.faults.programs import Caller, Program, is_gone, program, recorded, seen, window

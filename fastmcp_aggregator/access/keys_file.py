@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
-from fastmcp_aggregator.atomic_file import PRIVATE, write_whole
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -24,23 +24,22 @@ from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.calls import Calls
-from fastmcp_aggregator.children.clients import Clients
+from fastmcp_aggregator.children.calls import Calls, request
 from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import Launch, reason_of
 from fastmcp_aggregator.children.health import Health
-from fastmcp_aggregator.children.lists import Lists
-from fastmcp_aggregator.children.options import ChildOptions
-from fastmcp_aggregator.children.ownership import Owner
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.requests import request
-from fastmcp_aggregator.children.retrying import Retrying
-from fastmcp_aggregator.children.session import ChildSession, Hearing
-from fastmcp_aggregator.children.state import ChildState, may_become
-from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.waiting import wait_first
+from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.retry import Retrying
+from fastmcp_aggregator.children.session.listing import Lists
+from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.session import ChildSession, Hearing
+from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState, may_become
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +246,7 @@ class Child:
     # The callers' side.
 
     async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> dict[str, Any]:
-        """Forward one request to the child; see `children/requests.py`."""
+        """Forward one request to the child; see `children/calls.py`."""
         return await request(self, method, params, owner)
 
     def bring_forward(self) -> bool:

@@ -14,13 +14,12 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 
-from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.endpoint import Endpoint, Launch, endpoint_for
-from fastmcp_aggregator.children.options import EndpointOptions
-from fastmcp_aggregator.children.session import ChildSession, Hearing, open_session
-from fastmcp_aggregator.children.tally import Tally
-from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.session.session import ChildSession, Hearing, open_session
+from fastmcp_aggregator.children.session.transport import Tally, WatchedTransport
 from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 _REFUSALS = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION})
 """How a child says that it does not speak an era."""

@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
-from fastmcp_aggregator.children.failures import describe
-from fastmcp_aggregator.children.http_failures import HttpFailure
-from fastmcp_aggregator.children.options import EndpointOptions
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.remote import RemoteTransport
-from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.children.http.transport import RemoteTransport
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.session.failures import describe
+from fastmcp_aggregator.children.session.transport import WatchedTransport
+from fastmcp_aggregator.children.session.transport_failure import HttpFailure
+from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""

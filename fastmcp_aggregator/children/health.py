@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from fastmcp_aggregator.children.calls import Calls
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
 
 HEALTH_INTERVAL = 30.0

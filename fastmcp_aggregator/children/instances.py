@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
 
 _LEGACY = "legacy"

@@ -15,13 +15,12 @@ from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.clients import Clients
 from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.children.launching import Launched
-from fastmcp_aggregator.children.options import ChildOptions, EndpointOptions
-from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
-from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
 from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from fastmcp_aggregator.cli import exits
-from fastmcp_aggregator.cli.logs import set_up_logging, tell
-from fastmcp_aggregator.cli.parser import MODULES, parse
-from fastmcp_aggregator.cli.signals import end_on_signals
+from fastmcp_aggregator.cli.parser.parser import MODULES, parse
+from fastmcp_aggregator.cli.terminal import exits
+from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError
 
 

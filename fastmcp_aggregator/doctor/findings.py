@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastmcp_aggregator.clients import jsonc
+from fastmcp_aggregator.client_configs import jsonc
 from fastmcp_aggregator.config.paths import Place, path_step
 
 Severity = Literal["error", "warning", "note"]

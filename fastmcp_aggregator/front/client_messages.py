@@ -9,16 +9,15 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.callers.caller import Caller, remember_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.front import errors
-from fastmcp_aggregator.relay.caller import Caller, remember_log_level
+from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.relay.list_changed import Audience
-from fastmcp_aggregator.relay.log_levels import LEVELS
 from fastmcp_aggregator.relay.logging import Logging
-from fastmcp_aggregator.relay.roots import roots_changed
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
+from fastmcp_aggregator.routing.directory import Directory
 
 Context = ServerRequestContext[Any, Any]
 
@@ -79,3 +78,10 @@ class ClientMessages:
         async with self._subscriptions.followed_by_stream(wanted, self._directory.locate) as followed:
             notifications = params.notifications.model_copy(update={"resource_subscriptions": followed or None})
             return await self._audience.listen_handler(ctx, params.model_copy(update={"notifications": notifications}))
+
+
+async def roots_changed(children: Iterable[Child]) -> None:
+    """Tell all that keep a session with a client; a modern child is told the roots when it asks."""
+    for child in children:
+        if child.session is not None and child.session.era == "legacy":
+            await child.session.notify("notifications/roots/list_changed")

@@ -12,15 +12,14 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.catalogue.capabilities import EVERYTHING, union
-from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.callers.caller import Resident, remember_declared
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.front.instructions import instructions
-from fastmcp_aggregator.front.own import OwnParts
-from fastmcp_aggregator.relay import client_capabilities
-from fastmcp_aggregator.relay.caller import Resident, remember_declared
+from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.front.fastmcp.local import OwnParts
+from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, union
 from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.routing.directory import Directory
 
 Context = ServerRequestContext[Any, Any]
 
@@ -83,3 +82,22 @@ class Handshakes:
         elif self._own.are_viewed:
             known.append({"tools": {}})
         return union(known)
+
+
+def instructions(children: Sequence[Child]) -> str:
+    """One line for each server, then each server's own instructions under its key, as far as they are known now."""
+    if not children:
+        return "This server combines several MCP servers; none is configured."
+    lines = [
+        "This server combines several MCP servers. A tool, prompt or resource belongs to the server whose key its "
+        "name begins with:",
+        *(f"- {child.key}{_description(child)}" for child in children),
+    ]
+    for child in children:
+        if child.catalogue is not None and child.catalogue.instructions:
+            lines += ["", f"## {child.key}", child.catalogue.instructions]
+    return "\n".join(lines)
+
+
+def _description(child: Child) -> str:
+    return f": {child.server.description}" if child.server.description else ""

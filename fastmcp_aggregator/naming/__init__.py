@@ -1,9 +1,15 @@
 """Public and original names: how components are listed, and what is said about a name that is not known."""
 
-from fastmcp_aggregator.naming.clients import KNOWN_CLIENTS, KnownClient, Profile, SeparatorSetting, rule_for
+from fastmcp_aggregator.naming.client_rules import (
+    KNOWN_CLIENTS,
+    KnownClient,
+    Profile,
+    SeparatorSetting,
+    every_spelling,
+    rule_for,
+)
 from fastmcp_aggregator.naming.messages import unknown_name_message, unknown_uri_message
 from fastmcp_aggregator.naming.rules import NameRule, Separator
-from fastmcp_aggregator.naming.spellings import every_spelling
 from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.naming.uris import public_uri, split_public_uri
 

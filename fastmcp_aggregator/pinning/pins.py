@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.pinning.definitions import (
     Difference,
     ServerPins,
@@ -16,7 +19,7 @@ from fastmcp_aggregator.pinning.definitions import (
 )
 from fastmcp_aggregator.pinning.invisible import hidden_in, named
 from fastmcp_aggregator.pinning.pins_file import read_pins
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
@@ -73,3 +76,19 @@ def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
     if settings.pins is None:
         return None
     return Pins(read_pins(Path(settings.pins).expanduser()), blocks=settings.on_pin_mismatch == "block")
+
+
+logger = logging.getLogger(__name__)
+
+
+def screened(pins: Pins, server_key: str, catalogue: Catalogue) -> Catalogue:
+    """The catalogue without what is blocked; what is not as it was pinned is told in the log."""
+    for warning in pins.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
+        logger.warning("%s", warning)
+    tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not pins.is_blocked(server_key, tool))
+    is_blocked = pins.are_instructions_blocked(server_key, catalogue.instructions)
+    return replace(
+        catalogue,
+        components={**catalogue.components, Kind.TOOL: tools},
+        instructions=None if is_blocked else catalogue.instructions,
+    )

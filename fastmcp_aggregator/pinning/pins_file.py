@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.atomic_file import PUBLIC, write_whole
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
 _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"

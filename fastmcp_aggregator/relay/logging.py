@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.callers.caller import wanted_log_level
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session import ChildSession
-from fastmcp_aggregator.relay.caller import wanted_log_level
-from fastmcp_aggregator.relay.log_levels import LEVELS, most_verbose
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.protocol.log_levels import LEVELS, most_verbose
 
 logger = logging.getLogger(__name__)
 

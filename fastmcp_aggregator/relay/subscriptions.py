@@ -20,11 +20,11 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
+from fastmcp_aggregator.callers.outbox import outbox_of
+from fastmcp_aggregator.children.calls import session_of
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.requests import session_of
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.outbox import outbox_of
 
 logger = logging.getLogger(__name__)
 

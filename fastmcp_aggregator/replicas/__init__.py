@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastmcp_aggregator.replicas.peers import Alone, Peers
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 def peers_from_settings(settings: AggregatorSettings) -> Peers:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, hashed
 
 if TYPE_CHECKING:
-    from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate
+    from fastmcp_aggregator.replicas.counts import CountsInMemory, Rate
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 import pytest
-from harness import PATIENCE
+from support.harness import PATIENCE
 
-from fastmcp_aggregator.catalogue.directory import Directory
-from fastmcp_aggregator.catalogue.routes import Naming
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import Naming
 
 FOREVER = 10_000.0
 

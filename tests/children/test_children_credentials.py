@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from harness import PATIENCE, RawClient, config, connected, until
-from remote_server import RemoteServer, Request, remote_server
-from serving import serving
 from starlette.types import Receive, Scope, Send
-from wire_http import served
+from support.harness import PATIENCE, RawClient, config, connected, until
+from support.remote_server import RemoteServer, Request, remote_server
+from support.serving import serving
+from support.wire_http import served
 
 from fastmcp_aggregator import Aggregator, ConfigError, StartupError, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.children.credentials import require_credentials
+from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 CALLERS_OWN = {
     "X-User": "alice",

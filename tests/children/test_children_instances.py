@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, talking, until
-from wire import EVERYTHING
-from wire_http import served
+from support.harness import config, connected, lean, talking, until
+from support.wire import EVERYTHING
+from support.wire_http import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.settings import ServerSettings
+from fastmcp_aggregator.settings.model import ServerSettings
 
 SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
+from support.harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
 from fastmcp_aggregator.children.backoff import CRASH_LOOP

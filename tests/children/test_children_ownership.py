@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.children.ownership import InFlight, Ownership, request_of
+from fastmcp_aggregator.children.session.ownership import InFlight, Ownership, request_of
 
 
 class Owner:

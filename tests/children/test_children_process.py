@@ -14,21 +14,21 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, lean, until
 from pydantic import SecretStr
+from support.harness import LEAN_CHILD, PATIENCE, lean, until
 
-from fastmcp_aggregator.children import process as process_module
-from fastmcp_aggregator.children.options import LINE_LIMIT, EndpointOptions
-from fastmcp_aggregator.children.process import (
+from fastmcp_aggregator.children.process import process as process_module
+from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES
+from fastmcp_aggregator.children.process.process import (
     EXIT_GRACE,
     REAP_WAIT,
     TERM_GRACE,
     ChildProcess,
     kill_recorded_groups,
 )
-from fastmcp_aggregator.children.startup import SAFE_VARIABLES
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.settings.options import LINE_LIMIT, EndpointOptions
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
 

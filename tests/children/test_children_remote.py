@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import MODERN, PATIENCE, RawClient, config, connected, until
-from remote_server import Misbehaviour, RemoteServer, Request, remote_server
+from support.harness import MODERN, PATIENCE, RawClient, config, connected, until
+from support.remote_server import Misbehaviour, RemoteServer, Request, remote_server
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
-from fastmcp_aggregator.children import metadata_addresses
-from fastmcp_aggregator.children.http_failures import of_status
+from fastmcp_aggregator.children.http import metadata_addresses
+from fastmcp_aggregator.children.http.failures import of_status
 
 SECRET = "pl4nted-s3cret"
 LIMIT = 64 * 1024

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.observability.redaction import Redactor
 
 KIB = 1024

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LEAN_CHILD, config, connected, lean, running, until
 from hypothesis import given
 from hypothesis import strategies as st
+from support.harness import LEAN_CHILD, config, connected, lean, running, until
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children import stderr_file
-from fastmcp_aggregator.children.stderr import ChildStderr
-from fastmcp_aggregator.children.stderr_file import FILE_SIZE, FILES, StderrFile, file_name, open_stderr_file
+from fastmcp_aggregator.children.process import stderr_file
+from fastmcp_aggregator.children.process.stderr import ChildStderr
+from fastmcp_aggregator.children.process.stderr_file import FILE_SIZE, FILES, StderrFile, file_name, open_stderr_file
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes, links and named pipes are POSIX")
 

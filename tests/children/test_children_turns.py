@@ -17,10 +17,10 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.utilities.tests import run_server_async
-from harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
+from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.children.turns import Turns
+from fastmcp_aggregator.concurrency.limiter import Turns
 
 NOTE = [{"uri": "note://one", "name": "one"}]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastmcp_aggregator.cli.clients import ClientGroup, client_groups, notes, pattern
+from fastmcp_aggregator.cli.output.name_report import ClientGroup, client_groups, notes, pattern
 from fastmcp_aggregator.naming import KNOWN_CLIENTS, NameRule, SeparatorSetting
 
 

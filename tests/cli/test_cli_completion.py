@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.options import SUMMARIES
+from fastmcp_aggregator.cli.parser.options import SUMMARIES
 
 COMPLETE = """
 source "$1"; shift

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from harness import lean
-from machines import machine, put
+from support.harness import lean
+from support.machines import machine, put
 
-from fastmcp_aggregator.cli.env_file import env_text, variables_of
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.clients.installing import backup_of
-from fastmcp_aggregator.clients.known import CLIENTS, Machine
+from fastmcp_aggregator.cli.running.env_file import env_text, variables_of
+from fastmcp_aggregator.client_configs.installing import backup_of
+from fastmcp_aggregator.client_configs.known import CLIENTS, Machine
 
 SECRET = "ghp_abcdefghijklmnop1234"
 

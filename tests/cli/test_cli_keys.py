@@ -13,7 +13,7 @@ import pytest
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.parser.parser import parse
 
 
 def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

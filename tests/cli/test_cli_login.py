@@ -17,10 +17,10 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.server.auth.auth import ClientRegistrationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
-from harness import PATIENCE, config, connected, until
+from support.harness import PATIENCE, config, connected, until
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 
 
 class Provider(InMemoryOAuthProvider):

@@ -12,19 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import config, lean, until
+from support.harness import config, lean, until
 
-import fastmcp_aggregator.cli.check
-from fastmcp_aggregator.cli import exits
+import fastmcp_aggregator.cli.commands.check
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.signals import end_on_signals
-from fastmcp_aggregator.errors import (
-    AggregatorError,
-    ChildServerError,
-    ConfigError,
-    ConfigProblem,
-    StartupError,
-)
+from fastmcp_aggregator.cli.terminal import exits
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.errors import AggregatorError, ChildServerError, ConfigError, ConfigProblem, StartupError
 from fastmcp_aggregator.version import VERSION
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
@@ -117,7 +111,7 @@ def test_an_error_that_nobody_expected_says_what_it_is_and_how_to_learn_more(
     def fail(_: argparse.Namespace) -> int:
         raise ValueError("not thought of")
 
-    monkeypatch.setattr(fastmcp_aggregator.cli.check, "run", fail)
+    monkeypatch.setattr(fastmcp_aggregator.cli.commands.check, "run", fail)
     assert main(["check", "config.json"]) == 1
     assert capfd.readouterr().err == "unexpected ValueError: not thought of\nRun it with --debug to see where.\n"
 
@@ -199,7 +193,7 @@ async def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp
 def test_the_last_steps_are_taken_although_one_fails() -> None:
     program = (
         "import os, signal\n"
-        "from fastmcp_aggregator.cli.signals import end_on_signals\n"
+        "from fastmcp_aggregator.cli.terminal.signals import end_on_signals\n"
         "end_on_signals(5, lambda: print('first', flush=True), lambda: 1 / 0, lambda: print('last', flush=True))\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
     )

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over, tell
-from fastmcp_aggregator.cli.output import printable, put, put_json, say
-from fastmcp_aggregator.cli.parser import parse
-from fastmcp_aggregator.cli.starting import built_early, load
+from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.cli.running.starting import built_early, load
+from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over, tell
 from fastmcp_aggregator.errors import ChildServerError
 
 FAILURE = ChildServerError("git", "startup", "command not found")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.parser.parser import parse
 from fastmcp_aggregator.version import VERSION
 
 

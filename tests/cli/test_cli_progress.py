@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 from rich.console import Console
 
-from fastmcp_aggregator.children.state import ChildState
-from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.cli.display import Display
-from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, follow, full_report, line_of, summary_of
+from fastmcp_aggregator.cli.output.display import Display
+from fastmcp_aggregator.cli.output.progress import Lines, brief_report, follow, full_report
+from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import machine, put
+from support.machines import machine, put
 
-from fastmcp_aggregator.clients.found import found_files, given_file
-from fastmcp_aggregator.clients.known import CLIENTS
-from fastmcp_aggregator.clients.merging import definitions, merged, usable_key
-from fastmcp_aggregator.clients.translation import translated
+from fastmcp_aggregator.client_configs.found import found_files, given_file
+from fastmcp_aggregator.client_configs.known import CLIENTS
+from fastmcp_aggregator.client_configs.merging import definitions, merged, usable_key
+from fastmcp_aggregator.client_configs.translation import translated
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.errors import ConfigError
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from machines import machine, put
+from support.machines import machine, put
 
-from fastmcp_aggregator.clients import installing
-from fastmcp_aggregator.clients.installing import (
+from fastmcp_aggregator.client_configs import installing
+from fastmcp_aggregator.client_configs.installing import (
     apply,
     backup_of,
     entry_for,
@@ -24,7 +24,7 @@ from fastmcp_aggregator.clients.installing import (
     search_path,
     shown_diff,
 )
-from fastmcp_aggregator.clients.known import CLIENTS
+from fastmcp_aggregator.client_configs.known import CLIENTS
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 
 TEXTS = {

@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.settings import (
+from fastmcp_aggregator.settings.access import CallerSettings
+from fastmcp_aggregator.settings.model import (
     ENV_PREFIX,
     AggregatorSettings,
     ServerSettings,
     load_settings,
     unknown_servers,
 )
-from fastmcp_aggregator.settings_access import CallerSettings
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from demo_hub import GROUPS, servers, text, tool
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, lean
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from support.harness import PATIENCE, config, lean
 from test_dashboard_http import _token
 
 from fastmcp_aggregator import build_aggregator

@@ -12,16 +12,18 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, lean, until
-from serving import serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from support.harness import PATIENCE, config, lean, until
+from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.dashboard import watch
-from fastmcp_aggregator.middleware.call import Call, End, Principal
-from fastmcp_aggregator.middleware.recent import RecentCalls
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.policies.policy import End
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.web.dashboard import watch
 
 GROUPS = {
     "web": {"name": "Web", "servers": ["fetch"], "tools": ["pid", "fail"]},

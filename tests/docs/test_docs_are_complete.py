@@ -12,8 +12,8 @@ import pytest
 
 from fastmcp_aggregator import AggregatorSettings, ServerSettings, build_aggregator, errors
 from fastmcp_aggregator import __all__ as public
-from fastmcp_aggregator.cli.exits import EXPLAINED
-from fastmcp_aggregator.cli.parser import parsers
+from fastmcp_aggregator.cli.parser.parser import parsers
+from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARSERS = parsers()

@@ -14,11 +14,11 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from harness import LEAN_CHILD, config, free_port, lean, running
+from support.harness import LEAN_CHILD, config, free_port, lean, running
 
 from fastmcp_aggregator import ConfigError, build_aggregator, load_config, load_settings
-from fastmcp_aggregator.children import descriptors
-from fastmcp_aggregator.children.descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
+from fastmcp_aggregator import file_descriptors as descriptors
+from fastmcp_aggregator.file_descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
 
 resource = pytest.importorskip("resource", reason="there is no such limit on Windows")
 
@@ -152,7 +152,7 @@ def told_by(code: str, *arguments: str) -> list[str]:
     beginning = """
 import asyncio, os, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
-from harness import config, lean, until
+from support.harness import config, lean, until
 from fastmcp_aggregator import ChildState, build_aggregator
 from fastmcp_aggregator.children import backoff
 backoff.delay_before_attempt = lambda *_: 3600.0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import ServerProcess, config, lean, running, until
-from wire_http import HttpClient
+from support.harness import ServerProcess, config, lean, running, until
+from support.wire_http import HttpClient
 
 PROGRAM = (
     "import sys\n"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import LEGACY, MODERN, config, connected, lean, until
-from remote_server import Request, remote_server
+from support.harness import LEGACY, MODERN, config, connected, lean, until
+from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import ChildState, build_aggregator
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, RawClient, config, connected, lean, running, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, running, until
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 

@@ -10,8 +10,8 @@ from typing import Any
 from fuzzing import SCALE, Draw, Watch, draws
 from garbage import Garbage, client_messages, server_messages, written
 
+from fastmcp_aggregator.message_streams import MessageReader
 from fastmcp_aggregator.pipe.lines import LineSplitter
-from fastmcp_aggregator.pipe.streams import MessageReader
 
 BATCHES = 40
 LINES = 50

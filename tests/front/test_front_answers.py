@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from harness import until
+from support.harness import until
 
-from fastmcp_aggregator.front.answers import AnswerStream
+from fastmcp_aggregator.front.http.resume.answers import AnswerStream
 
 LONG = 3600.0
 

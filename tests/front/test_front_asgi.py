@@ -4,9 +4,9 @@ from fastmcp import Client
 from fastmcp.client.transports import SSETransport
 from fastmcp.server.event_store import EventStore
 from fastmcp.utilities.tests import run_server_async
-from harness import config, lean
 from mcp.server.streamable_http import EventMessage
-from wire_events import event_client, served_asgi
+from support.harness import config, lean
+from support.wire_events import event_client, served_asgi
 
 from fastmcp_aggregator import build_aggregator
 

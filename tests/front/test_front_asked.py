@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from harness import PATIENCE, RawClient, config, lean, talking, until
-from wire import EVERYTHING, Message
-from wire_http import served
+from support.harness import PATIENCE, RawClient, config, lean, talking, until
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 

@@ -1,12 +1,12 @@
 """What is kept for clients that come back: how much of it, how long, and in which order it goes."""
 
 import pytest
-from harness import until
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
+from support.harness import until
 
-from fastmcp_aggregator.front.answers import AnswerStream
-from fastmcp_aggregator.front.event_logs import EventLog, EventLogs
-from fastmcp_aggregator.front.event_store import EXCHANGE, Exchange, KeptEvents
+from fastmcp_aggregator.front.http.resume.answers import AnswerStream
+from fastmcp_aggregator.front.http.resume.event_logs import EventLog, EventLogs
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents
 
 LONG = 3600.0
 STREAM = "1:s:7"

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from fastmcp.utilities.tests import run_server_async
-from harness import MODERN, PATIENCE, config, lean
+from support.harness import MODERN, PATIENCE, config, lean
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.fields import BareValues
+from fastmcp_aggregator.front.http.security import BareValues
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
 

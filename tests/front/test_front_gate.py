@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, config, lean, until
-from wire import until_answered
+from support.harness import PATIENCE, config, lean, until
+from support.wire import until_answered
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.turns import stepping_aside
-from fastmcp_aggregator.front.gate import Gate, GateLimits
+from fastmcp_aggregator.concurrency.limiter import stepping_aside
+from fastmcp_aggregator.front.http.gate import Gate, GateLimits
 
 
 class Inner:

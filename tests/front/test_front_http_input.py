@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import LEGACY, MODERN, PATIENCE, config, lean, until
-from remote_server import Request, remote_server
+from support.harness import LEGACY, MODERN, PATIENCE, config, lean, until
+from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import build_aggregator
 

@@ -11,14 +11,14 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
-from harness import config, connected, lean
 from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
-from wire_http import served
-from wire_sse import served_sse
+from support.harness import config, connected, lean
+from support.wire_http import served
+from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.incidents import Incidents
+from fastmcp_aggregator.front.wire.error_boundary import Incidents
 from fastmcp_aggregator.observability.logs import Structured, Words
 from fastmcp_aggregator.observability.redaction import Redactor
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, lean, until
+from support.harness import RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, RawClient, config, connected, talking, until
-from remote_server import Request, remote_server
-from wire_events import Event, EventClient, event_client, served_asgi
+from support.harness import PATIENCE, RawClient, config, connected, talking, until
+from support.remote_server import Request, remote_server
+from support.wire_events import Event, EventClient, event_client, served_asgi
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 

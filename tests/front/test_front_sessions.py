@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import config, lean, until
-from wire_events import EventClient, event_client, hello, served_asgi
+from support.harness import config, lean, until
+from support.wire_events import EventClient, event_client, hello, served_asgi
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 

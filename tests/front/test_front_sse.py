@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean, talking, until
 from mcp import Client
 from mcp.client.sse import sse_client
-from wire_sse import SseClient, served_sse
+from support.harness import config, lean, talking, until
+from support.wire_sse import SseClient, served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.front import sse
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.front.http import sse
 
 GROUPS = {"web": {"servers": ["a"], "tools": ["echo", "hold"]}, "empty": {"servers": []}}
 TOKENS = {name: {"client_id": name, "scopes": [], **claim_of(name, None)} for name in ("one", "two")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import config, connected, lean
+from support.harness import config, connected, lean
 
 from fastmcp_aggregator import build_aggregator
 

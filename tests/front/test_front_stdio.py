@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ServerProcess, config, lean, running, until
+from support.harness import ServerProcess, config, lean, running, until
 
 PROGRAM = (
     "import json, sys\n"

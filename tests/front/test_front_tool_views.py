@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
-from harness import config, connected, lean, talking
 from mcp_types import Implementation
+from support.harness import config, connected, lean, talking
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
-from harness import config, connected, lean, running, until
+from support.harness import config, connected, lean, running, until
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError, build_aggregator
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean
+from support.harness import config, lean
 from test_hub_http import GROUPS, browser
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError, build_aggregator

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import httpx2
-from harness import PATIENCE, config, free_port, lean, running
-from wire_http import HttpClient
-from wire_sse import SseClient
+from support.harness import PATIENCE, config, free_port, lean, running
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
 
 
 async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, until
+from support.harness import config, connected, lean, until
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 
-NAME = "fastmcp_aggregator.hub.missing_tools"
+NAME = "fastmcp_aggregator.groups.missing_tools"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

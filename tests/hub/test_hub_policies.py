@@ -9,11 +9,11 @@ from pathlib import Path
 
 import httpx2
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, connected, free_port, lean, running
+from support.harness import PATIENCE, config, connected, free_port, lean, running
 from test_hub_http import browser
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
+from fastmcp_aggregator.auth.claims import claim_of
 
 SCHEMA = {
     "inputSchema": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]},

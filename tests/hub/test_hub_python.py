@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
-from harness import config, lean
 from mcp.shared.exceptions import MCPError
+from support.harness import config, lean
 from test_hub_http import GROUPS, browser
 
 from fastmcp_aggregator import AggregatorError, build_aggregator

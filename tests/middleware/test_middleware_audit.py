@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.middleware.audit import Audit, audit_of
-from fastmcp_aggregator.middleware.call import Call, End, Principal, Refused
-from fastmcp_aggregator.middleware.stack import Stack
-from fastmcp_aggregator.observability.audit import AuditLog
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.observability.audit_log import AuditLog
+from fastmcp_aggregator.policies.audit import Audit, audit_of
+from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from redis_server import RedisServer, needs_redis
+from support.redis_server import RedisServer, needs_redis
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.middleware.call import Call, Principal, Refused
-from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate, RateLimits, limits_from_settings
-from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.policies.limits import RateLimits, limits_from_settings
+from fastmcp_aggregator.policies.policy import Refused
+from fastmcp_aggregator.policies.stack import Stack
 from fastmcp_aggregator.replicas import redis_connection
+from fastmcp_aggregator.replicas.counts import CountsInMemory, Rate
 from fastmcp_aggregator.replicas.redis_counts import CountsInRedis
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 SLOW = Rate(per_minute=6, burst=3)
 """One every ten seconds, and three at once."""

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.access.principal import ANYONE, Principal
+from fastmcp_aggregator.callers.call import Call, json_size
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.middleware.call import ANYONE, Call, End, Principal, Refused, json_size
-from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.policies.stack import Stack
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

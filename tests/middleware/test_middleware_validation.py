@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.middleware.call import Call, Principal, Refused
-from fastmcp_aggregator.middleware.schema_cost import TooCostly, deepest_value, depth_of
-from fastmcp_aggregator.middleware.validation import ArgumentValidation
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.policies.policy import Refused
+from fastmcp_aggregator.policies.schema_cost import TooCostly, deepest_value, depth_of
+from fastmcp_aggregator.policies.validation import ArgumentValidation
 
 TOOL = {
     "type": "object",

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import (
-    KNOWN_CLIENTS,
-    NameRule,
-    SeparatorSetting,
-    every_spelling,
-    rule_for,
-)
+from fastmcp_aggregator.naming import KNOWN_CLIENTS, NameRule, SeparatorSetting, every_spelling, rule_for
 
 SETTINGS: list[SeparatorSetting] = ["auto", ":", "__", ".", "_"]
 STRICT_NAMES = [client.name for client in KNOWN_CLIENTS if client.rule.is_strict]

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import until
+from support.harness import until
 
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.observability import audit
-from fastmcp_aggregator.observability.audit import AuditLog, StandardOutput
-from fastmcp_aggregator.observability.rotating_file import RotatingFile
+from fastmcp_aggregator.files.rotating import RotatingFile
+from fastmcp_aggregator.observability import audit_log as audit
+from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes and /dev/full are POSIX")
 

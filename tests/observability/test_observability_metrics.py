@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import config, connected, lean
 from prometheus_client.parser import text_string_to_metric_families
-from wire import until_answered
+from support.harness import config, connected, lean
+from support.wire import until_answered
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.middleware.call import Call, Principal, json_size
-from fastmcp_aggregator.middleware.metrics import Metering
-from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call, json_size
 from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, Sources
+from fastmcp_aggregator.policies.call_metrics import Metering
+from fastmcp_aggregator.policies.stack import Stack
 from fastmcp_aggregator.version import VERSION
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from wire import text_of
+from support.harness import config, connected, lean, until
+from support.wire import text_of
 
 from fastmcp_aggregator import build_aggregator
 
@@ -26,12 +26,12 @@ TESTS = Path(__file__).parents[1]
 
 CALLING = """
 import asyncio, json, sys
-from harness import config, connected, lean
+from support.harness import config, connected, lean
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from wire import text_of
+from support.wire import text_of
 from fastmcp_aggregator import build_aggregator
 async def main(client_is_modern, era, traceparent):
     spans = InMemorySpanExporter()

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from harness import until
+from support.harness import until
 
-from fastmcp_aggregator.pipe.pacing import PacedValve
+from fastmcp_aggregator.children.stdio.flow_control import PacedValve
 
 LONG = 3600.0
 

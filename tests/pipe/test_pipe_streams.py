@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
 
 SAFETY_NET = 10.0
 CANCELLED = "notifications/cancelled"

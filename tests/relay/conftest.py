@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harness import RawClient, ServerProcess, config, running, talking
+from support.harness import RawClient, ServerProcess, config, running, talking
+from support.talking_server import talking_server
+from support.wire import EVERYTHING
+from support.wire_http import Connect, served
 from table import Tests
-from talking_server import talking_server
 from ways import Way
-from wire import EVERYTHING
-from wire_http import Connect, served
 
 from fastmcp_aggregator import build_aggregator
 

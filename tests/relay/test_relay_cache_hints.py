@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, talking
-from wire import Message
+from support.harness import config, connected, lean, talking
+from support.wire import Message
 
 from fastmcp_aggregator import build_aggregator
 

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, lean, talking, until
+from support.harness import RawClient, config, connected, lean, talking, until
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import served
 from ways import Way, ways
-from wire import EVERYTHING, META, Message
-from wire_http import served
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.clients import EVERYTHING as EVERYTHING_RELAYED
+from fastmcp_aggregator.children.listeners import EVERYTHING as EVERYTHING_RELAYED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking
-from wire import EVERYTHING, Message
+from support.harness import RawClient, config, connected, talking
+from support.wire import EVERYTHING, Message
 
 from fastmcp_aggregator import build_aggregator
 

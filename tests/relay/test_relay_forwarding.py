@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from harness import MODERN, config, lean
 from mcp.shared.exceptions import MCPError
+from support.harness import MODERN, config, lean
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.ownership import OnProgress
-from fastmcp_aggregator.relay.forwarding import send
+from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.relay.rounds import send
 
 META = "io.modelcontextprotocol/"
 OF_THE_CONNECTION = {

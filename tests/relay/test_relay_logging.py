@@ -8,14 +8,14 @@ import signal
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking, until
-from talking_server import talking_server
+from support.harness import RawClient, config, connected, talking, until
+from support.talking_server import talking_server
+from support.wire import META, until_answered
+from support.wire_http import HttpClient, served
 from ways import EVERY_WAY, Way, ways
-from wire import META, until_answered
-from wire_http import HttpClient, served
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay.log_levels import LEVELS
+from fastmcp_aggregator.protocol.log_levels import LEVELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
-from harness import RawClient, config, connected, talking
-from wire import EVERYTHING, META, Message
+from support.harness import RawClient, config, connected, talking
+from support.wire import EVERYTHING, META, Message
 
 from fastmcp_aggregator import build_aggregator
 

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from harness import RawClient, config, until
-from talking_server import talking_server
+from support.harness import RawClient, config, until
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 from ways import EVERY_WAY, Way, ways
-from wire import EVERYTHING, Message
-from wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 

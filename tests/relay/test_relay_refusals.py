@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking
-from wire import EVERYTHING, Message
-from wire_http import HttpClient, served
+from support.harness import RawClient, config, connected, talking
+from support.wire import EVERYTHING, Message
+from support.wire_http import HttpClient, served
 
 from fastmcp_aggregator import build_aggregator
 

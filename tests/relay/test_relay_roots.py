@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import RawClient, config
-from talking_server import talking_server
-from wire_http import served
+from support.harness import RawClient, config
+from support.talking_server import talking_server
+from support.wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 

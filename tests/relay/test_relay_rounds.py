@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from harness import RawClient, config, connected, talking, until
-from talking_server import talking_server
+from support.harness import RawClient, config, connected, talking, until
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 from ways import Way, cancel, ways
-from wire import EVERYTHING, Message
-from wire_http import served
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay import held
+from fastmcp_aggregator.relay import pending_calls as held
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

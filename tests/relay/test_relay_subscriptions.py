@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking, until
-from talking_server import TalkingServer, talking_server
-from wire import Message
-from wire_http import Connect, HttpClient, served
+from support.harness import RawClient, config, connected, talking, until
+from support.talking_server import TalkingServer, talking_server
+from support.wire import Message
+from support.wire_http import Connect, HttpClient, served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.relay import subscriptions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import pytest
-from wire import RawClient
-from wire_http import HttpClient
+from support.wire import RawClient
+from support.wire_http import HttpClient
 
 SERVERS = {
     "old": "a legacy child on stdio",

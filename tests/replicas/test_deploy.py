@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
-from fastmcp_aggregator.cli.parser import parse
-from fastmcp_aggregator.front.in_flight import DRAIN_BOUND
-from fastmcp_aggregator.settings_layers import ENV_PREFIX
+from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.front.wire.in_flight import DRAIN_BOUND
+from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harness import until
 from mcp.shared.exceptions import MCPError
-from redis_server import RedisServer, needs_redis
-from wire import until_answered
+from support.harness import until
+from support.redis_server import RedisServer, needs_redis
+from support.wire import until_answered
 
-from fastmcp_aggregator.relay import elsewhere
+from fastmcp_aggregator.relay import remote_rounds as elsewhere
 from fastmcp_aggregator.replicas import questions, redis_line
 from fastmcp_aggregator.replicas.peers import Alone, Ears, Message, PeerLostError, Say
 from fastmcp_aggregator.replicas.questions import TOO_LARGE

@@ -17,14 +17,14 @@ import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from harness import config, lean, running, talking, until
-from redis_server import RedisServer, needs_redis
-from talking_server import TalkingServer, talking_server
-from wire import EVERYTHING, Message, text_of, until_answered
-from wire_http import Connect, HttpClient, served
+from support.harness import config, lean, running, talking, until
+from support.redis_server import RedisServer, needs_redis
+from support.talking_server import TalkingServer, talking_server
+from support.wire import EVERYTHING, Message, text_of, until_answered
+from support.wire_http import Connect, HttpClient, served
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
-from fastmcp_aggregator.relay import held
+from fastmcp_aggregator.relay import pending_calls as held
 from fastmcp_aggregator.replicas import changes, redis_line, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 

@@ -1,0 +1,82 @@
+"""What checks the credentials of a request: API keys, and the tokens of an identity provider."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
+from fastmcp.server.auth.providers.jwt import JWTVerifier
+from starlette.middleware import Middleware
+
+from fastmcp_aggregator.access.keys_file import FollowedKeys
+from fastmcp_aggregator.auth.api_key_header import ApiKeyHeader
+from fastmcp_aggregator.auth.claims import claim_of
+
+
+class KeyVerifier(TokenVerifier):
+    """Lets in whoever has an API key of the file."""
+
+    def __init__(self, keys: FollowedKeys) -> None:
+        super().__init__()
+        self._keys = keys
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The token of a key; the key itself is not in it."""
+        key = self._keys.find(token)
+        if key is None:
+            return None
+        return AccessToken(
+            token=key.id,
+            client_id=key.name,
+            scopes=[],
+            expires_at=None if key.expires is None else int(key.expires.timestamp()),
+            claims=claim_of(key.name, key.groups),
+        )
+
+    def get_middleware(self) -> list[Any]:
+        """See AuthProvider; the header `X-API-Key` is understood too."""
+        return [Middleware(ApiKeyHeader), *super().get_middleware()]
+
+
+class ProviderTokens(JWTVerifier):
+    """Lets in whoever has a JWT of the identity provider that is for us, has begun, and ends some day."""
+
+    def __init__(self, *, groups_claim: str | None, **options: Any) -> None:
+        """`groups_claim` names the claim with the groups that the caller may use; without one these are all."""
+        super().__init__(**options)
+        self._groups_claim = groups_claim
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The token, if it is one."""
+        found = await super().verify_token(token)
+        if found is None or found.expires_at is None or not _has_begun(found.claims):
+            return None
+        groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
+        claims = {**found.claims, **claim_of(found.subject or found.client_id, groups)}
+        return found.model_copy(update={"claims": claims})
+
+
+class AllSources(MultiAuth):
+    """Several of them, asked in turn; `X-API-Key` is understood."""
+
+    def get_middleware(self) -> list[Any]:
+        """See AuthProvider."""
+        return [Middleware(ApiKeyHeader), *super().get_middleware()]
+
+
+def _has_begun(claims: dict[str, Any]) -> bool:
+    begin = claims.get("nbf")
+    return begin is None or (isinstance(begin, int | float) and begin <= time.time())
+
+
+def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
+    """The strings of a claim, which is a list, or a text with spaces between them; `a.b` is `b` in the object `a`."""
+    value: Any = claims.get(name)
+    if value is None:
+        value = claims
+        for step in name.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value.split()
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

@@ -1,0 +1,63 @@
+"""A call: one request on its way to a server, made once and passed through every stage."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from opentelemetry.trace import format_trace_id, get_current_span
+from pydantic_core import to_json
+
+from fastmcp_aggregator.access.principal import Principal
+
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+@dataclass
+class Call:
+    """One request that is about to be forwarded."""
+
+    principal: Principal
+    group: str
+    method: str
+    """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`."""
+    server: str
+    name: str
+    """What the child calls it: a tool's or prompt's name, or a URI."""
+    params: Mapping[str, Any]
+    """The request's parameters, with the public name."""
+    input_schema: Mapping[str, Any] | None = None
+    """Of a tool, as the child lists it."""
+    is_remote: bool = False
+    """Whether it came over HTTP."""
+    request_id: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    @cached_property
+    def request_bytes(self) -> int:
+        """The parameters' size as JSON."""
+        return json_size(self.params)
+
+    @cached_property
+    def trace_id(self) -> str:
+        """Of the trace that the client has told (SEP-414), or that this program has begun; empty without one."""
+        meta = self.params.get("_meta")
+        parent = meta.get("traceparent") if isinstance(meta, Mapping) else None
+        if isinstance(parent, str) and (told := _TRACEPARENT.fullmatch(parent)):
+            return told[1]
+        context = get_current_span().get_span_context()
+        return format_trace_id(context.trace_id) if context.is_valid else ""
+
+
+def json_size(value: Any) -> int:
+    """Bytes that a JSON value takes when it is written without spaces."""
+    try:
+        return len(to_json(value))
+    except ValueError:  # half of a surrogate pair, which has no UTF-8
+        return len(json.dumps(value, separators=(",", ":"), default=str))

@@ -1,0 +1,1 @@
+"""The HTTP transports to a server: client, credentials, failures."""

@@ -1,0 +1,64 @@
+"""The SDK's client session, with what a child says unasked taken off before the SDK parses it.
+
+Notifications are seen as they are read, in order, as plain JSON objects, and so are the child's requests. The methods
+overridden here are private to the SDK; `tests/children/test_children_sdk_seams.py` fails when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import copy_context
+from typing import Any, Protocol
+
+from mcp import ClientSession
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.transport_context import TransportContext
+from mcp_types import ClientCapabilities
+
+from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress, request_of
+
+
+class Listener(Protocol):
+    """Who is told what a child says unasked. `related` is the request on whose response stream it came, if known."""
+
+    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+        """A notification came; whether the SDK need not see it."""
+        ...
+
+    async def asked(
+        self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
+    ) -> dict[str, Any]:
+        """The answer to a request of the child's, on which `on_progress` reports.
+
+        Raises:
+            MCPError: the error to answer with.
+        """
+        ...
+
+
+class RelayingSession(ClientSession):
+    """A client session that declares what it is told to, and shows the child's messages to a listener."""
+
+    def __init__(
+        self, reader: Any, writer: Any, *, listener: Listener, capabilities: Mapping[str, Any], **options: Any
+    ) -> None:
+        super().__init__(reader, writer, **options)
+        self._reader = reader
+        self._listener = listener
+        self._declared = ClientCapabilities.model_validate(capabilities)
+
+    def _build_capabilities(self, version: str) -> ClientCapabilities:
+        return self._declared
+
+    def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        related = request_of(getattr(self._reader, "last_context", None))
+        if not self._listener.notified(method, params or {}, related):
+            super()._intercept_notification(method, params)
+        return True  # nobody else hears it, and the SDK would log a traceback for each one that is malformed
+
+    async def _on_request(
+        self, dctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        if method == "ping":
+            return {}
+        return await self._listener.asked(method, params or {}, request_of(copy_context()), dctx.progress)

@@ -1,0 +1,1 @@
+"""The commands for the files of other MCP clients, one file each."""

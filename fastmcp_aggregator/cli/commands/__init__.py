@@ -1,0 +1,1 @@
+"""The commands that serve, look at and prepare servers, one file each."""

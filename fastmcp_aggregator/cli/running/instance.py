@@ -1,0 +1,116 @@
+"""A running instance, asked over HTTP how it is. The API key is sent to it alone: redirections are not followed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastmcp_aggregator.cli.running.samples import ServerCalls, calls_of
+from fastmcp_aggregator.cli.terminal.exits import UsageError
+from fastmcp_aggregator.errors import AggregatorError
+
+_TIMEOUT = 10.0
+_LARGEST = 32 * 1024 * 1024
+
+
+class InstanceError(AggregatorError):
+    """An instance cannot be asked, or does not answer as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an instance said at one time, in seconds of a clock that never jumps. `calls` is None without metrics."""
+
+    at: float
+    is_ready: bool
+    servers: dict[str, dict[str, Any]]
+    calls: dict[str, ServerCalls] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Where it is, and the key that it wants."""
+
+    url: str
+    api_key: str | None = field(repr=False, default=None)
+
+    def sample(self) -> Sample:
+        """Ask it.
+
+        Raises:
+            InstanceError: it does not answer, or not as an aggregator does.
+        """
+        status = self._get("/status")
+        if status is None:
+            raise InstanceError(f"{self.url} answers, but is no aggregator: it has no /status")
+        try:
+            document = json.loads(status)
+            servers, is_ready = dict(document["servers"]), bool(document["ready"])
+        except (ValueError, KeyError, TypeError):
+            raise InstanceError(f"{self.url} answers, but not as an aggregator does") from None
+        metrics = self._get("/metrics")
+        return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
+
+    def _get(self, path: str) -> str | None:
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with _OPENER.open(request, timeout=_TIMEOUT) as response:
+                data: bytes = response.read(_LARGEST)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise InstanceError(self._refusal(error.code)) from None
+        except urllib.error.URLError as error:
+            raise InstanceError(self._silence(error.reason)) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise InstanceError(self._silence(error)) from None
+        return data.decode("utf-8", "replace")
+
+    def _refusal(self, code: int) -> str:
+        if code in (401, 403) and self.api_key:
+            return f"{self.url} refuses the API key ({code})"
+        if code == 401:
+            return (
+                f"{self.url} wants an API key: set FASTMCP_AGGREGATOR_API_KEY, or give --api-key-file FILE\n"
+                "Whoever runs it makes one with: fastmcp-aggregator keys create NAME"
+            )
+        return f"{self.url} answers with the HTTP status {code}"
+
+    def _silence(self, reason: object) -> str:
+        if isinstance(reason, ConnectionRefusedError):
+            return (
+                f"nothing runs at {self.url}\n"
+                "To start it: fastmcp-aggregator CONFIG --transport http --port PORT; or give the URL where it runs"
+            )
+        words = "it did not answer in time" if isinstance(reason, TimeoutError) else str(reason)
+        return f"{self.url} cannot be asked: {words}"
+
+
+def base_of(url: str) -> str:
+    """The address of the instance, whichever of its URLs is given.
+
+    Raises:
+        UsageError: it is no URL of HTTP.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{url!r} is not the URL of an instance; write http://HOST:PORT")
+    if parts.username or parts.password or parts.query:
+        raise UsageError("the URL must have neither a password nor a query; the API key is given in another way")
+    path = parts.path.rstrip("/").removesuffix("/mcp")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirection)

@@ -1,0 +1,1 @@
+"""How much runs at once, for whom, and for how long: limiters, shares, shared contexts."""

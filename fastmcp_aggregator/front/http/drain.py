@@ -1,0 +1,75 @@
+"""The drain: lets requests in flight finish when the HTTP server is to end, and turns new ones away.
+
+What belongs to a session may be an answer that a request in flight waits for: that is left to the gate, which reads it.
+
+Those that do not finish in time are cut off here: uvicorn would do it with a traceback for each in the log. Streams
+that only listen never finish by themselves, so they are not counted; they are ended afterwards.
+"""
+
+from __future__ import annotations
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fastmcp_aggregator.front.http.gate import IS_ENDING, is_of_session, only_listens, turn_away
+from fastmcp_aggregator.front.wire.in_flight import InFlight
+
+
+class Drain:
+    """An ASGI app around another, which counts the requests that are being answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.in_flight = InFlight()
+        self._answering: set[anyio.CancelScope] = set()
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope[IS_ENDING] = self.in_flight.is_closing
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif self._is_over:
+            await turn_away(scope, receive, send, "the server is ending")
+        elif only_listens(scope) or (self.in_flight.is_closing and is_of_session(scope)):
+            await self._answer(scope, receive, send)
+        elif self.in_flight.is_closing:
+            await turn_away(scope, receive, send, "the server is ending")
+        else:
+            with self.in_flight.one():
+                await self._answer(scope, receive, send)
+
+    async def close(self) -> None:
+        """Take no new requests, let those in flight finish within a bound, and cut off the others."""
+        await self.in_flight.close()
+        self._is_over = True
+        for answering in self._answering:
+            answering.cancel()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app answer, and end its response for it: the SDK's streams just stop when they are told to."""
+        response = _Response(send)
+        with anyio.CancelScope() as answering:
+            self._answering.add(answering)
+            try:
+                await self._app(scope, receive, response.send)
+            finally:
+                self._answering.discard(answering)
+        if response.has_begun and not response.is_complete:
+            await send({"type": "http.response.body"})
+        elif answering.cancel_called and not response.has_begun:
+            await turn_away(scope, receive, send, "the server is ending")
+
+
+class _Response:
+    """How far a response has come."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.is_complete = False
+
+    async def send(self, message: Message) -> None:
+        self.has_begun = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)

@@ -1,0 +1,110 @@
+"""Clients that come back to a stream: a GET with the id of the last event that they have had (`Last-Event-ID`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
+from mcp_types import INVALID_REQUEST
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents, is_of_answer
+
+_LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
+_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
+
+
+class Resumption:
+    """An ASGI app around another, whose event store is `events`."""
+
+    def __init__(self, app: ASGIApp, events: KeptEvents) -> None:
+        self._app = app
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event_id = _last_event_id(scope)
+        if event_id is None:
+            await self._app(scope, receive, send)
+        elif self._events.find(event_id, session_id_of(scope)) is not None:
+            response = _Response(send)
+            token = EXCHANGE.set(Exchange(session_id_of(scope), deliver=response.deliver))
+            try:
+                await self._app(scope, receive, response.send)
+            finally:
+                EXCHANGE.reset(token)
+        elif is_of_answer(event_id):
+            await self._app(scope, receive, _Refusal(scope, receive, send).send)
+        else:
+            await self._app(_without_event(scope), receive, send)
+
+
+class NoResumption:
+    """An ASGI app around another that has no event store, and would leave such a request without any answer.
+
+    Without the header it opens a new stream, which is what is left to do.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope if _last_event_id(scope) is None else _without_event(scope), receive, send)
+
+
+def session_id_of(scope: Scope) -> bytes:
+    """The session that a request says it belongs to; empty if it does not."""
+    return _header(scope, _SESSION_ID) or b""
+
+
+def _last_event_id(scope: Scope) -> str | None:
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return None
+    value = _header(scope, _LAST_EVENT_ID)
+    return None if value is None else value.decode("latin-1")
+
+
+def _without_event(scope: Scope) -> Scope:
+    return {**scope, "headers": [header for header in scope["headers"] if header[0] != _LAST_EVENT_ID]}
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)
+
+
+class _Response:
+    """A response of the SDK's, on which events are delivered between its beginning and its end."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._has_begun = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        await self._send(message)
+        if message["type"] == "http.response.start":
+            self._has_begun.set()
+
+    async def deliver(self, event_id: str, data: bytes) -> None:
+        """Send one event."""
+        await self._has_begun.wait()
+        body = b"id: " + event_id.encode() + b"\r\nevent: message\r\ndata: " + data + b"\r\n\r\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+class _Refusal:
+    """In place of a response of the SDK's without events, after which a client would come back again and again."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._has_refused = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 300:
+            self._has_refused = True
+            error = {"code": INVALID_REQUEST, "message": "Last-Event-ID: this event is not kept, or not any more"}
+            response = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+            await response(self._scope, self._receive, self._send)
+        elif not self._has_refused:
+            await self._send(message)

@@ -1,0 +1,91 @@
+"""Routes behind the authentication that the MCP endpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastmcp.server.auth.middleware import RequireAuthMiddleware
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette._utils import get_route_path
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import principal_of
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
+    """A route for those who have authenticated with the scopes that are required; for everybody, without `auth`.
+
+    Who is not let in gets a 401, or a 403 if only a scope is missing.
+    """
+    if auth is None:
+        return Route(path, handler, methods=methods)
+    inner = request_response(handler)
+    return Route(path, RequireAuthMiddleware(inner, auth.required_scopes, None, auth.challenge_scopes), methods=methods)
+
+
+OnDenied = Callable[[Principal, str, str, str], None]
+"""Told who was refused which group, the path of the request, and why."""
+
+
+class Membership:
+    """An ASGI app around that of a group, behind authentication. What is not let in, the app itself refuses."""
+
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
+        """`path` is that of the group's MCP endpoint; what else it has is below."""
+        self._app = app
+        self._on_denied = on_denied
+        self._group_id = group_id
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and get_route_path(scope).startswith(self._path):
+            user = scope.get("user")
+            is_known = getattr(user, "is_authenticated", False)
+            principal = principal_of(getattr(user, "access_token", None))
+            if is_known and not principal.may_use(self._group_id):
+                self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
+                await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
+"""What pages may read of the headers of an answer, besides those that they always may."""
+
+
+def add_cors(app: Starlette, origins: Sequence[str]) -> None:
+    """Let pages of these origins in, `*`: of all."""
+    if not origins:
+        return
+    guard: Any = HostOriginGuardMiddleware
+    guards = [number for number, part in enumerate(app.user_middleware) if part.cls is guard]
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=list(_EXPOSED),
+    )
+    app.user_middleware.insert(guards[0] + 1 if guards else 0, cors)
+
+
+class BareValues:
+    """An ASGI app around another."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        await self._app(scope, receive, send)

@@ -1,0 +1,94 @@
+"""How often one caller may call over HTTP: so often a minute in the long run, and so often at once.
+
+Each caller has a token bucket of its own. They are counted in memory, or, where several replicas serve, in Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.replicas.counts import Counts, CountsInMemory, Rate
+from fastmcp_aggregator.settings.access import DEFAULT_RATE, GROUP_MARK
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+TOO_MANY_CALLS = -32029
+"""JSON-RPC: the caller has used up its calls for now; what 429 is in HTTP."""
+
+
+class RateLimits:
+    """The policy. `of_callers` has what differs from `general`, by a caller's name, or by `group:` and a group's id."""
+
+    def __init__(self, general: Rate, of_callers: Mapping[str, Rate], counts: Counts) -> None:
+        self._general = general
+        self._of_callers = of_callers
+        self._counts = counts
+
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """See Policy.
+
+        Raises:
+            Refused: not yet.
+        """
+        if not call.is_remote:
+            return None
+        key, rate = self._rate_of(call)
+        if not rate.per_minute:
+            return None
+        wait = self._counts.wait(key, rate)
+        if not isinstance(wait, float):
+            return _decide_later(wait, rate)
+        _decide(wait, rate)
+        return None
+
+    def after(self, call: Call, end: End) -> None:
+        """See Policy."""
+
+    async def close(self) -> None:
+        """Let go of what is held; no call is made any more."""
+        await self._counts.close()
+
+    def _rate_of(self, call: Call) -> tuple[str, Rate]:
+        """The caller's own rate, for all that it calls; else that of the group it calls through, for this group."""
+        name = call.principal.name
+        if name in self._of_callers and not name.startswith(GROUP_MARK):
+            return name, self._of_callers[name]
+        group = f"{GROUP_MARK}{call.group}"
+        if group in self._of_callers:
+            return f"{name} {group}", self._of_callers[group]
+        return name, self._general
+
+
+def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> RateLimits | None:
+    """The limits that the settings ask for, or, where callers authenticate, the usual ones; None: there are none."""
+    usual = DEFAULT_RATE if has_auth else 0.0
+    general = Rate(usual if settings.rate_limit is None else settings.rate_limit, settings.rate_burst)
+    of_callers = {
+        name: Rate(
+            general.per_minute if own.rate_limit is None else own.rate_limit,
+            general.burst if own.rate_burst is None else own.rate_burst,
+        )
+        for name, own in settings.callers.items()
+    }
+    if not any(rate.per_minute for rate in (general, *of_callers.values())):
+        return None
+    return RateLimits(general, of_callers, _counts(settings))
+
+
+def _counts(settings: AggregatorSettings) -> Counts:
+    if settings.redis_url is None:
+        return CountsInMemory()
+    from fastmcp_aggregator.replicas.redis_counts import CountsInRedis  # noqa: PLC0415 - an extra, for replicas only
+
+    return CountsInRedis(settings.redis_url.get_secret_value(), CountsInMemory())
+
+
+def _decide(wait: float, rate: Rate) -> None:
+    if wait > 0:
+        allowed = f"{rate.per_minute:g} calls a minute, and {rate.burst} at once"
+        raise Refused(TOO_MANY_CALLS, f"too many calls: {allowed}; try again in {wait:.1f} s", retry_in=wait)
+
+
+async def _decide_later(wait: Awaitable[float], rate: Rate) -> None:
+    _decide(await wait, rate)

@@ -1,0 +1,231 @@
+"""Calls that wait for a modern client: a legacy child has asked something, and its call stays open for the answer.
+
+Theory. A legacy child asks while it works on a call; a modern client is asked by ending its request with an
+`InputRequiredResult` and asks again with the answers. So the child's call runs in a task of its own, which outlives the
+client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
+the call is kept here under the `requestState` that the client was given: unguessable, good for one round, for the
+same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
+during a round, ends the child's call. The number of calls kept is bounded.
+
+A client may come back to another replica of the hub: the state names the one that keeps the call (see
+`relay/remote_rounds.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeGuard
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.replicas.wire import is_replica_id
+
+HOLD = 600.0
+"""Seconds that a client has to come back with its answers."""
+HELD_LIMIT = 1000
+"""Calls that wait for their clients, at most."""
+_PREFIX = "held-"
+_MARK = "."
+"""Between the replica that keeps a call and what cannot be guessed."""
+_BREATH = 0.01
+"""Seconds in which what a child asks counts as asked at once, in one round of the client."""
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a child has asked, and where its answer is awaited."""
+
+    method: str
+    params: Mapping[str, Any]
+    answer: asyncio.Future[Result]
+
+
+class Listener(Protocol):
+    """Who is told what a child says during a round: the caller, here or at another replica."""
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+
+class HeldCall:
+    """A child's call on behalf of a modern client, over the rounds of that client; the owner of the call."""
+
+    def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
+        self.identity = caller.identity
+        self.wants_progress = caller.wants_progress
+        self.log_level = caller.log_level
+        self.capabilities = caller.capabilities
+        self.headers = caller.headers
+        self._caller: Listener | None = caller
+        self._questions: dict[str, Question] = {}
+        self._names = (f"input-{number}" for number in itertools.count(1))
+        self._asked = asyncio.Event()
+        self._refusal: MCPError | None = None
+        self._task = asyncio.ensure_future(call(self))
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """See `Owner`. Between two rounds there is nobody to tell."""
+        if self._caller is not None:
+            self._caller.tell(method, params)
+
+    def hang_up(self) -> None:
+        """See `Owner`. A modern client cannot come back to a response."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> Result:
+        """See `Owner`: the answer arrives with one of the next rounds."""
+        required = client_capabilities.required_for(method, params)
+        if not client_capabilities.has(self.capabilities, required):
+            self._refusal = missing_capability(required)
+            self._asked.set()
+            raise self._refusal
+        name = next(self._names)
+        question = Question(method, params, asyncio.get_running_loop().create_future())
+        self._questions[name] = question
+        self._asked.set()
+        try:
+            return await question.answer
+        finally:
+            self._questions.pop(name, None)
+
+    async def round(self) -> Result | None:
+        """The child's result; None when it asks something first.
+
+        Raises:
+            MCPError: the child's error, or the client cannot be asked what the child needs.
+        """
+        while not self._task.done():
+            await self._until_something_happens()
+            if self._refusal is not None:
+                raise self._refusal
+            if self._questions and not self._task.done():
+                return None
+            self._asked.clear()
+        return self._task.result()
+
+    async def _until_something_happens(self) -> None:
+        asked = asyncio.ensure_future(self._asked.wait())
+        try:
+            await asyncio.wait({self._task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if self._questions:
+            await asyncio.sleep(_BREATH)
+
+    def questions(self) -> dict[str, Any]:
+        """What the child wants to know now: `inputRequests` by name."""
+        return {
+            name: {"method": question.method, **({"params": dict(question.params)} if question.params else {})}
+            for name, question in self._questions.items()
+        }
+
+    def leave(self) -> None:
+        """The client's round is over; it is to come back."""
+        self._caller = None
+
+    def resume(self, caller: Listener, answers: Mapping[str, Any]) -> None:
+        """The client is back, with answers by name. What it does not answer is asked again."""
+        self._caller = caller
+        for name, answer in answers.items():
+            question = self._questions.get(name)
+            if question is not None and not question.answer.done() and isinstance(answer, dict):
+                question.answer.set_result(answer)
+                del self._questions[name]
+
+    def end(self) -> None:
+        """Give the child's call up, if it is not over."""
+        self._task.cancel()
+        # A result or error that nobody waits for any more is not an accident to be reported.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    call: HeldCall
+    principal: Hashable
+    request: Hashable
+    expiry: asyncio.TimerHandle
+
+
+class HeldCalls:
+    """The calls whose clients are to come back. Owned by one run of the aggregator."""
+
+    def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
+        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
+        self._kept: dict[str, _Kept] = {}
+        self._replica = replica
+
+    def keep(self, call: HeldCall, principal: Hashable, request: Callable[[], Hashable]) -> str:
+        """Keep a call until its client is back; the `requestState` to give to it.
+
+        Raises:
+            MCPError: too many calls wait.
+        """
+        if len(self._kept) >= HELD_LIMIT:
+            raise MCPError(INTERNAL_ERROR, f"{HELD_LIMIT} calls wait for their clients' answers already; try again")
+        replica = self._replica()
+        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
+        expiry = asyncio.get_running_loop().call_later(HOLD, self._expire, state)
+        self._kept[state] = _Kept(call, principal, request(), expiry)
+        return state
+
+    def take(self, state: Any, principal: Hashable, request: Callable[[], Hashable]) -> HeldCall | None:
+        """The call that is kept under this `requestState`; None if it is not one of ours.
+
+        Raises:
+            MCPError: it is over, or belongs to someone else or to another request.
+        """
+        if not is_ours(state):
+            return None
+        kept = self._kept.get(state)
+        if kept is None or (kept.principal, kept.request) != (principal, request()):
+            raise is_over()
+        del self._kept[state]
+        kept.expiry.cancel()
+        return kept.call
+
+    def keeper(self, state: Any) -> str | None:
+        """The other replica that keeps the call of this `requestState`; None if it is none of another's."""
+        if not is_ours(state) or state in self._kept:
+            return None
+        replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
+        return replica if mark and is_replica_id(replica) and replica != self._replica() else None
+
+    def close(self) -> None:
+        """Give up all calls."""
+        for state in list(self._kept):
+            self._expire(state)
+
+    def _expire(self, state: str) -> None:
+        kept = self._kept.pop(state, None)
+        if kept is not None:
+            kept.expiry.cancel()
+            kept.call.end()
+
+
+def is_ours(state: Any) -> TypeGuard[str]:
+    """Whether a `requestState` is of a call that was held here, and not of a modern child."""
+    return isinstance(state, str) and state.startswith(_PREFIX)
+
+
+def is_over() -> MCPError:
+    """A `requestState` that cannot be used, for whatever reason: a client learns nothing of the calls of others."""
+    return MCPError(INVALID_PARAMS, "requestState: the call that it continues is over; call again without it")
+
+
+def missing_capability(required: Mapping[str, Any]) -> MCPError:
+    """The request cannot be served for a client that has not declared this (2026-07-28)."""
+    name = next(iter(required))
+    return MCPError(
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        f"Missing required client capability: {name}",
+        {"requiredCapabilities": dict(required)},
+    )

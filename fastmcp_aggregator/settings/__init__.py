@@ -1,0 +1,1 @@
+"""Settings: arguments, environment, file and defaults, and the options made of them."""

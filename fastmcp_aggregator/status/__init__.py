@@ -1,0 +1,1 @@
+"""Status values: a server's state, and what is told of it."""

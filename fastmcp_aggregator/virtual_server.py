@@ -1,0 +1,255 @@
+"""One MCP server in front of the children: the aggregator itself, or one of its groups, as a FastMCP app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, Self
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.context import reset_transport, set_transport
+from fastmcp.utilities.logging import temporary_log_level
+from mcp.server.context import ServerRequestContext
+from mcp_types import SubscriptionsListenRequestParams
+from starlette.types import Scope
+
+from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.failures import AuthenticationFailures
+from fastmcp_aggregator.errors import AggregatorError, StartupError
+from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fastmcp.local import OwnParts
+from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
+from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.front.handshake import Handshakes
+from fastmcp_aggregator.front.http.app import surround, with_ours
+from fastmcp_aggregator.front.http.rest import json_route
+from fastmcp_aggregator.front.http.resume.disconnects import while_present
+from fastmcp_aggregator.front.http.security import BareValues, add_cors
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.sse import sse_routes
+from fastmcp_aggregator.front.pipeline import ComponentRequests, PolicedForwarder, principal_behind
+from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
+from fastmcp_aggregator.front.stdio.transport import stdio_streams
+from fastmcp_aggregator.front.wire.error_boundary import Incidents, contained
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import Naming, RouteTable
+from fastmcp_aggregator.runtime import Fleet, View
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+
+class Face(FastMCP[None]):
+    """A FastMCP app that serves what belongs to a group, or, without one, everything.
+
+    Run it (`run()`), mount it in another FastMCP server, give it to a `Client` or to an ASGI server, or enter it with
+    `async with`. The children live as long as any of these does: one process or connection each.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        settings: AggregatorSettings,
+        *,
+        group_id: str,
+        name: str,
+        version: str,
+        group: Group | None = None,
+        auth: AuthProvider | None = None,
+    ) -> None:
+        self.settings = settings
+        self._group_id = group_id
+        self._fleet = fleet
+        self._directory = Directory(
+            Naming(settings.separator, settings.prefix),
+            strict=settings.strict,
+            ready_wait=settings.ready_wait,
+            group=group,
+            changes=settings.tool_changes,
+        )
+        self._audience = Audience()
+        self._entered: list[AsyncExitStack] = []
+        fleet.show_in(View(group_id, self._directory, self._audience))
+        super().__init__(
+            name,
+            version=version,
+            auth=auth,
+            dereference_schemas=False,
+            request_state_security=fleet.request_states.security(name),
+        )
+        self._forwarder = PolicedForwarder(fleet.forwarder, self._directory, group_id, fleet.policies.stack)
+        self.add_provider(ChildrenProvider(self._directory, self._forwarder))
+        self.views = ToolViews(self, self._directory, settings)
+        self._serve_requests()
+
+    # Its life.
+
+    async def __aenter__(self) -> Self:
+        """Start the children and wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._lifespan_manager())
+        try:
+            await self._directory.ready()
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._entered.append(stack)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._entered.pop().aclose()
+
+    @asynccontextmanager
+    async def _lifespan_manager(self) -> AsyncIterator[None]:
+        """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
+        when the last one does.
+        """
+        async with self._fleet.using():
+            self._requests.in_flight.open()
+            async with super()._lifespan_manager():
+                yield
+
+    async def run_stdio_async(
+        self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
+    ) -> None:
+        """Serve on stdin and stdout until the client closes stdin or the program is told to end.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        if self.settings.audit == "stdout":
+            raise AggregatorError("on stdio, stdout is for MCP alone; give the setting `audit` the path of a file")
+        token = set_transport("stdio")
+        self._fleet.clients.expect_one()
+        try:
+            with temporary_log_level(log_level):
+                failed = None
+                async with self._serving() as stop, stdio_streams(stop.set) as streams:
+                    options = self._mcp_server.create_initialization_options()
+                    serving = self._mcp_server.run(streams.read, streams.write, options)
+                    finish = partial(streams.finish, self._requests.in_flight)
+                    try:
+                        await serve_until(stop, serving, self._directory.ready(), finish=finish)
+                    except StartupError as error:
+                        failed = error  # raised out here, because the SDK's streams would wrap it into a group
+                if failed is not None:
+                    raise failed
+        finally:
+            reset_transport(token)
+
+    async def run_http_async(  # type: ignore[override]
+        self,
+        show_banner: bool = False,
+        transport: str = "http",
+        host: str | None = None,
+        port: int | None = None,
+        path: str | None = None,
+        log_level: str | None = None,
+        on_listening: Callable[[str], None] = lambda _: None,
+        **app_options: Any,
+    ) -> None:
+        """Serve streamable HTTP at `path` until the program is told to end. Defaults come from the settings.
+
+        Host and Origin headers are always checked; `app_options` go to `http_app()`. `on_listening` is told the URL.
+
+        Raises:
+            AggregatorError: the address cannot be used, or other machines can reach it and there is no `auth`.
+            SharedStateError: what replicas share (`redis_url`) cannot be reached.
+            StartupError: strict, and at least one child failed.
+        """
+        bind = host or self.settings.host
+        require_safe_bind(bind, has_auth=self.auth is not None)
+        route = path or self.settings.path
+        app = self.http_app(path=route, transport=transport, **app_options)
+        self._fleet.connections = self.settings.max_connections
+        listening = listening_socket(bind, self.settings.port if port is None else port)
+        with temporary_log_level(log_level), listening as listener:
+            url = url_of(listener, bind) + route
+            async with self._fleet.sharing(), self._serving() as stop:
+                serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
+                await serve_until(stop, serving, self._directory.ready())
+
+    def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
+        path = path or self.settings.path
+        require_safe_origins(self.settings.cors_origins, has_auth=self.auth is not None)
+        options = with_ours(
+            options,
+            self.settings,
+            has_auth=self.auth is not None,
+            group_id=self._group_id,
+            path=path,
+            places=self._fleet.places,
+            on_denied=self._fleet.policies.request_denied,
+        )
+        app = super().http_app(path, **options)
+        add_cors(app, self.settings.cors_origins)
+        surround(app, self._fleet.sharing)
+        if options.get("transport") != "sse":
+            app.router.routes.extend(sse_routes(self, path, self._stranger))
+        app.router.routes.append(json_route(self, path))
+        if self.auth is not None:
+            app.add_middleware(AuthenticationFailures, on_failure=self._fleet.policies.authentication_failed)
+        app.add_middleware(BareValues)
+        app.add_middleware(Incidents)
+        return app
+
+    async def ready(self) -> None:
+        """Wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        await self._directory.ready()
+
+    @property
+    def routes(self) -> RouteTable:
+        """What is listed now, and to whom each name belongs."""
+        return self._directory.table
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[asyncio.Event]:
+        """The life of a program of ours: until a signal sets the event, and after its files."""
+        files = self._fleet.files
+        with stop_on_signals(files.ask if files else None) as stop:
+            async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
+                yield stop
+
+    def _unknown(self, ctx: ServerRequestContext[Any, Any], name: str) -> None:
+        """A caller has asked for what is not here; in a group, it may be what others have."""
+        if self._directory.is_restricted:
+            self._fleet.policies.denied(principal_behind(ctx), self._group_id, ctx.method, name)
+
+    def _stranger(self, scope: Scope) -> None:
+        """A caller has sent a message into the session of somebody else."""
+        principal = principal_of(getattr(scope.get("user"), "access_token", None))
+        reason = "the session belongs to somebody else"
+        self._fleet.policies.request_denied(principal, self._group_id, scope["path"], reason)
+
+    def _serve_requests(self) -> None:
+        """Join our request path to FastMCP's low-level server, whose attribute is private."""
+        server, fleet = self._mcp_server, self._fleet
+        own = OwnParts(self, self.views)
+        messages = ClientMessages(
+            self._directory, fleet.children_of, fleet.instances, self._audience, fleet.logging, fleet.subscriptions
+        )
+        self._requests = ComponentRequests(
+            self._directory,
+            self._forwarder,
+            Handshakes(self._directory, fleet.clients, self._audience, own),
+            messages,
+            server_info=lambda: server.server_info_stamp,
+            own=own,
+            on_unknown=self._unknown,
+        )
+        server.middleware[:0] = [contained, while_present, self._requests]
+        server.get_tool_input_schema = self._directory.input_schema
+        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
