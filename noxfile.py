@@ -45,6 +45,29 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *(session.posargs or ["--cov", "--cov-fail-under=95"]))
 
 
+VERSIONS_TESTS = [
+    "tests/test_libraries.py",
+    "tests/children/test_children_sdk_seams.py",
+    "tests/test_embedding.py::test_in_memory_client",
+    "tests/test_embedding.py::test_over_http_for_clients_of_both_eras",
+    "tests/cli/test_cli_serve.py::test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leaves",
+    "tests/cli/test_cli_serve.py::test_http_is_served_on_a_free_port_that_is_told_on_stderr",
+]
+"""What of FastMCP and the SDK is relied on; and a start, a list and a call on stdio and over HTTP."""
+
+
+@nox.session
+def versions(session: nox.Session) -> None:
+    """Run a few tests with the oldest and with the newest FastMCP and SDK that `pyproject.toml` allows."""
+    install(session, "test", package=True)
+    allowed = [line for line in PROJECT["project"]["dependencies"] if line.startswith(("fastmcp>=", "mcp>="))]
+    oldest = [line.partition(",")[0].replace(">=", "==") for line in allowed]
+    for wanted in (oldest, ["--upgrade", *allowed]):
+        session.install(*wanted)
+        session.run("python", "-c", "from importlib.metadata import version as v; print(v('fastmcp'), v('mcp'))")
+        session.run("pytest", "-p", "no:cacheprovider", *(session.posargs or VERSIONS_TESTS))
+
+
 @nox.session
 def real(session: nox.Session) -> None:
     """Run the tests with third-party servers and clients, which it installs. Needs node and npm."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ChildServerError,
         ConfigError,
         ConfigProblem,
+        DependencyError,
         NameConflictError,
         SharedStateError,
         StartupError,
@@ -32,6 +33,7 @@ _MODULES = {
     "ChildState": "status.state",
     "ConfigError": "errors",
     "ConfigProblem": "errors",
+    "DependencyError": "errors",
     "McpConfig": "config",
     "NameConflictError": "errors",
     "ServerSettings": "settings.model",
@@ -51,6 +53,7 @@ __all__ = [
     "ChildState",
     "ConfigError",
     "ConfigProblem",
+    "DependencyError",
     "McpConfig",
     "NameConflictError",
     "ServerSettings",
@@ -66,4 +69,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    libraries = import_module(f"{__name__}.libraries")
+    with libraries.usable_libraries():
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,15 +14,18 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.front.http.app import leave_out_checks
 from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
+from fastmcp_aggregator.libraries import OF_SERVING, require_parts
 from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.runtime import Fleet
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
@@ -29,6 +33,8 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import Face
 from fastmcp_aggregator.web.routes import add_hub
+
+logger = logging.getLogger(__name__)
 
 ConfigSource = str | Path | Mapping[str, Any] | McpConfig
 GroupsSource = str | Path | Mapping[str, Any] | Groups | None
@@ -55,13 +61,13 @@ def build_aggregator(
 
     Raises:
         ConfigError: with every problem of the config (or of the groups, or of the settings) at once.
+        DependencyError: the installed FastMCP is none with which this works.
     """
-    checked = load_config(config)
     if settings is None:
         chosen = load_settings(**overrides)
     else:
         chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
-    return Aggregator(checked, chosen, auth=auth, groups=groups)
+    return Aggregator(load_config(config, strict=chosen.strict), chosen, auth=auth, groups=groups)
 
 
 class Aggregator(Face):
@@ -84,7 +90,9 @@ class Aggregator(Face):
         """Prefer `build_aggregator`. `launched` hands over processes that were started early, by server key; `only` is
         the one group that will be used: servers that are not in it are not started.
         """
+        require_parts(OF_SERVING)
         self._version = settings.server_version or VERSION
+        self._whole = config
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
@@ -127,24 +135,51 @@ class Aggregator(Face):
             ConfigError: with every problem of the new config or groups; what is in use stays as it is.
         """
         async with self._reloads:
-            source = self.config.path or self.config if config is None else config
-            new, groups = await asyncio.to_thread(_read, source, self._groups_source)
-            before, self._groups = self._groups, groups
-            try:
-                needed = self._needed(new)
-                is_other = (needed, groups) != (self.config, before)
-                self._fleet.exchange(needed)
-            except ConfigError:
-                self._groups = before
-                raise
-            self._fleet.regroup(self._restriction)
-            self._look_for_missing_tools()
-            if is_other:
-                self._fleet.changes.files_changed()
+            source = self._whole.path or self._whole if config is None else config
+            self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
         await self._fleet.exchanged()
 
     async def _read_again(self, _: Path) -> None:
-        await self.reload()
+        """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
+        errors: list[ConfigError] = []
+        async with self._reloads:
+            for config, groups in self._readings():
+                try:
+                    self._take_up(*await asyncio.to_thread(_read, config, groups, self.settings.strict))
+                except ConfigError as error:
+                    errors.append(error)
+                else:
+                    break
+            else:
+                raise _told_together(errors)
+        if errors:
+            is_old = isinstance(config, McpConfig)
+            kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
+            text = "%s cannot be taken up, and what it said before is kept; %s is in use as it is now: %s"
+            logger.warning(text, kept, taken, errors[0])
+        await self._fleet.exchanged()
+
+    def _readings(self) -> list[tuple[ConfigSource, GroupsSource]]:
+        """What can be taken up, in the order of preference: of each, its file, or what that said before."""
+        config, groups = self._whole.path, self._groups.path
+        if config is None or groups is None:
+            return [(config or self._whole, self._groups_source)]
+        return [(config, groups), (self._whole, groups), (config, self._groups)]
+
+    def _take_up(self, config: McpConfig, groups: Groups) -> None:
+        before, self._groups = self._groups, groups
+        try:
+            needed = self._needed(config)
+            is_other = (needed, groups) != (self.config, before)
+            self._fleet.exchange(needed)
+        except ConfigError:
+            self._groups = before
+            raise
+        self._whole = config
+        self._fleet.regroup(self._restriction)
+        self._look_for_missing_tools()
+        if is_other:
+            self._fleet.changes.files_changed()
 
     # What it tells.
 
@@ -233,15 +268,25 @@ class Aggregator(Face):
         """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `web/routes.py`."""
         app = super().http_app(path, **options)
 
-        def make_app(group_id: str) -> Any:
-            return self.group(group_id).http_app(path, **options) if group_id in self._groups else None
+        path = path or self.settings.path
 
-        add_hub(app, self, path or self.settings.path, make_app)
+        def make_app(group_id: str) -> Any:
+            if group_id not in self._groups:
+                return None
+            made = Face.http_app(self.group(group_id), path, **options)
+            leave_out_checks(made)
+            return made
+
+        add_hub(app, self, path, make_app)
         return app
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
         return await self._fleet.policies.rendered_metrics()
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """Take note of an HTTP request that was refused to somebody who has authenticated."""
+        self._fleet.policies.request_denied(principal, group, path, reason)
 
     @property
     def recent_calls(self) -> RecentCalls:
@@ -252,7 +297,8 @@ class Aggregator(Face):
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
         listed = {key: child.catalogue for key, child in self.children.items() if child.catalogue is not None}
         offered = {key: [tool["name"] for tool in catalogue.of(Kind.TOOL)] for key, catalogue in listed.items()}
-        self._missing_tools.look(self._groups, offered)
+        down = [key for key, child in self.children.items() if child.catalogue is None and child.settled.is_set()]
+        self._missing_tools.look(self._groups, offered, down)
 
     def _needed(self, config: McpConfig) -> McpConfig:
         """The config without servers that nobody will use."""
@@ -263,6 +309,16 @@ class Aggregator(Face):
         return self._groups[group_id] if group_id in self._groups else Group(group_id)
 
 
-def _read(config: ConfigSource, groups: GroupsSource) -> tuple[McpConfig, Groups]:
-    checked = load_config(config)
+def _read(config: ConfigSource, groups: GroupsSource, strict: bool) -> tuple[McpConfig, Groups]:
+    checked = load_config(config, strict=strict)
     return checked, load_groups(groups, checked.servers)
+
+
+def _told_together(errors: Sequence[ConfigError]) -> ConfigError:
+    """The first error, with that of another file, if there is one."""
+    first = errors[0]
+    other = next((error for error in errors if error.source != first.source), None)
+    if other is None:
+        return first
+    problems = [replace(problem, path=f"{e.source} {problem.path}") for e in (first, other) for problem in e.details]
+    return ConfigError(f"{first.source} and {other.source}", problems)

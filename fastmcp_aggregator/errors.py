@@ -3,6 +3,7 @@
     AggregatorError
     ├── ConfigError          the config file (or settings) is missing, unreadable or wrong
     ├── ChildServerError     one child failed: which one, in which phase, and why
+    ├── DependencyError      a library is missing, or its version cannot be used
     ├── NameConflictError    without prefixes, two children offer the same name
     ├── SharedStateError     at the start, what replicas share cannot be reached
     └── StartupError         a strict start ended because children failed; lists all of them
@@ -68,7 +69,8 @@ class ChildServerError(AggregatorError):
 
     `reason` is one sentence for the user; `public_reason` is for those who are not on this machine, without the
     commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds after which the
-    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it.
+    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it,
+    and never if that is infinity.
     `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest
     first; the message has them too.
     """
@@ -103,6 +105,10 @@ class ChildServerError(AggregatorError):
     def for_others(self) -> ChildServerError:
         """The same error as those are told who are not on this machine."""
         return ChildServerError(self.server_key, self.phase, self.public_reason, retry_in=self.retry_in)
+
+
+class DependencyError(AggregatorError, ImportError):
+    """A library that this package stands on, such as FastMCP, is missing, or its version cannot be used."""
 
 
 class NameConflictError(AggregatorError):

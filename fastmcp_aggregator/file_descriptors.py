@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Iterator
 
-from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.config import McpConfig, RemoteServer, ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -37,10 +37,21 @@ def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connecti
     needed, calls = OWN + connections, 0
     for key, server in config.servers.items():
         instances = 1 + (settings.max_isolated_sessions if settings.is_isolated(key) else 0)
-        needed += instances * (PER_PROCESS if isinstance(server, StdioServer) else PER_REMOTE)
-        if not isinstance(server, StdioServer):
+        needed += instances * _needed(server)
+        if isinstance(server, RemoteServer):
             calls = max(calls, settings.max_concurrent_calls_of(key))
     return needed + calls
+
+
+def _needed(server: ServerConfig) -> int:
+    """How many one instance needs."""
+    match server:
+        case StdioServer():
+            return PER_PROCESS
+        case RemoteServer():
+            return PER_REMOTE
+        case _:
+            return 0
 
 
 def require_descriptors(config: McpConfig, settings: AggregatorSettings, connections: int = 0) -> None:

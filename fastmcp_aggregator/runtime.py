@@ -146,7 +146,7 @@ class Fleet:
         """
         if self._supervisor is not None:
             require_descriptors(config, self._settings, self.connections)
-        require_credentials(config, self._settings.endpoint_options_of)
+        require_credentials(config, self._settings.endpoint_options_of, strict=self._settings.strict)
         self.config = config
         if self._supervisor is not None:
             self._supervisor.exchange(config)
@@ -203,7 +203,7 @@ class Fleet:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         require_descriptors(self.config, self._settings, self.connections)
-        require_credentials(self.config, self._settings.endpoint_options_of)
+        require_credentials(self.config, self._settings.endpoint_options_of, strict=self._settings.strict)
         supervisor = Supervisor(
             self.config,
             self._options,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastmcp_aggregator.files.atomic import PRIVATE, PUBLIC, write_whole
+from fastmcp_aggregator.files.atomic import PRIVATE, PUBLIC, staged, write_whole
 
 
 @pytest.mark.parametrize("mode", [PRIVATE, PUBLIC])
@@ -26,4 +26,17 @@ def test_a_file_that_cannot_be_written_in_full_stays_as_it_was_and_nothing_is_le
     with pytest.raises(UnicodeEncodeError):
         write_whole(path, "half of a pair: \ud800", mode=PRIVATE)
     assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_staged_changes_only_when_it_is_put_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    with staged(path, "after", mode=PRIVATE) as put_in_place:
+        assert path.read_text() == "before"
+        put_in_place()
+        assert path.read_text() == "after"
+    with staged(path, "never", mode=PRIVATE):
+        pass
+    assert path.read_text() == "after"
     assert list(tmp_path.iterdir()) == [path]

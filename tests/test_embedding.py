@@ -247,7 +247,7 @@ async def test_fastmcp_middleware_sees_calls_lists_and_reads_and_results_stay_th
     result = {
         "content": [{"type": "resource_link", "uri": "note:///a", "name": "a"}],
         "isError": True,
-        "_meta": {"m": 1},
+        "_meta": {"m": 1, "ui": {"resourceUri": "ui://page"}},
     }
     async with app, connected(app) as client:
         tool = (await client.result("tools/list"))["tools"][0]
@@ -262,7 +262,11 @@ async def test_fastmcp_middleware_sees_calls_lists_and_reads_and_results_stay_th
         unknown = await client.error("tools/call", {"name": "a:ecko"})
         heard = [n["params"]["progressToken"] for n in client.notifications if n["method"] == "notifications/progress"]
     assert tool == {"name": "a:echo", "description": "The tool echo.", **extra}
-    assert got == result | {"content": [{"type": "resource_link", "uri": "note://a//a", "name": "a"}]}
+    assert got == {
+        "content": [{"type": "resource_link", "uri": "note://a//a", "name": "a"}],
+        "isError": True,
+        "_meta": {"m": 1, "ui": {"resourceUri": "ui://a/page"}},
+    }
     assert progress["content"]
     assert heard == ["t"] * 3
     assert read["contents"][0]["text"] == "lean reads note:///a"

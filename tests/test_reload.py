@@ -291,6 +291,30 @@ async def test_a_server_that_fails_after_a_reload_during_the_start_ends_nothing_
         assert await servers(client) == ["slow"]
 
 
+WITHOUT_VALUE = {"command": "x", "env": {"K": "${TEST_KEY_WITHOUT_VALUE}"}}
+
+
+async def test_a_variable_without_a_value_after_a_reload_fails_that_server_alone() -> None:
+    app = build_aggregator(config(a=lean(), b=lean()), strict=False)
+    async with app, connected(app) as client:
+        pid = pid_of(app, "a")
+        await app.reload(config(a=lean(), b=WITHOUT_VALUE))
+        await until(lambda: app.health()["b"].state is ChildState.FAILED)
+        assert "TEST_KEY_WITHOUT_VALUE is not set" in (app.health()["b"].last_error or "")
+        assert await servers(client) == ["a"]
+        await app.reload(config(a=lean(), b=lean()))
+        await until(lambda: is_running(app, "b"))
+        assert pid_of(app, "a") == pid
+
+
+async def test_with_strict_a_variable_without_a_value_in_a_new_config_changes_nothing() -> None:
+    app = build_aggregator(config(a=lean()))
+    async with app:
+        with pytest.raises(ConfigError, match="TEST_KEY_WITHOUT_VALUE is not set"):
+            await app.reload(config(a=lean(), b=WITHOUT_VALUE))
+        assert list(app.health()) == ["a"]
+
+
 async def test_names_that_meet_after_a_reload_end_nothing() -> None:
     app = build_aggregator(config(a=lean(name="first")), prefix=False)
     async with app, connected(app) as client:

@@ -16,7 +16,7 @@ from benchmarks.faults.programs import Caller, Program, is_gone, program, record
 
 VICTIMS = 5
 ROUNDS = 2
-"""Kills of each victim: with five within a minute it would be left alone."""
+"""Kills of each victim."""
 IN_FLIGHT = 5
 WINDOW = 1.0
 """Seconds in which others are watched, before and from a fault on."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.files import parse_json, read_text, stamp_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
@@ -25,7 +27,8 @@ logger = logging.getLogger(__name__)
 _FIELDS = ("id", "name", "sha256", "groups", "created", "expires")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[0-9a-f]{8}")
-_Stamp = tuple[int, int, int]
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks at the file while something depends on its keys."""
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -63,8 +66,10 @@ class FollowedKeys:
     def __init__(self, path: Path) -> None:
         """Raises: ConfigError, with every problem of the file."""
         self._path = path
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self._by_id = _by_id(read_keys(path))
+        self._watching: dict[str, set[Callable[[], None]]] = {}
+        self._next_look: asyncio.TimerHandle | None = None
 
     def find(self, key: str) -> ApiKey | None:
         """What is kept of a key that may be used now."""
@@ -74,11 +79,41 @@ class FollowedKeys:
             return None
         return kept
 
+    def current(self, key: ApiKey) -> ApiKey | None:
+        """What a key that was found is now; None: it was taken out, or another has its id. Reads nothing."""
+        kept = self._by_id.get(key.id)
+        return kept if kept is not None and kept.sha256 == key.sha256 else None
+
+    @contextmanager
+    def watched(self, key: ApiKey, on_change: Callable[[], None]) -> Iterator[None]:
+        """While something depends on a key: the file is looked at by itself, and each change of the key is told."""
+        watching = self._watching.setdefault(key.id, set())
+        watching.add(on_change)
+        if self._next_look is None:
+            self._look_later()
+        try:
+            yield
+        finally:
+            watching.discard(on_change)
+            if not watching and self._watching.get(key.id) is watching:
+                del self._watching[key.id]
+            if not self._watching and self._next_look is not None:
+                self._next_look.cancel()
+                self._next_look = None
+
+    def _look_later(self) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_INTERVAL, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
+        self._refresh()
+
     def _refresh(self) -> None:
-        stamp = _stamp(self._path)
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
+        before = self._by_id
         try:
             self._by_id = _by_id(read_keys(self._path))
         except ConfigError as error:
@@ -86,18 +121,13 @@ class FollowedKeys:
             logger.error("nobody can use an API key until this is mended: %s", error)  # noqa: TRY400 - no traceback
         else:
             logger.info("read %s again: %d API keys", self._path, len(self._by_id))
+        changed = [key_id for key_id in self._watching if before.get(key_id) != self._by_id.get(key_id)]
+        for on_change in [on_change for key_id in changed for on_change in self._watching[key_id]]:
+            on_change()
 
 
 def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:
     return {key.id: key for key in keys}
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _check_owner_only(path: Path, root: Place) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastmcp.server.auth import AuthProvider, RemoteAuthProvider
-from pydantic import AnyHttpUrl
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys
+from fastmcp_aggregator.auth.resource_metadata import Announced
 from fastmcp_aggregator.auth.verifiers import AllSources, KeyVerifier, ProviderTokens
 from fastmcp_aggregator.config.files import read_text
 from fastmcp_aggregator.config.paths import Place
@@ -53,7 +53,7 @@ def _announced(tokens: ProviderTokens, settings: AggregatorSettings) -> RemoteAu
     """With the metadata by which clients find the identity provider (RFC 9728), for which our address must be known."""
     if settings.public_url is None or settings.jwt_issuer is None:
         return None
-    return RemoteAuthProvider(tokens, [AnyHttpUrl(settings.jwt_issuer)], settings.public_url)
+    return Announced(tokens, [settings.jwt_issuer], settings.public_url)  # type: ignore[list-item]
 
 
 def _path(text: str) -> Path:

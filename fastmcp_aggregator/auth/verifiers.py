@@ -3,15 +3,62 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
+from pydantic import PrivateAttr
 from starlette.middleware import Middleware
 
+from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.api_key_header import ApiKeyHeader
 from fastmcp_aggregator.auth.claims import claim_of
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """What has become of a key since it was found."""
+
+    key: ApiKey
+    keys: FollowedKeys
+
+    def lets_in(self, groups: Iterable[str] | None) -> bool:
+        """Whether it may still be used for these groups; None: for all that it was for."""
+        now = self.keys.current(self.key)
+        needed = self.key.groups if groups is None else groups
+        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
+
+    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
+        """While something depends on it; `on_change` is told when it may be another."""
+        return self.keys.watched(self.key, on_change)
+
+
+class KeyToken(AccessToken):
+    """The token of an API key; the key itself is not in it."""
+
+    _standing: KeyStanding = PrivateAttr()
+
+    @classmethod
+    def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
+        """The token of a key that was found among others."""
+        token = cls(
+            token=key.id,
+            client_id=key.name,
+            scopes=[],
+            expires_at=None if key.expires is None else int(key.expires.timestamp()),
+            claims=claim_of(key.name, key.groups),
+        )
+        token._standing = KeyStanding(key, keys)
+        return token
+
+    @property
+    def standing(self) -> KeyStanding:
+        """What has become of its key since."""
+        return self._standing
 
 
 class KeyVerifier(TokenVerifier):
@@ -22,17 +69,9 @@ class KeyVerifier(TokenVerifier):
         self._keys = keys
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The token of a key; the key itself is not in it."""
+        """The token of a key."""
         key = self._keys.find(token)
-        if key is None:
-            return None
-        return AccessToken(
-            token=key.id,
-            client_id=key.name,
-            scopes=[],
-            expires_at=None if key.expires is None else int(key.expires.timestamp()),
-            claims=claim_of(key.name, key.groups),
-        )
+        return None if key is None else KeyToken.of(key, self._keys)
 
     def get_middleware(self) -> list[Any]:
         """See AuthProvider; the header `X-API-Key` is understood too."""

@@ -166,6 +166,7 @@ class Caller:
 class Resident:
     """The only client of a front, between its requests. It has a connection that can be asked: it is a legacy one."""
 
+    principal = None
     wants_progress = False
     log_level = None
     headers = None

@@ -1,9 +1,10 @@
 """When a failed child is tried again. Pure: the caller brings the time and the randomness.
 
-The delay doubles with each failure in a row, with full jitter, so that children that failed together don't come back
-together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A process that crashes again and
-again is started once every five minutes, and never given up. What costs next to nothing to try, a server elsewhere or a
-command that does not exist, makes no crash loop.
+A child that has served is tried at once, however often it ends. For one that fails before it can serve, or right after,
+the delay doubles with each failure in a row, with full jitter, so that children that failed together don't come back
+together (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A process that crashes so again
+and again is started once every five minutes, or for a call every ten seconds, and never given up. What costs next to
+nothing to try, a server elsewhere or a command that does not exist, makes no crash loop.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections import deque
 
 FIRST_CEILING = 0.5
 LAST_CEILING = 60.0
-HEALTHY_AFTER = 30.0
-"""Seconds of running after which the next failure counts as the first again."""
+SERVED_AFTER = 1.0
+"""Seconds of running after which a child has served, and those before it are forgotten."""
 CRASH_LOOP = 5
 """So many failures within `CRASH_WINDOW` seconds make a crash loop."""
 CRASH_WINDOW = 60.0
 CRASH_LOOP_DELAY = 300.0
+CRASH_LOOP_PAUSE = 10.0
+"""Seconds in a crash loop before a call may have the child tried."""
 
 
 def delay_before_attempt(failures: int, random_fraction: float) -> float:
@@ -44,10 +47,11 @@ class Backoff:
 
         `is_crash` says that a process of ours was started for it.
         """
-        if ran_for >= HEALTHY_AFTER:
+        if ran_for >= SERVED_AFTER:
             self._in_a_row = 0
             self._recent.clear()
             self.is_crash_loop = False
+            return at_least
         self._in_a_row += 1
         if is_crash:
             self._recent.append(now)
@@ -55,3 +59,8 @@ class Backoff:
             self.is_crash_loop = True
         delay = CRASH_LOOP_DELAY if self.is_crash_loop else delay_before_attempt(self._in_a_row, random_fraction)
         return max(at_least, delay)
+
+    @property
+    def pause_before_call(self) -> float:
+        """Seconds from a failure on in which no call brings the next attempt forward."""
+        return CRASH_LOOP_PAUSE if self.is_crash_loop else 0.0

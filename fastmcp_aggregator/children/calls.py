@@ -178,7 +178,6 @@ class Askable(Protocol):
     key: str
     calls: Calls
     session: ChildSession | None
-    settled: asyncio.Event
     attempted: asyncio.Event
     last_failure: ChildServerError | None
     why_stopped: str
@@ -187,7 +186,9 @@ class Askable(Protocol):
     def is_serving(self) -> bool: ...
 
     @property
-    def retry_in(self) -> float | None: ...
+    def retry_for_call_in(self) -> float | None: ...
+
+    async def until_settled(self) -> None: ...
 
     async def explain(self, error: Exception | None) -> ChildServerError: ...
 
@@ -244,7 +245,7 @@ def _told(child: Askable, error: RemoteFailure) -> ChildServerError:
     reason = error.failure.reason
     if error.failure.kind == "expired":
         reason += ", the call was not executed; try again"
-    retry_in = error.failure.pause or None if child.is_serving else child.retry_in
+    retry_in = error.failure.pause or None if child.is_serving else child.retry_for_call_in
     return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
 
 
@@ -254,7 +255,7 @@ async def session_of(child: Askable) -> ChildSession:
     Raises:
         ChildServerError: there is none, and why.
     """
-    await child.settled.wait()
+    await child.until_settled()
     if child.session is not None and child.session.lost.is_set():
         await _until_noticed(child, child.session)
     if child.session is None and child.bring_forward():
@@ -276,10 +277,14 @@ async def _until_noticed(child: Askable, session: ChildSession) -> None:
 def _unavailable(child: Askable) -> ChildServerError:
     if child.why_stopped:
         return _because(child, lambda _: f"it is unavailable: {child.why_stopped}")
-    when = f", next try in {child.retry_in:.0f} s" if child.retry_in is not None else ", a new try is under way"
-    if child.last_failure is None:
+    seconds = child.retry_for_call_in
+    when = f", next try in {seconds:.0f} s" if seconds is not None else ", a new try is under way"
+    failure = child.last_failure
+    if failure is None:
         return _because(child, lambda _: f"it is unavailable{when}")
-    return _because(child, lambda why: f"it is unavailable ({why}){when}", child.last_failure)
+    if math.isinf(failure.pause):
+        return _because(child, lambda why: f"it is unavailable: {why}", failure)
+    return _because(child, lambda why: f"it is unavailable ({why}){when}", failure)
 
 
 def _because(
@@ -295,6 +300,6 @@ def _because(
         "runtime",
         sentence(reason),
         cause=cause,
-        retry_in=child.retry_in,
+        retry_in=child.retry_for_call_in,
         public_reason=sentence(public),
     )

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from fastmcp_aggregator.children.retry import Retrying
 from fastmcp_aggregator.children.session.listing import Lists
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession, Hearing
+from fastmcp_aggregator.children.start_slots import StartTurns
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
@@ -55,6 +56,7 @@ class Child:
         launch: Launch = ChildProcess.spawn,
         clients: Clients | None = None,
         place: Hashable = None,
+        start_turns: StartTurns | None = None,
     ) -> None:
         self.server = server
         self.key = server.key
@@ -79,6 +81,9 @@ class Child:
             concurrent=options.max_concurrent_calls,
             waiting=options.max_waiting_calls,
         )
+        self.start_turns = start_turns or StartTurns()
+        """Shared with all children of the aggregator."""
+        self._awaited = 0
         self._on_change = on_change
         self._clients = clients or Clients()
         self._stopping = asyncio.Event()
@@ -152,15 +157,23 @@ class Child:
         return await self.explain(None)
 
     async def _come_up(self, stack: AsyncExitStack) -> None:
-        try:
-            async with asyncio.timeout(self.options.startup_timeout) as self._startup:
-                session = await self._connecting.connect(stack, self._is_reached)
-                await self._lists.listen(session, stack)
-                catalogue = await self._lists.read(session)
-        finally:
-            self._startup = None
+        async with self._turn_to_start():
+            if self._stopping.is_set():
+                raise ChildServerError(self.key, "startup", self.why_stopped)
+            try:
+                async with asyncio.timeout(self.options.startup_timeout) as self._startup:
+                    session = await self._connecting.connect(stack, self._is_reached)
+                    await self._lists.listen(session, stack)
+                    catalogue = await self._lists.read(session)
+            finally:
+                self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
+
+    def _turn_to_start(self) -> AbstractAsyncContextManager[None]:
+        if not isinstance(self.server, StdioServer):
+            return nullcontext()
+        return self.start_turns.turn(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
 
     def _is_reached(self) -> None:
         self._phase = "initialization"
@@ -231,8 +244,8 @@ class Child:
             return
         self.past_failure = failure
         logger.warning("%s", failure)
-        if self.catalogue is not None:
-            self._on_change(self, frozenset(kind for kind in Kind if self.catalogue.of(kind)))
+        left = self.catalogue or Catalogue(0)
+        self._on_change(self, frozenset(kind for kind in Kind if left.of(kind)))
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
@@ -249,9 +262,21 @@ class Child:
         """Forward one request to the child; see `children/calls.py`."""
         return await request(self, method, params, owner)
 
+    async def until_settled(self) -> None:
+        """Wait until the first start has succeeded or failed. It goes before those that nobody waits for."""
+        self._awaited += 1
+        try:
+            await self.settled.wait()
+        finally:
+            self._awaited -= 1
+
     def bring_forward(self) -> bool:
         """Make the next attempt now, if the child waits for one and may be woken; whether there is one to wait for."""
         return not self._stopping.is_set() and self._retrying.bring_forward()
+
+    def rest(self) -> None:
+        """Do not try again by itself once it has failed; a request still has it tried again."""
+        self._retrying.rest()
 
     def list_again(self) -> None:
         """Look whether a running child offers something else than before; clients are told only if it does."""
@@ -262,6 +287,11 @@ class Child:
     def retry_in(self) -> float | None:
         """Seconds until a failed child is tried again; None when it is not waiting."""
         return self._retrying.remaining
+
+    @property
+    def retry_for_call_in(self) -> float | None:
+        """Seconds after which a call to a failed child has it tried, or it is tried by itself; None: as `retry_in`."""
+        return self._retrying.before_call
 
     @property
     def is_serving(self) -> bool:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
 from fastmcp_aggregator.children.http.transport import RemoteTransport
+from fastmcp_aggregator.children.process.environment import NOT_STARTED
 from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.process.stderr_summary import summary_of
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.children.stdio.transport import ProcessTransport
-from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.settings.options import EndpointOptions
 
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
+_SUMMARIZED = 100
+"""Lines of stderr, at most, that are looked at for what they say about the end."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
@@ -45,9 +50,13 @@ class Endpoint(ABC):
 
 def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch) -> Endpoint:
     """A new life's endpoint."""
-    if isinstance(server, StdioServer):
-        return ProcessEndpoint(server, options, launch)
-    return RemoteEndpoint(server, options)
+    match server:
+        case StdioServer():
+            return ProcessEndpoint(server, options, launch)
+        case RemoteServer():
+            return RemoteEndpoint(server, options)
+        case UnresolvedServer():
+            return NoEndpoint(server)
 
 
 def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
@@ -70,12 +79,14 @@ class ProcessEndpoint(Endpoint):
         self._options = options
         self._launch = launch
         self._process: ChildProcess | None = None
+        self._transport: ProcessTransport | None = None
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
         process = await self._launch(self._server, self._options)
         self._process = process
         stack.push_async_callback(process.stop)
-        return ProcessTransport(process)
+        self._transport = ProcessTransport(process)
+        return self._transport
 
     @property
     def pid(self) -> int | None:  # type: ignore[override]
@@ -87,15 +98,40 @@ class ProcessEndpoint(Endpoint):
         process = self._process
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
+        if self._transport is not None and self._transport.why_lost is not None:
+            return ChildServerError(self._server.key, phase, self._transport.why_lost, cause=cause)
         if process.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()
-        return ChildServerError(self._server.key, phase, reason, cause=cause, stderr_tail=process.stderr.tail())
+        # What stands last on the stderr of one that was killed while it served has nothing to do with that.
+        says_why = phase != "runtime" or process.has_ended_by_itself
+        summary = summary_of(process.stderr.tail(_SUMMARIZED)) if says_why else None
+        return ChildServerError(
+            self._server.key,
+            phase,
+            reason if summary is None else f"{reason} (stderr: {summary})",
+            cause=cause,
+            stderr_tail=process.stderr.tail(),
+            public_reason=reason,
+        )
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill_group()
+
+
+class NoEndpoint(Endpoint):
+    """Of a server that cannot be had with this config, however often it is tried."""
+
+    def __init__(self, server: UnresolvedServer) -> None:
+        self._server = server
+
+    async def open(self, stack: AsyncExitStack) -> WatchedTransport:
+        raise await self.explain("startup", self._server.reason, None)
+
+    async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
+        return ChildServerError(self._server.key, phase, reason, cause=cause, pause=math.inf, public_reason=NOT_STARTED)
 
 
 class RemoteEndpoint(Endpoint):

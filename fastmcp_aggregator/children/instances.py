@@ -131,7 +131,7 @@ class Instances:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
         if instance is None:
             instance = self._begin(child, _LEGACY, self._clients, _LEGACY)
-        await instance.settled.wait()
+        await instance.until_settled()
         if instance.is_serving:
             return instance
         if self._of.get(child, {}).get(_LEGACY) is instance:
@@ -146,6 +146,7 @@ class Instances:
             lambda instance, kinds: None,
             clients=clients,
             place=(child.key, name),
+            start_turns=child.start_turns,
         )
         self._of[child][name] = instance
         self._keeper.begin(instance)

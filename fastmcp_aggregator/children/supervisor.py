@@ -1,4 +1,4 @@
-"""All children of one aggregator: started together, stopped together, each in a task of its own.
+"""All children of one aggregator: started in turn, stopped together, each in a task of its own.
 
 A new config exchanges only the children that it changes. A child is closed before the one that takes its place begins,
 so that at most one process of a server key exists; nobody else waits for that.
@@ -15,10 +15,12 @@ from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.endpoint import Launch
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.listeners import Clients
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
-from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.children.start_slots import StartTurns
+from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
 
@@ -49,6 +51,7 @@ class Supervisor:
         self._clients = clients or Clients()
         self.instances = Instances(self, self._clients, is_isolated=is_isolated, limit=max_isolated)
         self._on_change = on_change
+        self._start_turns = StartTurns()
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -63,10 +66,10 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         """By server key, in config order."""
         for key, server in config.servers.items():
-            self.children[key] = Child(server, options(key), on_change, launch, self._clients)
+            self.children[key] = self._child(server, launch)
 
     def start(self) -> None:
-        """Start every child at once; returns without waiting for any."""
+        """Let every child start, a few processes at a time; returns without waiting for any."""
         for child in self.children.values():
             self._begin(child, child.run())
 
@@ -77,9 +80,7 @@ class Supervisor:
         old, self.children = self.children, {}
         for key, server in config.servers.items():
             is_kept = key in old and old[key].server == server
-            self.children[key] = (
-                old[key] if is_kept else Child(server, self._options(key), self._on_change, clients=self._clients)
-            )
+            self.children[key] = old[key] if is_kept else self._child(server)
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():
             if self.children.get(key) is not child:
@@ -88,6 +89,10 @@ class Supervisor:
         for key, child in self.children.items():
             if old.get(key) is not child:
                 self._begin(child, _run_after(closing.get(key), child))
+
+    def _child(self, server: ServerConfig, launch: Launch = ChildProcess.spawn) -> Child:
+        options = self._options(server.key)
+        return Child(server, options, self._on_change, launch, self._clients, start_turns=self._start_turns)
 
     def begin(self, child: Child) -> None:
         """Run one more child, which is nobody's successor."""

@@ -14,6 +14,7 @@ from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.libraries import usable_libraries
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_on_signals(exits.FINE if options.command == "serve" else exits.FAILED)
     set_up_logging(debug=options.debug)
     try:
-        code: int = import_module(f"fastmcp_aggregator.cli.{MODULES[options.command]}").run(options)
+        with usable_libraries():
+            code: int = import_module(f"fastmcp_aggregator.cli.{MODULES[options.command]}").run(options)
     except BrokenPipeError:
         # Whoever read our stdout has left. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

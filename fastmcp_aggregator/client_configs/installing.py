@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fastmcp_aggregator.client_configs.known import Client
 from fastmcp_aggregator.client_configs.secrets import DOTS, masked
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
-from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.version import VERSION
 
 PROGRAM = "fastmcp-aggregator"
@@ -33,6 +34,10 @@ _BACKUP_SUFFIX = f".before-{PROGRAM}"
 _EPHEMERAL = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")
 _STRUCTURED = re.compile(r"""^.\s*($|[]\[{}"#/,*]|[\w.'"-]+\s*=)""")
 _VALUE = re.compile(r'("(?:[^"\\]|\\.)*"\s*[:=]\s*)?("(?:[^"\\]|\\.)*"|\'[^\']*\')')
+
+
+class FileChanged(AggregatorError):
+    """Somebody has written a client's file since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def installation(client: Client, path: Path, name: str, entry: Mapping[str, Any]
     before = _text(path)
     known = entries_of(client, before, path)
     if name in known and not is_aggregator(known[name]):
-        raise AggregatorError(f"{path} has another server {name!r}; give --name to have a name of its own")
+        raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
     try:
         after = with_entry(before or "", client.format, [client.servers_key], name, entry)
     except ValueError as error:
@@ -124,21 +129,13 @@ def apply(change: Change, *, keeps_backup: bool) -> Path | None:
     """Make a change; the path of a backup if one was written. A backup that is there is kept if so told.
 
     Raises:
+        FileChanged: the file is not what the change was made of; nothing was written.
         AggregatorError: something cannot be written.
     """
     backup = backup_of(change.path)
-    try:
-        mode = stat.S_IMODE(change.path.stat().st_mode) if change.before is not None else PRIVATE
-        if change.after is None:
-            change.path.unlink()
-            return None
-        change.path.parent.mkdir(parents=True, exist_ok=True)
-        writes_backup = change.before is not None and not (keeps_backup and backup.exists())
-        if writes_backup:
-            write_whole(backup, change.before or "", mode=mode)
-        write_whole(change.path, change.after, mode=mode)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {change.path}: {error.strerror}") from None
+    writes_backup = change.before is not None and not (keeps_backup and backup.exists())
+    copy = [(backup, change.before or "")] if writes_backup else []
+    _make(change, *copy)
     return backup if writes_backup else None
 
 
@@ -146,17 +143,48 @@ def restore(change: Change, *, is_exact: bool) -> None:
     """Make the change of a removal. The backup goes with it if it has been put back.
 
     Raises:
+        FileChanged: the file is not what the change was made of; nothing was written.
         AggregatorError: something cannot be written.
     """
-    try:
-        if change.after is None:
-            change.path.unlink()
-        else:
-            write_whole(change.path, change.after, mode=stat.S_IMODE(change.path.stat().st_mode))
-        if is_exact:
+    _make(change)
+    if is_exact:
+        with _words_for(change.path):
             backup_of(change.path).unlink(missing_ok=True)
+
+
+def _make(change: Change, *copies: tuple[Path, str]) -> None:
+    """Write the copies and the file, or nothing if somebody has written the file since it was read.
+
+    Everything is on the disk before the last look at the file, so that a rename is all that comes after it.
+    """
+    with _words_for(change.path), ExitStack() as stack:
+        change.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = PRIVATE if change.before is None else _mode_of(change.path)
+        steps = [stack.enter_context(staged(path, text, mode=mode)) for path, text in copies]
+        if change.after is None:
+            steps.append(change.path.unlink)
+        else:
+            steps.append(stack.enter_context(staged(change.path, change.after, mode=mode)))
+        if _text(change.path) != change.before:
+            raise FileChanged(f"{change.path} was changed meanwhile")
+        for step in steps:
+            step()
+
+
+def _mode_of(path: Path) -> int:
+    """The file's permissions; those of a file that is for its owner only, if it is gone."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return PRIVATE
+
+
+@contextmanager
+def _words_for(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise AggregatorError(f"cannot write {change.path}: {error.strerror}") from None
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
 def shown_diff(change: Change, ours: Mapping[str, Any]) -> Iterator[str]:

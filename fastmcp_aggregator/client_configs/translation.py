@@ -92,7 +92,7 @@ def _rest(fields: Mapping[str, Any], client: Client, project: Path | None) -> di
 
 
 def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What Codex calls otherwise. It names variables where others write references."""
+    """What Codex calls otherwise. It names variables where others write references; `env_vars` may be unset."""
     found: dict[str, Any] = {}
     headers = {name: _plain(value) for name, value in dict(fields.get("http_headers") or {}).items()}
     headers |= {name: f"${{{variable}}}" for name, variable in dict(fields.get("env_http_headers") or {}).items()}
@@ -102,7 +102,7 @@ def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
         found["headers"] = {**entry.get("headers", {}), **headers}
     names = [name if isinstance(name, str) else name.get("name", "") for name in fields.get("env_vars") or []]
     if names:
-        found["env"] = {**entry.get("env", {}), **{name: f"${{{name}}}" for name in names}}
+        found["env"] = {**entry.get("env", {}), **{name: f"${{{name}:-}}" for name in names}}
     if isinstance(seconds := fields.get("tool_timeout_sec"), int | float):
         found["timeout"] = seconds * 1000
     return found
@@ -117,7 +117,7 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
             yield f"`{name}` is left out: {_LEFT_OUT[name]}"
     meaningless = [f"`{name}`" for name in others if name not in _LEFT_OUT]
     if meaningless:
-        yield f"{', '.join(meaningless)} {'means' if len(meaningless) == 1 else 'mean'} nothing here; left out"
+        yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
 
 
 def _translated_texts(value: Any, translator: Translator) -> Any:

@@ -13,6 +13,16 @@ from typing import Any
 from fastmcp_aggregator.config.paths import Place
 
 MAX_BYTES = 10 * 1024 * 1024
+Stamp = tuple[int, ...]
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What differs when a file, its owner or its mode has been changed; empty where there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def read_text(path: Path, place: Place) -> str | None:

@@ -17,19 +17,28 @@ from fastmcp_aggregator.errors import ConfigError
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | McpConfig, *, environ: Mapping[str, str] | None = None
+    source: str | Path | Mapping[str, Any] | McpConfig,
+    *,
+    environ: Mapping[str, str] | None = None,
+    strict: bool = True,
 ) -> McpConfig:
     """The servers of a config file (its path), of a dict of the same shape, or of a config already loaded.
 
-    Variables are taken from `environ`, by default the environment of this process.
+    Variables are taken from `environ`, by default the environment of this process. A server with a variable that has
+    no value is a problem if `strict`, and otherwise an `UnresolvedServer` among the others.
 
     Raises: ConfigError, with every problem that was found.
     """
-    if isinstance(source, McpConfig):
-        return source
+    config = source if isinstance(source, McpConfig) else _loaded(source, os.environ if environ is None else environ)
+    if strict and config.problems:
+        raise ConfigError(config.source, config.problems)
+    return config
+
+
+def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
     name, root = _name(source), Place()
-    servers = _read(source, root, os.environ if environ is None else environ)
-    if root.problems:
+    servers = _read(source, root, environ)
+    if any(problem.code != "missing_env_var" for problem in root.problems):
         raise ConfigError(name, root.problems)
     for server in servers.values():
         say_ignored(server)

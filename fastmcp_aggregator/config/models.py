@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from fastmcp_aggregator.errors import ConfigProblem
+
 FROM_DICT = "<dict>"
 """The `source` of a config that was given as a dict."""
 
@@ -61,7 +63,36 @@ class RemoteServer:
         return {name: value.get_secret_value() for name, value in self.headers.items()}
 
 
-ServerConfig = StdioServer | RemoteServer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnresolvedServer:
+    """A server that can be neither started nor reached, because variables of its entry have no value.
+
+    `label` and `transport` are as far as they can be told; `missing` has the names of the variables, and `problems`
+    where each is used.
+    """
+
+    key: str
+    label: str
+    transport: Literal["stdio", "http"]
+    missing: tuple[str, ...]
+    problems: tuple[ConfigProblem, ...]
+    timeout: float | None = None
+    description: str | None = field(default=None, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def reason(self) -> str:
+        """Why it fails and what to do, in one sentence."""
+        first, *others = self.missing
+        if not others:
+            return f"the environment variable {first} is not set; set it, or write ${{{first}:-default}} in the config"
+        names = ", ".join(self.missing)
+        return (
+            f"the environment variables {names} are not set; set them, or write defaults such as ${{{first}:-default}}"
+        )
+
+
+ServerConfig = StdioServer | RemoteServer | UnresolvedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +104,12 @@ class McpConfig:
 
     servers: Mapping[str, ServerConfig]
     source: str
+
+    @property
+    def problems(self) -> tuple[ConfigProblem, ...]:
+        """Why some of the servers cannot be started or reached."""
+        unresolved = (server for server in self.servers.values() if isinstance(server, UnresolvedServer))
+        return tuple(problem for server in unresolved for problem in server.problems)
 
     @property
     def path(self) -> Path | None:

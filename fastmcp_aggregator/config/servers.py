@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
 from fastmcp_aggregator.config.fields import Fields, kind_of
-from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault, url_label
-from fastmcp_aggregator.config.texts import Text, expanded
+from fastmcp_aggregator.config.texts import Text, expanded, missing_in
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +27,26 @@ class _Shared(TypedDict):
 
 
 def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str]) -> ServerConfig | None:
-    """The server of one entry; None when it is disabled or has a problem."""
+    """The server of one entry; None when it is disabled or has a problem other than variables without a value."""
     _check_key(key, place)
     if not isinstance(entry, Mapping):
         place.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
         return None
     is_enabled = _is_enabled(Fields(entry, place))
-    server = _server(key, Fields(expanded(entry, place, environ if is_enabled else None), place))
-    return server if is_enabled else None
+    own = Place(place.path)
+    fields = Fields(expanded(entry, own, environ if is_enabled else None), own)
+    server = _server(key, fields)
+    place.problems.extend(own.problems)
+    if not is_enabled:
+        return None
+    missing = _missing(entry, environ)
+    return _unresolved(key, fields, missing) if missing else server
+
+
+def missing_variables(entries: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The variables that have neither a value nor a default, of each enabled entry that needs any."""
+    missing = {key: _missing(entry, environ) for key, entry in entries.items() if _is_enabled(Fields(entry, Place()))}
+    return {key: names for key, names in missing.items() if names}
 
 
 def say_ignored(server: ServerConfig) -> None:
@@ -99,6 +111,25 @@ def _remote_server(fields: Fields, shared: _Shared, transport: Transport | None)
         headers=headers,
         extras=fields.besides(_REMOTE_NAMES),
         **shared,
+    )
+
+
+def _missing(entry: object, environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(missing_in(entry, environ)))
+
+
+def _unresolved(key: str, fields: Fields, missing: tuple[str, ...]) -> UnresolvedServer:
+    is_process = "command" in fields.entry
+    target = fields.entry.get("command" if is_process else "url")
+    shown = target.shown if isinstance(target, Text) else ""
+    description = fields.entry.get("description")
+    return UnresolvedServer(
+        key=key,
+        label=shown if is_process else url_label(shown),
+        transport="stdio" if is_process else "http",
+        missing=missing,
+        problems=tuple(fields.place.problems),
+        description=description.value if isinstance(description, Text) and description.is_known else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,19 @@ def expanded(value: Any, place: Place, environ: Mapping[str, str] | None) -> Any
             return [expanded(item, place.at(index), environ) for index, item in enumerate(value)]
         case _:
             return value
+
+
+def missing_in(value: Any, environ: Mapping[str, str]) -> Iterator[str]:
+    """The variables in a value, at every depth, that have neither a value nor a default."""
+    match value:
+        case str():
+            yield from expand(value, environ).missing
+        case Mapping():
+            for item in value.values():
+                yield from missing_in(item, environ)
+        case list() | tuple():
+            for item in value:
+                yield from missing_in(item, environ)
 
 
 def plain(value: Any) -> Any:

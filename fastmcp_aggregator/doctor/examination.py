@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.config import McpConfig, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.doctor.network import silent_servers, taken_port
 from fastmcp_aggregator.doctor.packages import unpinned_packages
@@ -27,6 +28,7 @@ def examined(config: McpConfig, settings: AggregatorSettings) -> Examination:
     """Look at everything. Takes as long as the slowest program takes to say its version; starts no server."""
     source = Source(config.source)
     findings = [
+        *unset_variables(config, source),
         *missing_programs(config, source),
         *unpinned_packages(config, source),
         *silent_servers(config, source),
@@ -35,3 +37,10 @@ def examined(config: McpConfig, settings: AggregatorSettings) -> Examination:
     ]
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Examination(programs_of(config), findings)
+
+
+def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Servers with a variable that has no value, and each place where it is used."""
+    for server in config.servers.values():
+        for problem in server.problems if isinstance(server, UnresolvedServer) else ():
+            yield Finding("error", server.key, problem.message, problem.path, source.line(problem.path))

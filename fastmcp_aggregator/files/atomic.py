@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -19,16 +21,27 @@ def write_whole(path: Path, text: str, *, mode: int) -> None:
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
+    with staged(path, text, mode=mode) as put_in_place:
+        put_in_place()
+
+
+@contextmanager
+def staged(path: Path, text: str, *, mode: int) -> Iterator[Callable[[], None]]:
+    """The new content, already on the disk; calling what is yielded puts it in place, which takes one rename.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
     target = path.resolve()
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(descriptor)
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
+        temporary.chmod(mode)
+        yield partial(os.replace, temporary, target)
+    finally:
+        with suppress(OSError):  # it is in place
+            temporary.unlink()

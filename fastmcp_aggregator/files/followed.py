@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
+from fastmcp_aggregator.config.files import Stamp, stamp_of
 from fastmcp_aggregator.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,6 @@ LOOK_INTERVAL = 5.0
 """Seconds between looks when nothing is told."""
 QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
-
-_Stamp = tuple[int, ...]
 
 
 class FollowedFile:
@@ -66,15 +65,15 @@ class FollowedFile:
         seen = None
         async with aclosing(_occasions(self._path.parent)) as occasions:
             async for _ in occasions:
-                if seen is None or _stamp_of(self._path) != seen:
+                if seen is None or stamp_of(self._path) != seen:
                     seen = await self._quiet_stamp()
                     self.ask()
 
-    async def _quiet_stamp(self) -> _Stamp:
-        stamp = _stamp_of(self._path)
+    async def _quiet_stamp(self) -> Stamp:
+        stamp = stamp_of(self._path)
         while True:
             await asyncio.sleep(QUIET)
-            before, stamp = stamp, _stamp_of(self._path)
+            before, stamp = stamp, stamp_of(self._path)
             if stamp == before:
                 return stamp
 
@@ -121,12 +120,3 @@ def _changes_in(folder: Path) -> AsyncGenerator[object]:
 
     interval = int(LOOK_INTERVAL * 1000)
     return awatch(folder, watch_filter=None, recursive=False, rust_timeout=interval, yield_on_timeout=True)
-
-
-def _stamp_of(path: Path) -> _Stamp:
-    """What differs when a file has been written; empty where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

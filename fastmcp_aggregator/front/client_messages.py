@@ -65,8 +65,9 @@ class ClientMessages:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        serving = await self._instances().serving(child, Caller(ctx))
-        await self._subscriptions.follow(ctx.session._connection, serving, original, uri)
+        caller = Caller(ctx)
+        serving = await self._instances().serving(child, caller)
+        await self._subscriptions.follow(ctx.session._connection, serving, original, uri, caller.principal)
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
         """The client no longer wants to be told."""
@@ -75,7 +76,8 @@ class ClientMessages:
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """The stream of changes of a modern client."""
         wanted = params.notifications.resource_subscriptions or []
-        async with self._subscriptions.followed_by_stream(wanted, self._directory.locate) as followed:
+        following = self._subscriptions.followed_by_stream(wanted, self._directory.locate, Caller(ctx).principal)
+        async with following as followed:
             notifications = params.notifications.model_copy(update={"resource_subscriptions": followed or None})
             return await self._audience.listen_handler(ctx, params.model_copy(update={"notifications": notifications}))
 

@@ -16,8 +16,8 @@ from fastmcp_aggregator.callers.caller import Resident, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.listeners import Clients
 from fastmcp_aggregator.front.fastmcp.local import OwnParts
-from fastmcp_aggregator.protocol import client_capabilities
-from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, union
+from fastmcp_aggregator.protocol import client_capabilities, extensions
+from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 
@@ -74,7 +74,9 @@ class Handshakes:
         }
 
     def _capabilities(self, children: Sequence[Child], own: Mapping[str, Any]) -> dict[str, Any]:
-        known = [child.catalogue.capabilities for child in children if child.catalogue is not None]
+        known: list[Capabilities] = [
+            extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
+        ]
         if len(known) < len(children):
             known.append(EVERYTHING)
         if not self._own.are_none:

@@ -47,6 +47,7 @@ from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
     publish_read_result,
     publish_tool_result,
+    publishing_errors,
 )
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
@@ -160,8 +161,9 @@ class ComponentRequests:
         if found is None or not self._own.are_passive:
             return None
         child, original = found
-        result = await self._forward(ctx, child, params, {"uri": original})
-        return publish_read_result(result, self._publisher(child))
+        publish = self._publisher(child)
+        with publishing_errors(publish):
+            return publish_read_result(await self._forward(ctx, child, params, {"uri": original}), publish)
 
     async def _complete(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         ref = params.get("ref")
@@ -180,13 +182,15 @@ class ComponentRequests:
         if found is None:
             return None
         child, original = found
-        return await self._forward(ctx, child, params, {"ref": {**ref, "uri": original}})
+        with publishing_errors(self._publisher(child)):
+            return await self._forward(ctx, child, params, {"ref": {**ref, "uri": original}})
 
     async def _subscribe(self, ctx: Context, params: Params, rule: NameRule) -> Result | None:
         uri = text_param(params, "uri")
         found = await self._locate(ctx, uri, rule)
         if found is not None:
-            await self._messages.subscribe(ctx, *found, uri)
+            with publishing_errors(self._publisher(found[0])):
+                await self._messages.subscribe(ctx, *found, uri)
         return None if found is None else {}
 
     async def _unsubscribe(self, ctx: Context, params: Params, _: NameRule) -> Result | None:

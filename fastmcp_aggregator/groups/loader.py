@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups
+from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups, is_group_id
 from fastmcp_aggregator.naming.suggestions import closest
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TEXTS = ("id", "name", "description")
 _LISTS = ("servers", "tools")
 _FLAGS = ("tool_search",)
@@ -67,7 +65,7 @@ def _groups(document: object, root: Place, servers: Collection[str]) -> list[Gro
 
 
 def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> Group | None:
-    if not _ID.fullmatch(key):
+    if not is_group_id(key):
         place.report("a group's id has up to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit")
         return None
     if not isinstance(entry, Mapping):

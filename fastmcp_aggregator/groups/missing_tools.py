@@ -21,11 +21,11 @@ class MissingTools:
     def __init__(self) -> None:
         self._said: dict[Group, frozenset[str]] = {}
 
-    def look(self, groups: Iterable[Group], offered: Offered) -> None:
-        """Warn of what is missing now, and was not before or was not asked for."""
+    def look(self, groups: Iterable[Group], offered: Offered, down: Collection[str] = ()) -> None:
+        """Warn of what is missing now, and was not before or was not asked for. `down` could not be listed."""
         before, self._said = self._said, {}
         for group in groups:
-            missing = missing_tools(group, offered)
+            missing = [*missing_tools(group, offered), *_undecided(group, offered, down)]
             self._said[group] = frozenset(missing)
             for entry in missing:
                 if entry not in before.get(group, ()):
@@ -34,8 +34,22 @@ class MissingTools:
                     )
 
 
+def _undecided(group: Group, offered: Offered, down: Collection[str]) -> list[str]:
+    """The names without a server that one offers, and one that is down may offer, too."""
+    if not any(key in down for key in group.servers):
+        return []
+    bare = [entry for entry in group.tools if ":" not in entry and "*" not in entry]
+    return [entry for entry in bare if any(entry in offered.get(key, ()) for key in group.servers)]
+
+
 def _why(entry: str, group: Group, offered: Offered) -> str:
     owners = [key for key in group.servers if entry in offered.get(key, ())]
+    unlisted = [key for key in group.servers if key not in offered]
+    if owners and unlisted:
+        return (
+            f"belongs to nobody while {unlisted[0]!r} has not been listed; write its server in front of it, "
+            f"as in {f'{group.servers[0]}:{entry}'!r}"
+        )
     if owners:
         return f"several of its servers offer; write {f'{owners[0]}:{entry}'!r}, for example"
     known = [f"{key}:{name}" if ":" in entry else name for key in group.servers for name in offered.get(key, ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,12 @@ from pathlib import Path
 FROM_DICT = "<groups>"
 DEFAULT_GROUP = "default"
 """The group of whoever names none: all servers, unless the file says otherwise."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def is_group_id(text: str) -> bool:
+    """Whether a group can have this id."""
+    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

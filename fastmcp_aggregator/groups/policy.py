@@ -1,7 +1,8 @@
 """What belongs to a group. Pure, over plain names.
 
-A tool that is named without its server belongs to the group only while exactly one server of the group offers it, so
-that nothing joins a group because some other server starts to offer a tool of that name. A pattern takes all that fit.
+A tool that is named without its server belongs to the group only while all servers of the group have been listed and
+exactly one of them offers it, so that nothing joins a group because some other server starts to offer a tool of that
+name, or because the server that was meant is down. A pattern takes all that fit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from fastmcp_aggregator.groups.models import Group
 
 
 class ToolFilter:
-    """Which tools of which servers a group has. `offered` are the tools' own names by server key, as listed now."""
+    """Which tools of which servers a group has. `offered` are the tools' own names by server key, as last listed.
+
+    A server that is not in `offered` has not been listed, and may have anything.
+    """
 
     def __init__(self, group: Group, offered: Mapping[str, Iterable[str]]) -> None:
         self._all = not group.tools
@@ -24,7 +28,7 @@ class ToolFilter:
         self._prefixed = [(_pattern(key), _pattern(name)) for key, _, name in prefixed]
         bare = [tool for tool in group.tools if ":" not in tool]
         self._patterns = [_pattern(tool) for tool in bare if "*" in tool]
-        self._names = {name for name in bare if "*" not in name and _owners(name, group, offered) == 1}
+        self._names = {name for name in bare if "*" not in name and owner_of(name, group, offered)}
 
     def has(self, server_key: str, name: str) -> bool:
         """Whether a tool, by its server and its own name, belongs to the group."""
@@ -37,8 +41,10 @@ class ToolFilter:
         return name in self._names or any(tool.fullmatch(name) for tool in self._patterns)
 
 
-def _owners(name: str, group: Group, offered: Mapping[str, Iterable[str]]) -> int:
-    return sum(name in offered.get(key, ()) for key in group.servers)
+def owner_of(name: str, group: Group, offered: Mapping[str, Iterable[str]]) -> str | None:
+    """The server that a tool belongs to which is named without one; None: nobody, or it cannot be told."""
+    owners = [key for key in group.servers if key not in offered or name in offered[key]]
+    return owners[0] if len(owners) == 1 and owners[0] in offered else None
 
 
 def missing_tools(group: Group, offered: Mapping[str, Iterable[str]]) -> list[str]:

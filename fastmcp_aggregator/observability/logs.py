@@ -1,17 +1,21 @@
 """How a record of the log is written: in words for a person, or with everything that is known, through structlog.
 
-In whatever form, secrets are hidden: in the message, in its arguments, in the texts of exceptions.
+In whatever form, secrets are hidden: in the message, in its arguments, in the texts of exceptions. Nor can foreign text
+pass for a record of its own: what is not printable is escaped, and the further lines of a record are indented.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import cached_property
 from typing import Any, Literal
 
+from fastmcp_aggregator.observability.escaping import printable
 from fastmcp_aggregator.observability.redaction import Redactor
+
+_INDENT = "    "
 
 
 class Words(logging.Formatter):
@@ -23,12 +27,12 @@ class Words(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
-        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        text = f"{record.levelname.lower()}: {_with_plain_arguments(record).getMessage()}"
         if error is not None:
             text += f": {error.__class__.__name__}: {error}"
         if error is not None and hasattr(record, "incident"):
             text += "\n" + "".join(traceback.format_exception(error)).rstrip()
-        return self._secrets.text(text)
+        return _in_lines(self._secrets.text(text))
 
 
 class Structured(logging.Formatter):
@@ -43,7 +47,9 @@ class Structured(logging.Formatter):
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._formatter.format(record)
+        if self._form == "json":
+            return self._formatter.format(record)
+        return _in_lines(self._formatter.format(_with_plain_arguments(record)))
 
     @cached_property
     def _formatter(self) -> logging.Formatter:
@@ -71,3 +77,23 @@ class Structured(logging.Formatter):
             if not (name.startswith("_") or isinstance(value, int | float)):
                 fields[name] = self._secrets.text(str(value))
         return fields
+
+
+def _with_plain_arguments(record: logging.LogRecord) -> logging.LogRecord:
+    """The record with texts in its arguments that have one line each."""
+    match record.args:
+        case tuple() as arguments:
+            plain: object = tuple(map(_plain, arguments))
+        case Mapping() as named:
+            plain = {name: _plain(argument) for name, argument in named.items()}
+        case _:
+            return record
+    return logging.makeLogRecord({**record.__dict__, "args": plain})
+
+
+def _plain(argument: object) -> object:
+    return printable(argument) if isinstance(argument, str) else argument
+
+
+def _in_lines(text: str) -> str:
+    return f"\n{_INDENT}".join(map(printable, text.split("\n")))

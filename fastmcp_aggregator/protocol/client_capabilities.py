@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastmcp_aggregator.protocol import extensions
+
 Capabilities = Mapping[str, Any]
 
 ASKABLE = frozenset({"sampling", "elicitation", "roots"})
@@ -15,10 +17,11 @@ ASKABLE = frozenset({"sampling", "elicitation", "roots"})
 
 
 def for_child(declared: Any) -> dict[str, Any]:
-    """A client's capabilities as a child is to see them: all but tasks, which are not relayed."""
+    """A client's capabilities as a child is to see them: all but tasks and extensions that are not relayed."""
     if not isinstance(declared, Mapping):
         return {}
-    return {name: value for name, value in declared.items() if name != "tasks" and isinstance(value, Mapping)}
+    kept = {name: value for name, value in declared.items() if name != "tasks" and isinstance(value, Mapping)}
+    return extensions.with_relayed(kept)
 
 
 def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

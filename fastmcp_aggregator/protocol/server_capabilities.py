@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fastmcp_aggregator.protocol import extensions
+
 Capabilities = Mapping[str, Any]
 
 EVERYTHING: Capabilities = {
@@ -13,10 +15,11 @@ EVERYTHING: Capabilities = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
+    "extensions": extensions.RELAYED,
 }
 """What a child may turn out to offer."""
 _LISTS = ("tools", "resources", "prompts")
-_RELAYED = frozenset({*EVERYTHING, "experimental", "extensions"})
+_RELAYED = frozenset({*EVERYTHING, "experimental"})
 """Tasks are not."""
 
 

@@ -61,6 +61,7 @@ class HeldCall:
 
     def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
         self.identity = caller.identity
+        self.principal = caller.principal
         self.wants_progress = caller.wants_progress
         self.log_level = caller.log_level
         self.capabilities = caller.capabilities

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -33,6 +34,16 @@ LIMIT = 1000
 _UPDATED = "notifications/resources/updated"
 
 Follower = Connection | object
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """How one follows: under which address, and as which principal."""
+
+    public: str
+    principal: Hashable
+
+
 Locate = Callable[[str], Awaitable[tuple[Child, str] | None]]
 
 
@@ -42,19 +53,21 @@ class Followed:
     def __init__(self, place: Hashable, original: str) -> None:
         self.place = place
         self.original = original
-        self.followers: dict[Follower, str] = {}
-        """Who follows, and the address under which."""
+        self.followers: dict[Follower, _Following] = {}
         self._lock = asyncio.Lock()
         self._session: ChildSession | None = None
         self._stream: asyncio.Task[None] | None = None
 
-    async def ask(self, child: Child) -> None:
-        """Make the child tell of updates, unless it does already.
+    async def ask(self, child: Child, principals: Iterable[Hashable]) -> None:
+        """Make the child tell these principals of updates, unless it does already.
 
         Raises:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
+        session = await session_of(child)
+        for principal in principals:
+            session.serves(principal)
         async with self._lock:
             session = await session_of(child)
             if self._session is session:
@@ -65,6 +78,11 @@ class Followed:
             else:
                 await child.request("resources/subscribe", {"uri": self.original})
             self._session = session
+
+    def is_followed_by(self, follower: Follower, public: str) -> bool:
+        """Whether somebody follows it under this address."""
+        following = self.followers.get(follower)
+        return following is not None and following.public == public
 
     async def ask_no_more(self) -> None:
         """The child may stop telling, unless somebody has come meanwhile."""
@@ -108,7 +126,9 @@ class Subscriptions:
         """Those whose end is watched for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def follow(self, follower: Follower, child: Child, original: str, public: str) -> None:
+    async def follow(
+        self, follower: Follower, child: Child, original: str, public: str, principal: Hashable = None
+    ) -> None:
         """Tell a follower of updates from now on.
 
         Raises:
@@ -122,9 +142,9 @@ class Subscriptions:
             self._connections.add(follower)
             follower.exit_stack.callback(self._forget, follower)
         entry = self._followed.setdefault(child.place, {}).setdefault(original, Followed(child.place, original))
-        entry.followers[follower] = public
+        entry.followers[follower] = _Following(public, principal)
         try:
-            await entry.ask(child)
+            await entry.ask(child, [principal])
         except BaseException:
             entry.followers.pop(follower, None)
             self._start(self._let_go(entry))
@@ -132,12 +152,14 @@ class Subscriptions:
 
     async def leave(self, follower: Follower, public: str) -> None:
         """Tell a follower no more of what it follows under this address."""
-        for entry in [entry for entry in self._entries() if entry.followers.get(follower) == public]:
+        for entry in [entry for entry in self._entries() if entry.is_followed_by(follower, public)]:
             del entry.followers[follower]
             await self._let_go(entry)
 
     @asynccontextmanager
-    async def followed_by_stream(self, wanted: Sequence[str], locate: Locate) -> AsyncIterator[list[str]]:
+    async def followed_by_stream(
+        self, wanted: Sequence[str], locate: Locate, principal: Hashable = None
+    ) -> AsyncIterator[list[str]]:
         """While a modern client's stream is open: which of the wanted addresses are followed."""
         stream = object()
         followed: list[str] = []
@@ -146,7 +168,7 @@ class Subscriptions:
                 found = await locate(uri)
                 with suppress(ChildServerError, MCPError):
                     if found is not None:
-                        await self.follow(stream, *found, uri)
+                        await self.follow(stream, *found, uri, principal)
                         followed.append(uri)
             yield followed
         finally:
@@ -158,11 +180,11 @@ class Subscriptions:
         for followed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
             below = uri.removeprefix(followed.original)
             of_streams = set()
-            for follower, public in followed.followers.items():
+            for follower, following in followed.followers.items():
                 if isinstance(follower, Connection):
-                    outbox_of(follower).put(_UPDATED, {"uri": f"{public}{below}"})
+                    outbox_of(follower).put(_UPDATED, {"uri": f"{following.public}{below}"})
                 else:
-                    of_streams.add(public)  # the SDK's streams pass on the very addresses that they follow
+                    of_streams.add(following.public)  # the SDK's streams pass on the very addresses that they follow
             if of_streams:
                 self._start(self._publish_all(of_streams))
 
@@ -197,7 +219,7 @@ class Subscriptions:
     async def _ask_again(self, child: Child, followed: Followed) -> None:
         try:
             if followed.followers:
-                await followed.ask(child)
+                await followed.ask(child, {following.principal for following in followed.followers.values()})
         except (ChildServerError, MCPError) as error:
             logger.warning("server %r no longer tells of updates of %s: %s", child.key, followed.original, error)
 

@@ -137,7 +137,7 @@ class Directory:
             ChildServerError: it can only belong to a child that has never been up, and is not to be had now.
         """
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
-            await child.settled.wait()
+            await child.until_settled()
         if found is None and (child := self._unlisted_owner(name)):
             await session_of(child)
             found = self.table.find(kind, name)
@@ -177,7 +177,11 @@ class Directory:
     def _tools(self) -> ToolFilter | None:
         if self._group is None or not self._group.tools:
             return None
-        listed = {child.key: [tool["name"] for tool in offered(child, Kind.TOOL)] for child in self._children}
+        listed = {
+            child.key: [tool["name"] for tool in offered(child, Kind.TOOL)]
+            for child in self._children
+            if child.catalogue is not None
+        }
         return ToolFilter(self._group, listed)
 
     def _listed(self) -> dict[Kind, list[Route]]:

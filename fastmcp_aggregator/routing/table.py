@@ -140,6 +140,14 @@ class RouteTable:
             if child.is_serving:
                 yield from self._offered(child, kind)
 
+    def owners(self, kind: Kind, name: str) -> list[str]:
+        """The servers that offer something by its own name, as they were last listed."""
+        return [child.key for child in self._children if any(r.name == name for r in self._offered(child, kind))]
+
+    def unlisted(self) -> list[str]:
+        """The servers of which it is not known what they offer."""
+        return [child.key for child in self._children if child.catalogue is None]
+
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
         for route in self.served(kind):

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsConfigDict, SettingsError
 
+from fastmcp_aggregator.concurrency.fair_share import share_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.settings.access import CallerSettings
@@ -180,8 +181,9 @@ class AggregatorSettings(ViewSettings):
 
     @property
     def max_connections(self) -> int:
-        """HTTP clients that are served or wait, at most."""
-        return self.max_concurrent_requests + self.max_waiting_requests
+        """HTTP clients that are served or wait, at most, whosever they are."""
+        places = self.max_concurrent_requests + self.max_waiting_requests
+        return places + share_of(places)
 
     @property
     def max_waiting_calls(self) -> int:

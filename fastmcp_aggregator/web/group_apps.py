@@ -1,8 +1,10 @@
 """The faces of groups over HTTP: `/groups/{id}/mcp` and what belongs to it, each an MCP server of its own.
 
-Theory. A face has an ASGI app with a session manager, which must be opened and closed in one task. So each runs in
-a task of this room, started when the face is first asked for and ended with all the others; a group that is not used
-costs nothing, and one that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
+Theory. They stand inside of the hub's app, behind its check of Host and Origin and its authentication, and before its
+gate: nobody who is not let in reaches a group's app, has one made, or learns whether there is such a group. A face has
+an ASGI app with a session manager, which must be opened and closed in one task. So each runs in a task of this room,
+started when the face is first asked for and ended with all the others; a group that is not used costs nothing, and one
+that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
 """
 
 from __future__ import annotations
@@ -10,32 +12,76 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-from starlette._utils import get_route_path
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Match, Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_PREFIX = "/groups/"
+from fastmcp_aggregator.auth.resource_metadata import GroupMetadata
+from fastmcp_aggregator.front.http.security import Membership, OnDenied
+from fastmcp_aggregator.groups import is_group_id
 
 MakeApp = Callable[[str], ASGIApp | None]
+Guard = Callable[[ASGIApp], ASGIApp]
 
 
 class GroupApps:
     """An ASGI app around that of the default group: hands on to the others what is addressed to them."""
 
-    def __init__(self, app: ASGIApp, groups: RunningGroups) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        groups: RunningGroups,
+        guard: Guard,
+        on_denied: OnDenied,
+        metadata: GroupMetadata | None,
+    ) -> None:
+        """`guard` refuses who has not authenticated; `on_denied` is told of callers that may not use the group;
+        `metadata` is what clients are pointed to that have no valid token, if there is any.
+        """
         self._app = app
         self._groups = groups
+        self._on_denied = on_denied
+        self._metadata = metadata
+        self._mount = Mount("/groups/{group_id}", app=guard(self._let_in))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = get_route_path(scope) if scope["type"] == "http" else ""
-        group_id, slash, _ = path.removeprefix(_PREFIX).partition("/")
-        if not path.startswith(_PREFIX) or not slash:
+        match, addressed = self._mount.matches(scope) if scope["type"] == "http" else (Match.NONE, {})
+        if match is Match.NONE:
             await self._app(scope, receive, send)
-        elif (running := self._groups.find(group_id)) is None:
+        else:
+            group_id = addressed["path_params"]["group_id"]
+            await self._mount.app({**scope, **addressed}, receive, self._pointing(group_id, send))
+
+    def _pointing(self, group_id: str, send: Send) -> Send:
+        """Point to the group's own metadata: to FastMCP, all groups have the same path."""
+        metadata = self._metadata
+        if metadata is None or not is_group_id(group_id):
+            return send
+        general, own = metadata.general_url.encode(), metadata.url(group_id).encode()
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (401, 403):
+                message["headers"] = [
+                    (name, value.replace(general, own) if name == b"www-authenticate" else value)
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
+        return sent
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        group_id = scope["path_params"]["group_id"]
+        serve = partial(self._serve, group_id)
+        await Membership(serve, group_id, path="", on_denied=self._on_denied)(scope, receive, send)
+
+    async def _serve(self, group_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        running = self._groups.find(group_id)
+        if running is None:
             await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
         else:
-            await running.serve({**scope, "root_path": scope.get("root_path", "") + _PREFIX + group_id}, receive, send)
+            await running.serve(scope, receive, send)
 
 
 class RunningGroups:

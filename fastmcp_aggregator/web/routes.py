@@ -15,15 +15,17 @@ from inspect import isawaitable
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.resource_metadata import group_metadata
+from fastmcp_aggregator.front.http.app import first_of_ours
 from fastmcp_aggregator.front.http.gate import IS_ENDING
-from fastmcp_aggregator.front.http.security import guarded_route
-from fastmcp_aggregator.front.wire.error_boundary import Incidents
+from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web import status
 from fastmcp_aggregator.web.dashboard.routes import Shown, dashboard_routes
@@ -43,15 +45,21 @@ class Hub(Shown, Protocol):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None: ...
+
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
     groups = RunningGroups(make_app)
+    guard = guard_of(app)
+    metadata = group_metadata(hub.auth, path)
+    if metadata is not None:
+        app.router.routes.append(metadata.route())
     app.router.routes.extend(_routes(hub, path))
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    app.add_middleware(GroupApps, groups=groups)
-    app.add_middleware(Incidents)
+    group_apps = Middleware(GroupApps, groups=groups, guard=guard, on_denied=hub.request_denied, metadata=metadata)
+    app.user_middleware.insert(first_of_ours(app), group_apps)
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -231,7 +231,7 @@ async def test_with_a_public_address_clients_find_the_identity_provider(tmp_path
         address = refused.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
         assert address.startswith("https://hub.example.com/.well-known/")
         found = await client.get(address.removeprefix("https://hub.example.com"))
-    assert found.json()["authorization_servers"] == [ISSUER + "/"]
+    assert found.json()["authorization_servers"] == [ISSUER]
     assert found.json()["resource"] == "https://hub.example.com/mcp"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,18 @@ def test_while_the_file_cannot_be_trusted_nobody_is_let_in(
     assert "nobody can use an API key until this is mended" in caplog.text
     path.unlink(missing_ok=True)
     written(tmp_path, kept)
+    assert keys.find(key) == kept
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such modes")
+def test_a_file_is_spoilt_and_mended_by_its_mode_alone(tmp_path: Path) -> None:
+    key, kept = new_key("alice", None, None)
+    path = written(tmp_path, kept)
+    keys = FollowedKeys(path)
+    assert keys.find(key) == kept
+    path.chmod(0o666)
+    assert keys.find(key) is None
+    path.chmod(0o600)
     assert keys.find(key) == kept
 
 

@@ -108,10 +108,20 @@ def test_links_and_embedded_resources_in_a_tool_result_are_addressed_through_us(
     }
 
 
+def test_the_user_interface_that_a_tool_result_names_is_addressed_through_us() -> None:
+    meta = {"ui": {"resourceUri": "ui://a", "csp": {}}, "ui/resourceUri": "ui://b", "x": 1}
+    published = {"ui": {"resourceUri": "ui://files/a", "csp": {}}, "ui/resourceUri": "ui://files/b", "x": 1}
+    assert publish_tool_result({"_meta": meta}, publish) == {"_meta": published}
+    result = {"content": [link("file:///a")], "_meta": meta}
+    assert publish_tool_result(result, publish) == {"content": [link("file://files//a")], "_meta": published}
+
+
 @pytest.mark.parametrize(
     "result",
     [
         {},
+        {"content": [], "_meta": {"ui": {"csp": {}}, "x": "ui://a"}},
+        {"content": [], "_meta": {"ui": "ui://a", "ui/resourceUri": None}},
         {"content": []},
         {"content": None},
         {"content": {"type": "resource_link", "uri": "file:///a"}},

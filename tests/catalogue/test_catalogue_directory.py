@@ -27,8 +27,11 @@ class Child:
         self.is_serving = False
         self.last_failure: ChildServerError | None = None
         self.session = None
-        self.retry_in = 4.0
+        self.retry_for_call_in = 4.0
         self.why_stopped = ""
+
+    async def until_settled(self) -> None:
+        await self.settled.wait()
 
     def bring_forward(self) -> bool:
         return False

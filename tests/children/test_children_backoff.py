@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from fastmcp_aggregator.children.backoff import (
     CRASH_LOOP,
     CRASH_LOOP_DELAY,
+    CRASH_LOOP_PAUSE,
     CRASH_WINDOW,
     FIRST_CEILING,
-    HEALTHY_AFTER,
     LAST_CEILING,
+    SERVED_AFTER,
     Backoff,
     delay_before_attempt,
 )
@@ -56,11 +57,24 @@ def test_each_failure_in_a_row_doubles_the_delay() -> None:
     assert delays(Backoff(), 0, 100, 200, 300) == pytest.approx([0.5, 1, 2, 4])
 
 
-def test_a_failure_after_a_healthy_run_counts_as_the_first_again() -> None:
+def test_a_child_that_has_served_is_back_at_once_and_what_was_before_is_forgotten() -> None:
     backoff = Backoff()
     assert delays(backoff, 0, 100, 200)[-1] == pytest.approx(2)
-    assert delays(backoff, 300, ran_for=HEALTHY_AFTER) == pytest.approx([0.5])
-    assert delays(backoff, 400, ran_for=HEALTHY_AFTER - 1) == pytest.approx([1])
+    assert delays(backoff, 300, ran_for=SERVED_AFTER) == [0]
+    assert delays(backoff, 400, ran_for=SERVED_AFTER - 0.01) == pytest.approx([0.5])
+
+
+@given(st.lists(st.floats(min_value=SERVED_AFTER, max_value=10**6), min_size=1))
+def test_a_child_that_serves_each_time_is_back_at_once_however_often_it_fails(lives: list[float]) -> None:
+    backoff, now = Backoff(), 0.0
+    for ran_for in lives:
+        now += ran_for
+        assert delays(backoff, now, ran_for=ran_for) == [0]
+        assert not backoff.is_crash_loop
+
+
+def test_a_server_that_says_when_it_wants_to_be_asked_again_is_left_alone_although_it_has_served() -> None:
+    assert Backoff().failed(0, ran_for=SERVED_AFTER, random_fraction=0, at_least=30) == 30
 
 
 def test_a_child_that_crashes_again_and_again_is_tried_every_five_minutes() -> None:
@@ -85,23 +99,25 @@ def test_failures_far_apart_are_no_crash_loop() -> None:
     assert not backoff.is_crash_loop
 
 
-def test_a_healthy_run_ends_a_crash_loop() -> None:
+def test_serving_ends_a_crash_loop() -> None:
     backoff = Backoff()
     delays(backoff, *range(CRASH_LOOP))
-    assert delays(backoff, 1000, ran_for=HEALTHY_AFTER) == pytest.approx([0.5])
+    assert backoff.pause_before_call == CRASH_LOOP_PAUSE == 10
+    assert delays(backoff, 1000, ran_for=SERVED_AFTER) == [0]
     assert not backoff.is_crash_loop
+    assert backoff.pause_before_call == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 5, HEALTHY_AFTER - 1]), st.sampled_from([0, 0.1, 1])), min_size=9))
-def test_a_child_that_never_runs_well_is_started_at_most_eight_times_a_minute(lives: list[tuple[float, float]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from([0, 0.1, SERVED_AFTER - 0.01]), st.sampled_from([0, 0.1, 1])), min_size=20))
+def test_a_child_that_never_serves_is_started_at_most_ten_times_a_minute(lives: list[tuple[float, float]]) -> None:
     """Each life is how long it ran and how much of the wait passed before a call brought the next start forward."""
     backoff, now, starts = Backoff(), 0.0, [0.0]
     for ran_for, waited in lives:
         now += ran_for
         delay = backoff.failed(now, ran_for=ran_for, random_fraction=ALMOST_ONE)
-        now += delay if backoff.is_crash_loop else delay * waited
+        now += max(backoff.pause_before_call, delay * waited)
         starts.append(now)
-    assert all(sum(start <= other < start + 60 for other in starts) <= 8 for start in starts)
+    assert all(sum(start <= other < start + 60 for other in starts) <= 10 for start in starts)
 
 
 def test_a_delay_can_be_given_a_least() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from starlette.types import Receive, Scope, Send
-from support.harness import PATIENCE, RawClient, config, connected, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, until
 from support.remote_server import RemoteServer, Request, remote_server
 from support.serving import serving
 from support.wire_http import served
@@ -199,6 +199,18 @@ async def test_a_server_whose_token_is_not_there_says_which_variable_is_missing(
     assert "REMOTE_TOKEN" in str(caught.value)
     assert words in str(caught.value)
     assert "t0" not in str(caught.value).replace("REMOTE_TOKEN", "")
+
+
+async def test_without_strict_a_server_whose_token_is_not_there_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMOTE_TOKEN", raising=False)
+    async with remote_server() as server:
+        app = build_aggregator(
+            config(good=lean(), r={"url": server.url}), servers={"r": {"bearer_env": "REMOTE_TOKEN"}}, strict=False
+        )
+        async with app:
+            await until(lambda: app.health()["r"].last_error)
+            assert "REMOTE_TOKEN (its `bearer_env`) is not set" in (app.health()["r"].last_error or "")
+            assert app.health()["good"].last_error is None
 
 
 # What cannot be meant so.

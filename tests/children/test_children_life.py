@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -13,7 +14,15 @@ import psutil
 import pytest
 from support.harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
 
-from fastmcp_aggregator import Aggregator, ChildState, NameConflictError, StartupError, build_aggregator
+from fastmcp_aggregator import (
+    Aggregator,
+    ChildState,
+    ConfigError,
+    NameConflictError,
+    StartupError,
+    build_aggregator,
+    load_config,
+)
 from fastmcp_aggregator.children.backoff import CRASH_LOOP
 
 MISSING = {"command": "no-such-command-anywhere"}
@@ -32,7 +41,8 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def slow_retries(monkeypatch: Any) -> None:
-    """Failed children wait for an hour."""
+    """Failed children wait for an hour, however long they have served."""
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", math.inf)
     monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
 
 
@@ -128,6 +138,24 @@ async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> No
     assert {tool["name"].split(":")[0] for tool in tools} == {"slow", "quick"}
 
 
+async def test_a_failed_child_that_rests_is_started_again_by_a_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 0.0)
+    record = tmp_path / "pids"
+    app = build_aggregator(
+        config(bad=lean(exit_at_start=3, record=str(record)), good=lean()), strict=False, ready_wait=0.0
+    )
+    async with app, connected(app) as client:
+        app.children["bad"].rest()
+        await until(lambda: state_of(app, "bad") is ChildState.FAILED)
+        await client.call("good:echo")
+        assert len(pids(record)) == 1
+        assert state_of(app, "bad") is ChildState.FAILED
+        assert (await client.error("tools/call", {"name": "bad:echo"}))["code"] == -32000
+        assert len(pids(record)) > 1
+
+
 async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_comes_back() -> None:
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
         _, held = client.begin("tools/call", {"name": "a:hold"})
@@ -136,7 +164,8 @@ async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_
         client.begin("tools/call", {"name": "a:leave", "arguments": {"code": 7}})
         error = (await asyncio.wait_for(held, PATIENCE))["error"]
         assert error["code"] == -32000
-        assert error["message"] == "server 'a': it exited with code 7 while it was answering tools/call"
+        why = "it exited with code 7 (stderr: leaving) while it was answering tools/call"
+        assert error["message"] == f"server 'a': {why}"
         assert error["data"]["server"] == "a"
         assert (await client.call("b:echo"))["server"] == "lean"
         await client.heard("notifications/tools/list_changed")
@@ -191,9 +220,22 @@ async def test_a_call_to_a_child_that_waits_for_its_next_attempt_brings_it_forwa
         assert app.health()["a"].restarts == 1
 
 
-async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tmp_path: Path) -> None:
-    record = tmp_path / "pids"
-    document = config(a=lean(record=str(record), exit_at_start=3))
+async def test_a_child_that_has_served_is_back_at_once_however_often_it_is_killed(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", 0.0)
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
+    async with build_aggregator(config(a=lean())) as app:
+        for kills in range(1, 2 * CRASH_LOOP + 1):
+            os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
+            await until(lambda: app.health()["a"].restarts == kills)  # noqa: B023
+            await until(lambda: state_of(app, "a") is ChildState.RUNNING)
+
+
+async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call_every_ten_seconds(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    record, broken = tmp_path / "pids", tmp_path / "broken"
+    broken.touch()
+    document = config(a=lean(record=str(record), exit_if_file=str(broken)))
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
         child = app.children["a"]
         await until(lambda: child._retrying.backoff.is_crash_loop)
@@ -201,8 +243,12 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_for_minutes(tm
         assert retry_in is not None
         assert 290 < retry_in <= 300
         assert len(pids(record)) == 5
-        await client.error("tools/call", {"name": "a:echo"})
+        error = await client.error("tools/call", {"name": "a:echo"})
+        assert 5 < error["data"]["retryIn"] <= 10
         assert len(pids(record)) == 5
+        broken.unlink()
+        monkeypatch.setattr(child._retrying, "_earliest", 0.0)
+        assert (await client.call("a:echo"))["tool"] == "echo"
 
 
 async def test_a_command_that_is_installed_later_is_there_for_the_next_call(slow_retries: None, tmp_path: Path) -> None:
@@ -435,3 +481,38 @@ async def test_a_child_whose_era_is_set_is_known_as_well_as_any_other(era: str) 
         await client.call("a:add_tool", name="fresh")
         await client.heard("notifications/tools/list_changed")
         assert "a:fresh" in await client.names()
+
+
+# A config in which a variable has no value.
+
+
+WITHOUT_VALUE = {"command": "x", "env": {"K": "${TEST_KEY_WITHOUT_VALUE}", "S": "hunter2"}}
+REASON = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
+
+
+async def test_a_server_whose_variable_has_no_value_fails_alone_and_is_not_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = build_aggregator(
+        config(good=lean(), bad=WITHOUT_VALUE, far={"url": "http://$TEST_KEY_WITHOUT_VALUE"}), strict=False
+    )
+    async with app, connected(app) as client:
+        assert {name.split(":")[0] for name in await client.names()} == {"good"}
+        for key in ("bad", "far"):
+            error = await client.error("tools/call", {"name": f"{key}:echo"})
+            assert error["message"].startswith(f"server '{key}': it is unavailable: {REASON}; set it, or write")
+            assert "next try" not in error["message"]
+            status = app.health()[key]
+            assert (status.state, status.retry_in, status.restarts) == (ChildState.FAILED, None, 0)
+            assert (status.last_error or "").startswith(REASON)
+            assert "TEST_KEY" not in (status.public_error or "TEST_KEY")
+    assert len([line for line in caplog.messages if REASON in line]) == 2
+    assert "hunter2" not in caplog.text
+
+
+def test_with_strict_a_variable_without_a_value_is_refused_with_all_others() -> None:
+    document = config(good=lean(), bad=WITHOUT_VALUE, far={"url": "http://$TEST_KEY_WITHOUT_VALUE"})
+    for source in (document, load_config(document, strict=False)):
+        with pytest.raises(ConfigError) as caught:
+            build_aggregator(source)
+        assert [problem.code for problem in caught.value.details] == ["missing_env_var"] * 2

@@ -15,11 +15,13 @@ from fastmcp_aggregator.children.session.ownership import InFlight, Ownership, r
 class Owner:
     """As far as the rules look at one."""
 
-    def __init__(self, identity: object) -> None:
+    def __init__(self, identity: object, principal: object = None) -> None:
         self.identity = identity
+        self.principal = principal
 
 
 ALICE, ALICE_TOO, BOB, RESIDENT = Owner("alice"), Owner("alice"), Owner("bob"), Owner("resident")
+ANN, ANN_ELSEWHERE, BEN = Owner("of ann", "ann"), Owner("another of ann", "ann"), Owner("of ben", "ben")
 
 UNRELATED = {
     "nothing in flight": ((), RESIDENT),
@@ -68,6 +70,45 @@ def test_where_there_is_no_resident_nobody_gets_what_comes_between_requests() ->
     assert ownership.owner_of(None) is None
     with ownership.request(None, None):
         assert ownership.owner_of(None) is None
+
+
+LATE = {
+    "of the only principal": ((ANN,), ANN, ANN),
+    "of the only principal, on two connections": ((ANN,), ANN_ELSEWHERE, ANN_ELSEWHERE),
+    "of another principal before": ((ANN,), BEN, None),
+    "of another principal before the last": ((ANN, BEN), BEN, None),
+    "of a caller that has not authenticated before": ((ALICE,), BEN, None),
+    "of a caller that has not authenticated": ((ANN,), BOB, None),
+    "of nobody that has authenticated": ((ALICE,), BOB, BOB),
+    "of a principal after requests of ours": ((None, None), BEN, BEN),
+}
+
+
+@pytest.mark.parametrize(("before", "in_flight", "owner"), LATE.values(), ids=LATE)
+def test_once_a_session_has_served_two_principals_what_nothing_ties_to_a_request_is_for_nobody(
+    before: Any, in_flight: Any, owner: Any
+) -> None:
+    """A server may speak after it has answered, so whose request is in flight proves nothing between principals."""
+    ownership = Ownership()
+    for each in before:
+        with ownership.request(each, None):
+            pass
+    with ownership.request(in_flight, None) as request:
+        assert ownership.owner_of(None) is owner
+        assert (ownership.request_of(None) is None) == (owner is None)
+        assert ownership.owner_of(request) is in_flight
+        assert ownership.of_token(request.token) is request
+
+
+def test_a_principal_for_which_something_else_was_sent_counts_like_one_whose_request_was() -> None:
+    ownership = Ownership()
+    ownership.serves("ann")
+    with ownership.request(BEN, None):  # type: ignore[arg-type]
+        assert ownership.owner_of(None) is None
+    alone = Ownership()
+    alone.serves("ben")
+    with alone.request(BEN, None):  # type: ignore[arg-type]
+        assert alone.owner_of(None) is BEN
 
 
 async def test_what_goes_on_for_a_request_is_given_up_when_it_ends() -> None:

@@ -66,6 +66,31 @@ def test_lines_can_be_passed_on_as_json(capfd: pytest.CaptureFixture[str]) -> No
     assert set(long["event"]) == {"x"}
 
 
+HARMFUL = [*"\0\a\b\v\f\r\x1b\x7f\x80\x85\x9b\x9d\u200e\u2028\u2029\u202e\u2066\ufeff\U000e0041"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_terminal_obeys_nothing_of_what_is_passed_on(capfd: pytest.CaptureFixture[str], as_json: bool) -> None:
+    said = "".join(f"<{character}>" for character in HARMFUL)
+    ChildStderr("files", as_json=as_json).feed(f"{said}\n\x1b]0;title\a\n".encode())
+    passed_on = capfd.readouterr().err
+    assert not [character for character in HARMFUL if character in passed_on]
+    assert len(passed_on.split("\n")) == 3
+    if as_json:
+        assert json.loads(passed_on.split("\n")[0])["event"] == said
+
+
+def test_what_is_escaped_is_passed_on_in_pieces_that_do_not_block(capfd: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        ChildStderr("files", as_json=as_json).feed("\U000e0041".encode() * 5000 + b"\n")
+        assert 0 < len(capfd.readouterr().err.encode()) <= 4096
+
+
+def test_a_tab_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    ChildStderr("files").feed(b"\tat main\n")
+    assert capfd.readouterr().err == "[files] \tat main\n"
+
+
 def test_a_very_long_line_is_passed_on_in_part_and_kept_whole(capfd: pytest.CaptureFixture[str]) -> None:
     stderr = ChildStderr("files")
     stderr.feed(b"x" * 10 * KIB + b"\n")

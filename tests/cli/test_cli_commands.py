@@ -31,6 +31,10 @@ SCHEMA = {
 MISSING = {"command": "no-such-command-anywhere"}
 
 
+WITHOUT_VALUE = {"command": sys.executable, "args": ["$TEST_KEY_WITHOUT_VALUE"], "env": {"S": "hunter2"}}
+NOT_SET = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
+
+
 class Ended(NamedTuple):
     code: int
     out: str
@@ -127,6 +131,28 @@ def test_check_tells_every_problem_of_the_config_and_ends_with_code_2(run: Run) 
     assert "$.mcpServers.b.url: must begin with http" in ended.err
 
 
+@pytest.mark.parametrize("command", [["check"], ["check", "--connect"], ["list"], ["call", "a:echo"]])
+def test_a_groups_file_is_examined_before_anything_is_started(run: Run, tmp_path: Path, command: list[str]) -> None:
+    groups, record = tmp_path / "group.json", tmp_path / "record"
+    groups.write_text(json.dumps({"web": {"servers": ["a", "aa"]}}))
+    name, *arguments = command
+    ended = run(name, *arguments, "--groups", str(groups), a=lean(record=str(record)))
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{groups}: 1 problem" in ended.err
+    assert "$.web.servers[1]: there is no server 'aa'; did you mean 'a'?" in ended.err
+    assert not record.exists()
+
+
+def test_check_tells_of_a_groups_file_and_as_json_where_it_is_wrong(run: Run, tmp_path: Path) -> None:
+    groups = tmp_path / "group.json"
+    groups.write_text('{\n"web":\n{"servers": ["a"]}}')
+    assert f"{groups}: 1 group\n" in run("check", "--groups", str(groups), a=lean()).out
+    groups.write_text('{\n"web":\n{"servers": ["b"]}}')
+    ended = run("check", "--json", "--groups", str(groups), a=lean())
+    (problem,) = json.loads(ended.out)["problems"]
+    assert (ended.code, problem["path"], problem["line"]) == (2, "$.web.servers[0]", 3)
+
+
 def test_the_problems_of_config_and_settings_are_told_together(run: Run, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("nonsense = 1")
@@ -182,6 +208,39 @@ def test_check_connect_tells_name_conflicts_and_ends_with_code_3(run: Run) -> No
     assert "Name conflicts:\n" in ended.out
 
 
+def test_check_tells_a_variable_without_a_value_as_that_servers_error_and_goes_on(run: Run) -> None:
+    ended = run("check", good=lean(), bad=WITHOUT_VALUE, worse=MISSING)
+    assert ended.code == 2
+    assert ": 3 servers\n" in ended.out
+    assert f"  error    bad: {NOT_SET}; set it, or write" in ended.out
+    assert "$.mcpServers.bad.args[0]" in ended.out
+    assert "  error    worse: command not found" in ended.out
+    assert f"1 problem\n  $.mcpServers.bad.args[0]: {NOT_SET}" in ended.err
+    ended = run("check", "--no-strict", good=lean(), bad=WITHOUT_VALUE)
+    assert (ended.code, ended.err) == (0, "")
+    assert f"  error    bad: {NOT_SET}" in ended.out
+    assert "hunter2" not in ended.out
+
+
+def test_check_as_json_has_a_variable_without_a_value_among_the_findings(run: Run) -> None:
+    ended = run("check", "--json", good=lean(), bad=WITHOUT_VALUE)
+    document = json.loads(ended.out)
+    assert (ended.code, ended.err) == (2, "")
+    assert list(document["servers"]) == ["good", "bad"]
+    assert [problem["code"] for problem in document["problems"]] == ["missing_env_var"]
+    (finding,) = [finding for finding in document["findings"] if finding["severity"] == "error"]
+    assert (finding["server"], finding["path"]) == ("bad", "$.mcpServers.bad.args[0]")
+    assert "problems" not in json.loads(run("check", "--json", "--no-strict", bad=WITHOUT_VALUE).out)
+
+
+def test_check_connect_starts_the_others_when_a_variable_has_no_value(run: Run) -> None:
+    ended = run("check", "--connect", good=lean(), bad=WITHOUT_VALUE)
+    assert ended.code == 2
+    assert "1 of 2 servers running" in ended.out
+    assert f"\n  bad: failed: {NOT_SET}" in ended.out
+    assert run("check", "--connect", "--no-strict", good=lean(), bad=WITHOUT_VALUE).code == 0
+
+
 # list
 
 
@@ -213,6 +272,14 @@ def test_list_prints_servers_and_components_as_indented_lines(run: Run, tmp_path
 
 def test_list_without_strict_is_fine_with_servers_that_fail(run: Run) -> None:
     assert run("list", "--no-strict", bad=MISSING).code == 0
+
+
+def test_list_shows_the_others_when_a_variable_has_no_value(run: Run) -> None:
+    for options, code in (((), 3), (("--no-strict",), 0)):
+        ended = run("list", *options, good=lean(), bad=WITHOUT_VALUE)
+        assert (ended.code, ended.err) == (code, "")
+        assert "good: running" in ended.out
+        assert f"\nbad: failed: {NOT_SET}" in ended.out
 
 
 def test_list_of_a_config_without_servers_prints_nothing(run: Run) -> None:
@@ -390,6 +457,13 @@ def test_call_of_a_server_that_dies_meanwhile_says_so_once(run: Run) -> None:
     ended = run("call", "a:leave", "code=7", a=lean())
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.count("exited with code 7") == 1
+
+
+def test_call_needs_the_variables_of_its_own_server_alone(run: Run) -> None:
+    assert run("call", "good:echo", good=lean(), bad=WITHOUT_VALUE).code == 0
+    ended = run("call", "bad:echo", good=lean(), bad=WITHOUT_VALUE)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.count(NOT_SET) == 1
 
 
 def test_call_of_a_server_that_does_not_start_ends_with_code_3_and_says_why_once(run: Run) -> None:

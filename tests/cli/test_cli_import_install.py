@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from support.harness import lean
@@ -16,6 +18,7 @@ from support.machines import machine, put
 
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.env_file import env_text, variables_of
+from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
 from fastmcp_aggregator.client_configs.known import CLIENTS, Machine
 
@@ -203,6 +206,65 @@ def test_a_file_of_variables_that_cannot_be_read_is_said(run: Run, here: Machine
     assert (ended.code, ended.err) == (2, "--env-file none.env cannot be read: No such file or directory\n")
 
 
+def test_a_line_of_a_file_of_variables_without_a_value_sets_nothing(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}}}))
+    put(here.project / "mcp.env", "TEST_UNSET=\n")
+    assert "TEST_UNSET is not set" in run("check", "mcp.json", "--env-file", "mcp.env").err
+    ended = run("install", "zed", "--config", "mcp.json", "--env-file", "mcp.env", "--yes")
+    assert "the config needs TEST_UNSET" in ended.err
+
+
+# Variables without a value
+
+
+VSCODE = {
+    "docs": {"url": "https://a/mcp", "headers": {"Authorization": "Bearer ${input:docs-token}"}},
+    "db": {"command": "db", "env": {"URL": "${input:pg-url}", "TOKEN": "${input:docs-token}", "API_TOKEN": SECRET}},
+    "off": {"command": "x", "env": {"A": "${input:never}"}, "disabled": True},
+}
+NEEDED = {"DOCS_TOKEN": ["docs", "db"], "PG_URL": ["db"]}
+
+
+@pytest.fixture
+def vscode(here: Machine) -> str:
+    put(here.project / ".vscode" / "mcp.json", json.dumps({"servers": VSCODE}))
+    return ".vscode/mcp.json"
+
+
+def test_import_names_the_variables_without_a_value_and_who_needs_them(run: Run, here: Machine, vscode: str) -> None:
+    ended = run("import", vscode)
+    assert "The variable DOCS_TOKEN has no value; needed by: docs, db." in ended.err
+    assert "NEVER" not in ended.err
+    assert json.loads(run("import", vscode, "--json").out)["withoutValue"] == NEEDED
+    ended = run("import", vscode, "--output", "mcp.json")
+    assert "These variables have no value; set them, or the servers that need them fail:" in ended.out
+    assert "\n  DOCS_TOKEN  (docs, db)\n  PG_URL  (db)\n" in ended.out
+
+
+def test_import_leaves_a_line_to_fill_in_for_each_variable_without_a_value(
+    run: Run, here: Machine, vscode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("API_TOKEN", raising=False)
+    options = ("--output", "mcp.json", "--secrets-as-variables", "--env-file", "mcp.env")
+    ended = run("import", vscode, *options)
+    assert (here.project / "mcp.env").read_text() == f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=\nPG_URL=\n"
+    assert "These variables have no value; write their values into mcp.env, or the servers" in ended.out
+    assert json.loads(run("import", vscode, *options, "--overwrite", "--json").out)["withoutValue"] == NEEDED
+    failed = run("check", "mcp.json", "--env-file", "mcp.env")
+    assert (failed.code, failed.err.count("is not set")) == (2, 3)
+    put(here.project / "mcp.env", f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=a\nPG_URL=b\n")
+    assert run("check", "mcp.json", "--env-file", "mcp.env").code == 0
+
+
+def test_install_takes_a_config_with_a_variable_without_a_value_and_says_who_fails(run: Run, here: Machine) -> None:
+    servers = {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}, "b": {"command": "y", "args": ["$HOME"]}}
+    put(here.project / "mcp.json", json.dumps({"mcpServers": servers}))
+    ended = run("install", "zed", "--config", "mcp.json", "--yes")
+    assert ended.code == 0
+    assert "warning: the config needs TEST_UNSET, which" in ended.err
+    assert "without them, these fail: a." in ended.err
+
+
 # install and uninstall
 
 
@@ -275,6 +337,120 @@ def test_nothing_is_written_unasked(run: Run, here: Machine, monkeypatch: pytest
     answer(monkeypatch, "")
     assert run("uninstall", "cursor").code == 1
     assert path.read_bytes() != before
+
+
+class Meanwhile(Terminal):
+    """A terminal on which something else happens before each answer."""
+
+    def __init__(self, *happenings: Callable[[], object], answer: str = "y") -> None:
+        super().__init__()
+        self._happenings = iter(happenings)
+        self._answer = answer
+
+    def readline(self, _size: int = -1) -> str:
+        next(self._happenings, lambda: None)()
+        return f"{self._answer}\n"
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, *happenings: Callable[[], object]) -> Terminal:
+    screen = answer(monkeypatch)
+    monkeypatch.setattr(sys, "stdin", Meanwhile(*happenings))
+    return screen
+
+
+def add_server(path: Path, key: str) -> None:
+    document = json.loads(path.read_text())
+    document["mcpServers"][key] = {"command": f"{key}-command"}
+    path.write_text(json.dumps(document))
+
+
+def test_what_changes_while_install_asks_is_shown_kept_and_backed_up(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    path.chmod(0o640)
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    screen = meanwhile(monkeypatch, lambda: add_server(path, "new"), lambda: add_server(path, "newer"))
+    ended = run("install", "cursor", "--config", "mcp.json")
+    assert ended.code == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "new", "newer", "hub"]
+    assert list(json.loads(backup_of(path).read_text())["mcpServers"]) == ["github", "time", "new", "newer"]
+    assert screen.getvalue().count(f"Write {path}? [y/N]") == 3
+    assert screen.getvalue().count(f"{path} was changed meanwhile") == 2
+    assert ended.out.count("+++ ") == 3
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_changes_while_uninstall_asks_is_kept(run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    assert run("install", "cursor", "--config", "mcp.json", "--yes").code == 0
+    screen = meanwhile(monkeypatch, lambda: add_server(path, "new"))
+    assert run("uninstall", "cursor").code == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "new"]
+    assert f"{path} was changed meanwhile" in screen.getvalue()
+    assert "only the entry 'hub' was taken out" in screen.getvalue()
+    assert backup_of(path).exists()
+
+
+def test_an_entry_that_somebody_else_takes_out_while_uninstall_asks_is_gone(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    assert run("install", "cursor", "--config", "mcp.json", "--yes").code == 0
+    screen = meanwhile(monkeypatch, lambda: path.write_bytes(before))
+    assert run("uninstall", "cursor").code == 1
+    assert "has no server 'hub'" in screen.getvalue()
+    assert path.read_bytes() == before
+
+
+def test_with_yes_it_is_what_stands_there_when_it_is_written_that_is_changed(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    happenings = iter([lambda: add_server(path, "new")])
+
+    def installed(*arguments: Any) -> Any:
+        change = installing.installation(*arguments)
+        next(happenings, lambda: None)()
+        return change
+
+    monkeypatch.setattr("fastmcp_aggregator.cli.client_commands.install.installation", installed)
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert ended.code == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "new", "hub"]
+    assert "new" in json.loads(backup_of(path).read_text())["mcpServers"]
+
+
+@pytest.mark.parametrize("given", [("n",), ("",), ()])
+def test_an_answer_that_is_no_yes_says_that_nothing_is_written(
+    given: tuple[str, ...], run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    screen = answer(monkeypatch, *given)
+    assert run("install", "cursor", "--config", "mcp.json").code == 1
+    assert screen.getvalue().endswith("Nothing is written.\n")
+
+
+def test_ctrl_c_at_the_question_says_that_nothing_is_written(here: Machine) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    command = [sys.executable, "-m", "fastmcp_aggregator", "install", "cursor", "--config", "mcp.json"]
+    terminal, theirs = os.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, start_new_session=True)
+    os.close(theirs)
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 1
+    assert b"Nothing is written." in os.read(terminal, 4096)
+    os.close(terminal)
+    assert path.read_bytes() == before
 
 
 def test_an_entry_of_a_file_that_has_changed_is_taken_out_alone(run: Run, here: Machine) -> None:

@@ -10,14 +10,20 @@ import textwrap
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from fastmcp import FastMCP
+from fastmcp.server.auth import RemoteAuthProvider
 from fastmcp.server.auth.auth import ClientRegistrationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
-from support.harness import PATIENCE, config, connected, until
+from fastmcp.server.auth.providers.jwt import JWTVerifier
+from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
+from pydantic import AnyHttpUrl
+from support.harness import PATIENCE, config, connected, free_port, until
+from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
@@ -86,9 +92,33 @@ def browser(folder: Path) -> str:
     return f"{sys.executable} {program} %s &"
 
 
-async def log_in(server: ProtectedServer, folder: Path, *arguments: str) -> tuple[int, str]:
+class Addressed(Protocol):
+    """A server that can be logged in to."""
+
+    url: str
+
+
+@dataclass
+class OneOfMany:
+    """An MCP server whose callers log in elsewhere, at what is `announced`."""
+
+    url: str
+
+
+@asynccontextmanager
+async def one_of_many(provider: IdentityProvider, announced: str) -> AsyncIterator[OneOfMany]:
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
+    tokens = JWTVerifier(public_key=PAIR.public_key, issuer=provider.issuer, audience=AUDIENCE)
+    app: FastMCP[Any] = FastMCP("child", auth=RemoteAuthProvider(tokens, [AnyHttpUrl(announced)], origin))
+    async with serving(app.http_app(path="/mcp"), port=port):
+        yield OneOfMany(f"{origin}/mcp")
+
+
+async def log_in(server: Addressed, folder: Path, *arguments: str) -> tuple[int, str]:
     """Run the command; its exit code and what it said."""
-    (folder / "config.json").write_text(json.dumps(config(p={"url": server.url}, s={"command": "x"})))
+    servers = {"p": {"url": server.url}, "s": {"command": "x"}, "u": {"url": "http://${HOST_WITHOUT_VALUE}/"}}
+    (folder / "config.json").write_text(json.dumps(config(**servers)))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), *arguments),
         env={
@@ -192,6 +222,8 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
             2,
             "there is no login for a server without a `url`: 's'; servers with a `url`: 'p'\n",
         )
+        code, said = await log_in(server, tmp_path, "u")
+        assert (code, "HOST_WITHOUT_VALUE is not set" in said) == (2, True)
         assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p'\n")
 
 
@@ -199,3 +231,32 @@ async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> 
     async with protected(is_open=True) as server:
         assert await log_in(server, tmp_path, "p") == (1, "'p' asked for no login (HTTP status 200)\n")
         assert not (tmp_path / "tokens").exists()
+
+
+async def test_a_slash_that_nobody_wrote_after_an_issuer_without_a_path_does_not_matter(tmp_path: Path) -> None:
+    async with identity_provider() as provider, one_of_many(provider, provider.issuer) as server:
+        code, said = await log_in(server, tmp_path, "p")
+        assert code == 0, said
+        assert said.count("Log in at:") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "announced", "issuer"),
+    [
+        ("", "", "http://other.example"),
+        ("", "", "{origin}/other"),
+        ("/a", "/a/", "{origin}/a"),
+        ("/a", "/a", "{origin}"),
+    ],
+)
+async def test_an_issuer_that_is_another_is_refused_before_anybody_is_asked(
+    tmp_path: Path, path: str, announced: str, issuer: str
+) -> None:
+    async with identity_provider(path) as provider:
+        origin = provider.issuer.removesuffix(path)
+        provider.issuer = issuer.format(origin=origin)
+        async with one_of_many(provider, origin + announced) as server:
+            code, said = await log_in(server, tmp_path, "p")
+    assert code == 1
+    assert f"issuer mismatch: {provider.issuer}" in said
+    assert "Log in at:" not in said

@@ -106,7 +106,7 @@ def test_with_debug_the_log_has_everything_of_ours_and_tracebacks(capfd: pytest.
     lines = capfd.readouterr().err.splitlines()
     assert re.search(r"\[debug +\] seen +\[fastmcp_aggregator\.x\]$", lines[0])
     assert re.search(r"\[error +\] broken +\[some\.library\]$", lines[1])
-    assert lines[2] == "Traceback (most recent call last):"
+    assert lines[2] == "    Traceback (most recent call last):"
 
 
 def test_in_production_the_log_is_json_and_has_what_is_told_to_people_too(capfd: pytest.CaptureFixture[str]) -> None:

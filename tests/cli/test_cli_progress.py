@@ -3,10 +3,12 @@
 import io
 import sys
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.cli.output.display import Display
 from fastmcp_aggregator.cli.output.progress import Lines, brief_report, follow, full_report
 from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
@@ -162,6 +164,7 @@ class Started:
 
     def __init__(self, *statuses: ServerStatus, strict: bool = False) -> None:
         self._statuses = statuses
+        self.children = {status.server_key: Mock(spec=Child) for status in statuses}
         self.settings = AggregatorSettings(strict=strict)
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
@@ -188,3 +191,15 @@ async def test_a_start_that_is_given_up_is_not_told_as_a_failure(capfd: pytest.C
     given_up = status("git", state=ChildState.STOPPED)  # type: ignore[arg-type]
     await follow(Started(FILES, given_up), Lines())  # type: ignore[arg-type]
     assert capfd.readouterr().err == line_of(FILES) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("strict", "once", "is_over"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+async def test_who_only_looks_at_a_start_or_ends_with_it_has_no_server_started_twice(
+    strict: bool, once: bool, is_over: bool
+) -> None:
+    app = Started(GIT, FILES, strict=strict)
+    await follow(app, Report(), once=once)  # type: ignore[arg-type]
+    assert app.children["git"].rest.called is is_over
+    assert not app.children["files"].rest.called

@@ -87,6 +87,29 @@ async def test_each_server_is_told_once_when_it_settles_and_then_all_in_one_line
     assert len([line for line in said if line.startswith("good: running, ")]) == 1
 
 
+WITHOUT_VALUE = {"command": "x", "env": {"K": "${TEST_KEY_WITHOUT_VALUE}"}}
+NOT_SET = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
+
+
+async def test_without_strict_a_variable_without_a_value_is_one_failed_server(tmp_path: Path) -> None:
+    async with served(write(tmp_path, good=lean(), bad=WITHOUT_VALUE), "--no-strict") as server:
+        assert {name.split(":")[0] for name in await server.client.names()} == {"good"}
+        await server.said("failed: bad\n")
+        said = server.stderr.decode()
+        assert f"bad: failed: {NOT_SET}; set it, or write ${{TEST_KEY_WITHOUT_VALUE:-default}} in the config\n" in said
+        assert await server.end() == 0
+
+
+def test_with_strict_every_variable_without_a_value_is_told_at_once_and_nothing_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, good=lean(record=str(record)), bad=WITHOUT_VALUE, worse=WITHOUT_VALUE)
+    assert serve_here("serve", path) == 2
+    assert capfd.readouterr().err.count(NOT_SET) == 2
+    assert not record.exists()
+
+
 async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure_once(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     path = write(tmp_path, good=lean(record=str(record)), bad=MISSING, ill=lean(exit_at_start=4))
@@ -163,6 +186,7 @@ async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Pa
         told = await until(lambda: re.search(rb"serving on (http://127\.0\.0\.1:[1-9]\d*/mcp)\n", server.stderr))
         async with Client(told[1].decode(), timeout=PATIENCE) as client:
             assert (await client.list_tools())[0].name == "a:echo"
+            assert not (await client.call_tool("a:echo", {"x": 1})).is_error
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert server.client.lines == []

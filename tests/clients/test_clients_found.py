@@ -237,7 +237,7 @@ def test_a_given_file_without_servers_is_said(tmp_path: Path) -> None:
         (
             "codex",
             {"command": "x", "env": {"A": "1"}, "env_vars": ["GH", {"name": "X"}], "enabled": False},
-            {"command": "x", "env": {"A": "1", "GH": "${GH}", "X": "${X}"}, "disabled": True},
+            {"command": "x", "env": {"A": "1", "GH": "${GH:-}", "X": "${X:-}"}, "disabled": True},
         ),
         # The rest
         (
@@ -282,7 +282,7 @@ def test_a_folder_of_a_project_is_made_absolute(tmp_path: Path) -> None:
             {"command": "x", "includeTools": ["a"]},
             ["`includeTools` is left out: which tools are shown is said in a groups file"],
         ),
-        ("codex", {"command": "x", "a": 1, "b": 2}, ["`a`, `b` mean nothing here; left out"]),
+        ("codex", {"command": "x", "a": 1, "b": 2}, ["`a`, `b` are not used here; left out"]),
         ("vscode", {"command": "${input:k}"}, ["${input:k} has become ${K}: set K"]),
     ],
 )

@@ -14,6 +14,7 @@ from support.machines import machine, put
 
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import (
+    FileChanged,
     apply,
     backup_of,
     entry_for,
@@ -102,6 +103,35 @@ def test_installing_again_keeps_the_first_backup(tmp_path: Path) -> None:
     assert backup_of(path).read_text() == TEXTS["cursor"]
     change, is_exact = removal(client, path, "hub")
     assert (change.after, is_exact) == (TEXTS["cursor"], True)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_file_that_somebody_has_written_since_it_was_read_is_left_alone(is_there: bool, tmp_path: Path) -> None:
+    client, path = CLIENTS["cursor"], tmp_path / "mcp.json"
+    if is_there:
+        put(path, TEXTS["cursor"])
+    change = installation(client, path, "hub", entry_for(client, ["a.json"], {}))
+    put(path, '{"mcpServers": {"other": {"command": "o"}}}')
+    with pytest.raises(FileChanged, match="was changed meanwhile"):
+        apply(change, keeps_backup=False)
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["other"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", ["", TEXTS["cursor"]])
+def test_a_removal_from_a_file_that_somebody_has_written_since_is_not_made(text: str, tmp_path: Path) -> None:
+    client, path = CLIENTS["cursor"], tmp_path / "mcp.json"
+    if text:
+        put(path, text)
+    apply(installation(client, path, "hub", entry_for(client, ["a.json"], {})), keeps_backup=False)
+    change, is_exact = removal(client, path, "hub")
+    written = path.read_text().replace('"hub"', '"other"')
+    put(path, written)
+    backups = backup_of(path).exists()
+    with pytest.raises(FileChanged):
+        restore(change, is_exact=is_exact)
+    assert path.read_text() == written
+    assert backup_of(path).exists() is backups
 
 
 def test_a_server_of_another_is_neither_replaced_nor_removed(tmp_path: Path) -> None:

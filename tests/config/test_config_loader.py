@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fastmcp_aggregator.config as config_room
-from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, load_config
+from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer, load_config
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 
 SECRET = "hunter2-s3cret"
@@ -444,6 +444,51 @@ def test_every_missing_variable_is_reported_at_each_place_where_it_is_used() -> 
 def test_a_missing_variable_is_reported_even_in_a_key_that_is_ignored() -> None:
     problem = problem_of({"mcpServers": {"one": {"command": "npx", "meta": {"deep": [{"x": "$NONE"}]}}}})
     assert (problem.code, problem.path) == ("missing_env_var", "$.mcpServers.one.meta.deep[0].x")
+
+
+UNRESOLVED = {
+    "good": {"command": "ls"},
+    "process": {"command": "$DIR/run", "args": ["--key=$KEY"], "env": {"A": "hunter2", "K": "${KEY}"}, "timeout": 1000},
+    "remote": {"url": "https://${HOST}/mcp?key=$KEY", "description": "Docs", "headers": {"X": "${X:-x}"}},
+    "off": {"command": "$OFF", "disabled": True},
+}
+
+
+def test_without_strict_a_server_whose_variable_has_no_value_is_a_value_among_the_others() -> None:
+    config = load_config({"mcpServers": UNRESOLVED}, environ={"DIR": "/hunter2"}, strict=False)
+    assert list(config.servers) == ["good", "process", "remote"]
+    assert isinstance(config.servers["good"], StdioServer)
+    process, remote = config.servers["process"], config.servers["remote"]
+    assert isinstance(process, UnresolvedServer)
+    assert isinstance(remote, UnresolvedServer)
+    assert (process.label, process.transport, process.missing) == ("${DIR}/run", "stdio", ("KEY",))
+    assert (remote.label, remote.transport, remote.missing) == ("https://${HOST}/mcp", "http", ("HOST", "KEY"))
+    assert (process.description, remote.description) == (None, "Docs")
+    assert process.reason == ("the environment variable KEY is not set; set it, or write ${KEY:-default} in the config")
+    assert remote.reason == (
+        "the environment variables HOST, KEY are not set; set them, or write defaults such as ${HOST:-default}"
+    )
+    assert [problem.path for problem in config.problems] == [
+        "$.mcpServers.process.args[0]",
+        "$.mcpServers.process.env.K",
+        "$.mcpServers.remote.url",
+        "$.mcpServers.remote.url",
+    ]
+    assert "hunter2" not in spoken(config)
+
+
+def test_a_config_that_was_loaded_without_strict_is_refused_with_it() -> None:
+    lenient = load_config({"mcpServers": UNRESOLVED}, environ={}, strict=False)
+    with pytest.raises(ConfigError) as caught:
+        load_config(lenient)
+    assert caught.value.details == error_of({"mcpServers": UNRESOLVED}).details
+    assert load_config(lenient, strict=False) is lenient
+
+
+def test_without_strict_what_else_is_wrong_is_refused_together_with_all_missing_variables() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({"mcpServers": {"a": {"command": "$A"}, "b": {"command": 5}}}, environ={}, strict=False)
+    assert [problem.code for problem in caught.value.details] == ["missing_env_var", "invalid_schema"]
 
 
 def test_a_malformed_reference_says_how_to_write_a_literal_dollar() -> None:

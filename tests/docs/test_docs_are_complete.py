@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from fastmcp_aggregator import AggregatorSettings, ServerSettings, build_aggregator, errors
+from fastmcp_aggregator import AggregatorSettings, ServerSettings, ServerStatus, build_aggregator, errors
 from fastmcp_aggregator import __all__ as public
 from fastmcp_aggregator.cli.parser.parser import parsers
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
@@ -156,7 +157,23 @@ def test_every_route_is_on_the_page_of_the_http_face() -> None:
     assert not {path for path in routes() if path.replace(":path", "") not in about}
 
 
+def test_every_field_of_the_status_is_explained_and_no_other() -> None:
+    told = {field.name for field in fields(ServerStatus)} - {"server_key", "public_error"}
+    assert set(first_cells(section("groups", "What `/status` says"))) == told
+
+
+def test_every_field_of_a_servers_state_is_named_for_python() -> None:
+    row = re.search(r"^\| `ServerStatus` \| (.*) \|$", page("embedding"), re.MULTILINE)
+    assert row is not None
+    assert set(re.findall(r"`(\w+)`", row[1])) == {field.name for field in fields(ServerStatus)}
+
+
 # The pages themselves.
+
+
+@pytest.mark.parametrize("path", [*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
+def test_no_page_has_a_place_that_is_still_to_be_filled_in(path: Path) -> None:
+    assert re.findall(r"\b(?:FIGURES|TODO|FIXME|TBD|XXX)\b", path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -130,6 +131,7 @@ async def test_a_remote_child_that_refuses_its_credentials_is_marked_in_the_stat
 async def test_a_call_to_a_remote_child_that_is_gone_says_so_and_when_it_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", math.inf)
     monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
     async with remote_server() as server, build_aggregator(config(r={"url": server.url})) as app, connected(app) as c:
         await server.stop()

@@ -47,8 +47,13 @@ async def test_a_line_that_never_ends_takes_no_more_memory_than_the_limit_and_th
     app = build_aggregator(config(a=lean(), b=lean()), max_response_size_mb=2)
     async with app, connected(app) as client:
         before = psutil.Process().memory_info().rss
+        _, held = client.begin("tools/call", {"name": "a:hold"})
         error = await client.error("tools/call", {"name": "a:endless"})
-        assert "server 'a'" in error["message"]
+        why = "response too large: it wrote a line of more than 2 MiB to its stdout"
+        assert error["message"] == f"server 'a': {why} while it was answering tools/call"
+        assert (await asyncio.wait_for(held, PATIENCE))["error"]["message"] == error["message"]
+        status = app.health()["a"]
+        assert status.state is ChildState.RUNNING or status.last_error == why
         assert psutil.Process().memory_info().rss - before < 64 * 1024 * 1024
         assert await answers(client, "b")
         await back_again(app, "a")
@@ -107,7 +112,10 @@ async def test_questions_to_nobody_are_refused_and_reported_at_most_once_a_secon
 
 async def test_a_child_that_writes_more_than_a_thousand_such_lines_a_minute_is_replaced(caplog: Any) -> None:
     async with build_aggregator(config(a=lean(), b=lean())) as app, connected(app) as client:
+        _, held = client.begin("tools/call", {"name": "a:hold"})
         await client.send("tools/call", {"name": "a:junk", "arguments": {"lines": 3000}})
+        why = "it wrote too much to its stdout that is no MCP message while it was answering tools/call"
+        assert (await asyncio.wait_for(held, PATIENCE))["error"]["message"] == f"server 'a': {why}"
         await back_again(app, "a")
         assert await answers(client, "a")
         assert app.health()["b"].restarts == 0

@@ -4,13 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from fastmcp.server.auth import AccessToken
 from fastmcp.utilities.tests import run_server_async
 from support.harness import PATIENCE, config, lean, until
 from support.wire import until_answered
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import stepping_aside
-from fastmcp_aggregator.front.http.gate import Gate, GateLimits
+from fastmcp_aggregator.front.http import bodies
+from fastmcp_aggregator.front.http.endpoints import Endpoints
+from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
 
 
 class Inner:
@@ -62,20 +66,34 @@ class Caller:
         """Set when the second part of the bodies is there."""
         self.second_part.set()
 
-    def send(self, *, size: int = 10, method: str = "POST", headers: Any = (), user: Any = None) -> asyncio.Task[Any]:
+    def send(
+        self,
+        content: bytes = b"12",
+        *,
+        method: str = "POST",
+        path: str = "/mcp/tools/call",
+        headers: Any = (),
+        query: bytes = b"",
+        user: Any = None,
+        address: str = "127.0.0.1",
+        ending: bool = False,
+    ) -> asyncio.Task[Any]:
         scope = {
             "type": "http",
             "method": method,
-            "headers": [(b"content-length", str(size).encode()), *headers],
-            "query_string": b"",
+            "path": path,
+            "headers": list(headers),
+            "query_string": query,
+            "client": (address, 1),
+            IS_ENDING: ending,
             **({"user": user} if user is not None else {}),
         }
-        return asyncio.create_task(self._answer(scope))
+        return asyncio.create_task(self._answer(scope, content))
 
-    async def _answer(self, scope: Any) -> tuple[int, dict[bytes, bytes]]:
+    async def _answer(self, scope: Any, content: bytes) -> tuple[int, dict[bytes, bytes]]:
         got: list[Any] = []
 
-        parts = iter(({"body": b"1", "more_body": True}, {"body": b"2"}))
+        parts = iter(({"body": content[:-1], "more_body": True}, {"body": content[-1:]}))
 
         async def receive() -> Any:
             part = next(parts, None)
@@ -94,10 +112,15 @@ class Caller:
         return got[0]["status"], dict(got[0]["headers"])
 
 
-def gated(*, running: int = 2, waiting: int = 3, body_bytes: int = 1000, wait_bound: float = PATIENCE) -> Any:
+ENDPOINTS = Endpoints("/mcp", "/mcp/messages")
+
+
+def gated(
+    *, running: int = 2, waiting: int = 3, body_bytes: int = 1000, wait_bound: float = PATIENCE, grace: float = PATIENCE
+) -> Any:
     inner = Inner()
-    gate = Gate(inner, GateLimits(running, waiting, body_bytes, wait_bound), has_auth=False)
-    return inner, Caller(gate)
+    limits = GateLimits(running, waiting, body_bytes, wait_bound, grace)
+    return inner, Caller(Gate(inner, limits, ENDPOINTS, has_auth=False))
 
 
 async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_time_to_wait() -> None:
@@ -114,7 +137,7 @@ async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_tim
 
 def patient(*, running: int) -> tuple[Patient, Caller]:
     inner = Patient()
-    return inner, Caller(Gate(inner, GateLimits(running, 10, 1000, PATIENCE), has_auth=False))
+    return inner, Caller(Gate(inner, GateLimits(running, 10, 1000, PATIENCE), ENDPOINTS, has_auth=False))
 
 
 async def runs_one_at_a_time(inner: Patient, caller: Caller) -> bool:
@@ -173,10 +196,10 @@ async def test_what_goes_on_after_its_request_was_answered_takes_no_turn() -> No
 
 async def test_bodies_that_take_too_much_together_are_turned_away() -> None:
     inner, caller = gated()
-    first = caller.send(size=900)
+    first = caller.send(b"1" * 900)
     await until(lambda: inner.running == 1)
-    assert (await caller.send(size=200))[0] == 503
-    second = caller.send(size=100)
+    assert (await caller.send(b"1" * 200))[0] == 503
+    second = caller.send(b"1" * 100)
     inner.end.set()
     assert [(await first)[0], (await second)[0]] == [200, 200]
 
@@ -214,28 +237,164 @@ async def test_a_body_that_does_not_come_is_given_up_and_takes_no_place_any_more
         assert (status, headers[b"connection"]) == (408, b"close")
 
 
+async def test_bodies_are_counted_as_they_come_not_as_they_are_announced() -> None:
+    inner, caller = gated(waiting=30)
+    caller.second_part.clear()
+    announced = [(b"content-length", b"900")]
+    slow = [caller.send(headers=announced) for _ in range(20)]
+    await until(lambda: caller.bodies == 20)
+    caller.second_part, slow_part = asyncio.Event(), caller.second_part
+    caller.second_part.set()
+    quick = caller.send(b"1" * 900)
+    await until(lambda: inner.running == 1)
+    inner.end.set()
+    assert (await quick)[0] == 200
+    slow_part.set()
+    assert {status for status, _ in await asyncio.gather(*slow)} == {200}
+
+
+async def test_body_that_stalls_is_given_up_before_the_longest_time_that_one_may_take() -> None:
+    _, caller = gated(running=1, waiting=0, grace=0.01)
+    caller.second_part.clear()
+    assert (await asyncio.wait_for(caller.send(b"1" * 100), PATIENCE / 2))[0] == 408
+
+
+async def test_body_may_take_longer_the_more_of_it_has_come() -> None:
+    now = 1000.0
+
+    class Clock:
+        def time(self) -> float:
+            return now
+
+    times: list[float] = []
+
+    class Deadline:
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        def reschedule(self, when: float) -> None:
+            times.append(when - now)
+
+    parts = iter([(b"1" * 65536, True), (b"1" * 65536, True), (b"1" * 4_000_000, False)])
+
+    async def receive() -> Any:
+        body, more = next(parts)
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies.asyncio, "timeout", lambda _: Deadline())
+        patch.setattr(bodies.asyncio, "get_running_loop", Clock)
+        await bodies.Body(receive).read(lambda _: True, bound=60, grace=10)
+    assert times == [14, 18, 60]
+
+
 LISTEN = (b"mcp-method", b"subscriptions/listen")
+MODERN = (b"mcp-protocol-version", b"2026-07-28")
+LISTENING = b'{"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {}}'
+CALLING = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "subscriptions/listen"}}'
+IN_SESSION = (b"mcp-session-id", b"1")
 
 
-@pytest.mark.parametrize("headers", [[], [LISTEN, (b"mcp-protocol-version", b"2026-07-28")]])
-async def test_streams_that_only_listen_are_not_counted(headers: Any) -> None:
-    inner, caller = gated(running=1, waiting=0)
-    streams = [caller.send(method="POST" if headers else "GET", headers=headers) for _ in range(5)]
-    await until(lambda: inner.running == 5)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_streams_that_only_listen_are_not_counted(method: str) -> None:
+    inner, caller = gated(running=1, waiting=0, body_bytes=100)
+    streams = []
+    for number in range(5):
+        streams.append(caller.send(LISTENING, method=method, path="/mcp", headers=[LISTEN, MODERN]))
+        await until(lambda number=number: inner.running == number + 1)  # type: ignore[misc]
     counted = caller.send()
     await until(lambda: inner.running == 6)
     inner.end.set()
     assert {status for status, _ in await asyncio.gather(*streams, counted)} == {200}
 
 
-@pytest.mark.parametrize("headers", [[LISTEN], [LISTEN, (b"mcp-protocol-version", b"2025-11-25")]])
-async def test_a_legacy_request_that_says_it_listens_is_counted_because_nobody_checks_that(headers: Any) -> None:
-    inner, caller = gated(running=1, waiting=0)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"path": "/mcp/tools/call", "headers": [LISTEN, MODERN], "content": LISTENING},
+        {"path": "/mcp", "headers": [LISTEN, MODERN], "content": CALLING},
+        {"path": "/mcp", "headers": [(b"mcp-method", b"tools/call"), LISTEN, MODERN], "content": LISTENING},
+        {"path": "/mcp", "headers": [LISTEN, MODERN], "content": b"[" * 100_000},
+        {"path": "/mcp", "headers": [LISTEN], "content": LISTENING},
+        {"path": "/mcp", "headers": [LISTEN, (b"mcp-protocol-version", b"2025-11-25")], "content": LISTENING},
+        {"path": "/mcp/tools/call", "query": b"session_id=1", "content": b'{"name": "a:echo"}'},
+        {"path": "/mcp/tools/call", "headers": [IN_SESSION], "content": b'{"name": "a:echo"}'},
+        {"path": "/mcp", "query": b"session_id=1", "content": b'{"name": "a:echo"}'},
+        {"path": "/mcp", "headers": [IN_SESSION, MODERN], "content": CALLING.decode().encode("utf-16")},
+        {"path": "/mcp", "headers": [IN_SESSION, MODERN], "content": CALLING.decode().encode("utf-32-be")},
+    ],
+)
+@pytest.mark.parametrize("ending", [False, True])
+async def test_request_is_told_by_its_route_and_its_content(request_: Any, ending: bool) -> None:
+    inner, caller = gated(running=1, waiting=0, body_bytes=200_000)
     first = caller.send()
     await until(lambda: inner.running == 1)
-    assert (await caller.send(headers=headers))[0] == 503
+    other = {"address": "127.0.0.2"} if ending else {}
+    assert (await asyncio.wait_for(caller.send(**request_, **other, ending=ending), PATIENCE))[0] == 503
     inner.end.set()
     assert (await first)[0] == 200
+
+
+@pytest.mark.parametrize("request_", [{"path": "/mcp", "headers": [IN_SESSION]}, {"path": "/mcp/messages"}])
+@pytest.mark.parametrize("ending", [False, True])
+async def test_answers_of_clients_need_no_turn_and_come_through_while_the_server_ends(
+    request_: Any, ending: bool
+) -> None:
+    inner, caller = gated(running=1, waiting=1)
+    first = caller.send()
+    await until(lambda: inner.running == 1)
+    answer = caller.send(b'{"jsonrpc": "2.0", "id": 1, "result": {}}', **request_, ending=ending)
+    await until(lambda: inner.running == 2)
+    inner.end.set()
+    assert [(await first)[0], (await answer)[0]] == [200, 200]
+
+
+async def test_body_of_a_get_is_dropped() -> None:
+    got: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        got.extend([await receive(), await receive()])
+
+    parts = iter([{"type": "http.request", "body": b"1" * 9, "more_body": True}] * 3 + [{"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(parts)
+
+    scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": [], "query_string": b""}
+    await Gate(app, GateLimits(1, 1, 1), ENDPOINTS, has_auth=False)(scope, receive, receive)  # type: ignore[arg-type]
+    assert [message.get("body") for message in got] == [b"", None]
+
+
+async def test_caller_that_takes_all_that_there_is_keeps_nobody_else_out() -> None:
+    inner, caller = gated(running=4, waiting=4, body_bytes=1000)
+    ours = [caller.send(b"1" * 125) for _ in range(8)]
+    await until(lambda: caller.bodies == 8)
+    assert (await caller.send())[0] == 503
+    assert (inner.running, caller.bodies) == (4, 8)
+    theirs = caller.send(b"1" * 100, address="127.0.0.2")
+    await until(lambda: inner.running == 5)
+    inner.end.set()
+    assert {status for status, _ in await asyncio.gather(*ours, theirs)} == {200}
+
+
+async def test_keys_of_one_principal_have_one_share() -> None:
+    class User:
+        is_authenticated = True
+
+        def __init__(self, name: str, group: str) -> None:
+            self.access_token = AccessToken(token="t", client_id="c", scopes=[], claims=claim_of(name, [group]))
+
+    inner = Inner()
+    caller = Caller(Gate(inner, GateLimits(1, 0, 1000), ENDPOINTS, has_auth=True))
+    first = caller.send(user=User("ann", "a"))
+    await until(lambda: inner.running == 1)
+    assert (await caller.send(user=User("ann", "b"), address="127.0.0.2"))[0] == 503
+    other = caller.send(user=User("bob", "a"))
+    await until(lambda: inner.running == 2)
+    inner.end.set()
+    assert [(await first)[0], (await other)[0]] == [200, 200]
 
 
 async def test_requests_that_authentication_has_not_let_in_take_no_place() -> None:
@@ -244,7 +403,7 @@ async def test_requests_that_authentication_has_not_let_in_take_no_place() -> No
             self.is_authenticated = is_authenticated
 
     inner = Inner()
-    caller = Caller(Gate(inner, GateLimits(1, 0, 1000), has_auth=True))
+    caller = Caller(Gate(inner, GateLimits(1, 0, 1000), ENDPOINTS, has_auth=True))
     outside = [caller.send(user=User(False)) for _ in range(3)]
     await until(lambda: inner.running == 3)
     inside = caller.send(user=User(True))

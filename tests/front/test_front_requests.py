@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean, until
+from fastmcp.server.middleware import Middleware
+from support.harness import RawClient, config, connected, lean, talking, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
@@ -120,6 +121,18 @@ async def test_addresses_in_results_carry_the_server_key_and_can_be_read_back(mo
 
     assert [got[0]["uri"], got[1]["resource"]["uri"], got[2]["text"]] == ["note://old//a", "note://old//b", "note:///c"]
     assert read["contents"][0]["text"] == "old reads note:///a"
+
+
+@ERAS
+@pytest.mark.parametrize("server", ["old", "new"])
+async def test_the_user_interface_that_a_result_names_can_be_read(modern: bool, server: str) -> None:
+    result = {"content": [], "_meta": {"ui": {"resourceUri": "note:///a"}, "ui/resourceUri": "note:///b"}}
+    async with serving(two_eras(), modern=modern) as (_, client):
+        meta = (await client.result("tools/call", {"name": f"{server}:raw", "arguments": result}))["_meta"]
+        read = await client.result("resources/read", {"uri": meta["ui"]["resourceUri"]})
+
+    assert [meta["ui"]["resourceUri"], meta["ui/resourceUri"]] == [f"note://{server}//a", f"note://{server}//b"]
+    assert read["contents"][0]["text"] == f"{server} reads note:///a"
 
 
 @ERAS
@@ -313,3 +326,24 @@ async def test_many_calls_in_flight_each_get_their_own_answer() -> None:
         answers = await asyncio.gather(*(future for _, future in calls))
     nonces = [json.loads(a["result"]["content"][0]["text"])["arguments"]["nonce"] for a in answers]
     assert nonces == [f"{s}{i}" for i in range(200) for s in ("old", "new")]
+
+
+@pytest.mark.parametrize("with_middleware", [False, True], ids=["by itself", "with FastMCP middleware"])
+@pytest.mark.parametrize(("uri", "own"), [("note://a//x", "note:///x"), ("note://a/deep/x", "note://deep/x")])
+async def test_an_error_of_a_server_names_the_resource_by_the_address_that_the_client_knows(
+    uri: str, own: str, with_middleware: bool
+) -> None:
+    error = {"code": -32002, "message": "Resource not found", "data": {"uri": own, "hint": "none"}}
+    refuses = {"resources/read": error, "resources/subscribe": error, "completion/complete": error}
+    capabilities = {"tools": {}, "resources": {"subscribe": True}, "completions": {}}
+    entry = talking(errors=refuses, resources=[{"uri": own, "name": "x"}], capabilities=capabilities)
+    app = build_aggregator(config(a=entry))
+    if with_middleware:
+        app.add_middleware(Middleware())
+    ours = {**error, "data": {"uri": uri, "hint": "none"}}
+    argument = {"name": "n", "value": ""}
+    async with app, connected(app) as client:
+        assert await client.error("resources/read", {"uri": uri}) == ours
+        assert await client.error("resources/subscribe", {"uri": uri}) == ours
+        reference = {"type": "ref/resource", "uri": uri}
+        assert await client.error("completion/complete", {"ref": reference, "argument": argument}) == ours

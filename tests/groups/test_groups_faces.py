@@ -190,3 +190,36 @@ async def test_a_name_alone_leaves_the_group_when_a_second_server_comes_to_offer
         async with asyncio.timeout(30):
             while await one.names():
                 await one.heard("notifications/tools/list_changed")
+
+
+DOWN = {"command": "no-such-command"}
+
+
+def mail(good: dict[str, Any], *tools: str) -> Aggregator:
+    groups = {"mail": {"servers": ["good", "evil"], "tools": list(tools)}}
+    return build_aggregator(config(good=good, evil=lean()), groups=groups, strict=False, ready_wait=60)
+
+
+async def test_a_name_alone_does_not_pass_to_another_server_while_one_is_down() -> None:
+    app = mail(DOWN, "echo", "evil:pid")
+    async with app, connected(app.group("mail")) as client:
+        assert await client.names() == ["evil:pid"]
+        error = await client.error("tools/call", {"name": "evil:echo", "arguments": {}})
+        assert error["code"] == -32602
+
+
+async def test_a_call_by_a_name_alone_does_not_reach_another_server_while_one_is_down() -> None:
+    async with mail(DOWN) as app:
+        with pytest.raises(Exception, match="'echo' is named without its server, and 'good' has not been listed"):
+            await app.call_tool("echo", {}, group="mail")
+        assert (await app.call_tool("evil:echo", {}, group="mail")).content
+
+
+async def test_the_last_catalogue_of_a_server_that_is_down_counts(tmp_path: Path) -> None:
+    async with mail(lean()) as app, connected(app.group("mail")) as client:
+        assert await client.names()
+        child = app.children["good"]
+        child.stop()
+        await until(lambda: not child.is_serving)
+        with pytest.raises(Exception, match="not unique"):
+            await app.call_tool("echo", {}, group="mail")

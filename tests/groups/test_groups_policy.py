@@ -48,3 +48,12 @@ def test_entries_that_fit_nothing_are_found_once_their_servers_are_listed() -> N
     assert missing_tools(group, OFFERED) == ["fetch:put", "head"]
     assert missing_tools(group, {"fetch": OFFERED["fetch"]}) == ["fetch:put"]
     assert missing_tools(group, {}) == []
+
+
+def test_a_name_alone_belongs_to_nobody_while_a_server_of_the_group_has_not_been_listed() -> None:
+    group = Group("g", servers=("good", "evil"), tools=("send", "evil:log"))
+    evil = ToolFilter(group, {"evil": ["send", "log"]})
+    assert not evil.has("evil", "send")
+    assert evil.has("evil", "log")
+    assert ToolFilter(group, {"good": [], "evil": ["send"]}).has("evil", "send")
+    assert not ToolFilter(group, {"good": ["send"], "evil": ["send"]}).has("evil", "send")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
-from support.harness import PATIENCE, config, free_port, lean, running
+import pytest
+from support.harness import PATIENCE, config, free_port, lean, running, until
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
+
+from fastmcp_aggregator import Aggregator, build_aggregator, load_config
+from fastmcp_aggregator.settings.model import load_settings
 
 
 async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path: Path) -> None:
@@ -40,7 +47,9 @@ async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path
                 assert {name.replace("__", ":") for name in await client.names()} == {"fetch:pid", "files:pid"}
             assert await clients[0].call("fetch:pid") == pid
             groups.write_text("{")
-            await server.said("the config in use is kept")
+            await server.said(
+                f"{groups} cannot be taken up, and what it said before is kept; {servers} is in use as it is now"
+            )
             assert await clients[0].call("files:pid")
             assert not elsewhere.notifications
             async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE, trust_env=False) as http:
@@ -48,3 +57,107 @@ async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path
         finally:
             for client in (*clients, elsewhere):
                 await client.close()
+
+
+class Files:
+    """A config and a groups file, and the hub that follows them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config, self.groups = folder / "mcp.json", folder / "group.json"
+        self.config.write_text(json.dumps(config(a=lean(), b=lean())))
+        self.groups.write_text(json.dumps({"web": {"servers": ["a", "b"]}}))
+        self.hub = build_aggregator(str(self.config), groups=str(self.groups), strict=False)
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[None]:
+        async with self.hub, self.hub._fleet.files.following(watch=False):
+            yield
+
+    async def read_again(self, caplog: pytest.LogCaptureFixture) -> str:
+        """Have them read again; what the log has said of it."""
+        caplog.clear()
+        self.hub._fleet.files.ask()
+        await until(lambda: [record for record in caplog.records if record.levelno >= logging.WARNING])
+        return caplog.text
+
+
+async def test_a_config_that_is_broken_does_not_hold_up_what_a_group_loses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    async with files.followed():
+        files.config.write_text("{")
+        files.groups.write_text(json.dumps({"web": {"servers": ["a"]}}))
+        said = await files.read_again(caplog)
+        assert f"{files.config} cannot be taken up, and what it said before is kept; {files.groups} is in use" in said
+        assert "is not valid JSON" in said
+        assert files.hub.group_info("web").servers == ("a",)
+        assert {tool.name.partition(":")[0] for tool in await files.hub.list_tools(group="web")} == {"a"}
+        assert list(files.hub.health()) == ["a", "b"]
+
+
+async def test_a_groups_file_that_is_broken_does_not_hold_up_the_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    async with files.followed():
+        files.groups.write_text("{")
+        files.config.write_text(json.dumps(config(a=lean(), c=lean(), b=lean())))
+        said = await files.read_again(caplog)
+        assert f"{files.groups} cannot be taken up, and what it said before is kept; {files.config} is in use" in said
+        assert list(files.hub.health()) == ["a", "c", "b"]
+        assert files.hub.group_info("web").servers == ("a", "b")
+        assert files.hub.group_info("default").servers == ("a", "c", "b")
+
+
+@pytest.mark.parametrize(
+    ("servers", "groups", "problems"),
+    [
+        ("{", "{", ["mcp.json $: is not valid JSON", "group.json $: is not valid JSON"]),
+        ("{", json.dumps({"web": {"servers": ["c"]}}), ["mcp.json $: is not valid JSON", "there is no server 'c'"]),
+        (json.dumps(config(a=lean())), "{", ["group.json: 1 problem", "is not valid JSON"]),
+    ],
+    ids=["both are broken", "groups need the broken config", "kept groups need the old config"],
+)
+async def test_where_neither_can_be_used_alone_everything_stays_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, servers: str, groups: str, problems: list[str]
+) -> None:
+    files = Files(tmp_path)
+    async with files.followed():
+        files.config.write_text(servers)
+        files.groups.write_text(groups)
+        said = await files.read_again(caplog)
+        assert "the config in use is kept, for the new one cannot be used" in said
+        for problem in problems:
+            assert problem in said
+        assert list(files.hub.health()) == ["a", "b"]
+        assert files.hub.group_info("web").servers == ("a", "b")
+
+
+async def test_a_config_without_a_server_that_a_group_names_does_not_hold_up_what_another_group_loses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    async with files.followed():
+        files.config.write_text(json.dumps(config(a=lean())))
+        files.groups.write_text(json.dumps({"web": {"servers": ["a"]}, "other": {"servers": ["b"]}}))
+        said = await files.read_again(caplog)
+        assert f"{files.config} cannot be taken up" in said
+        assert "there is no server 'b'" in said
+        assert files.hub.group_info("web").servers == ("a",)
+        assert list(files.hub.health()) == ["a", "b"]
+
+
+async def test_a_group_that_is_served_alone_changes_beside_a_broken_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    files.groups.write_text(json.dumps({"web": {"servers": ["a"]}}))
+    files.hub = Aggregator(
+        load_config(str(files.config)), load_settings(strict=False), groups=str(files.groups), only="web"
+    )
+    async with files.followed():
+        files.config.write_text("{")
+        files.groups.write_text(json.dumps({"web": {"servers": ["b"]}}))
+        await files.read_again(caplog)
+        assert list(files.hub.health()) == ["b"]

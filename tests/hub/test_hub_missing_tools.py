@@ -65,3 +65,15 @@ async def test_of_a_server_that_has_not_been_listed_nothing_is_said(
     ) as hub:
         await until(lambda: {status.state for status in hub.health().values()} == {"running", "failed"})
     assert warnings(caplog) == []
+
+
+async def test_a_name_without_a_server_is_told_of_once_while_a_server_is_down(caplog: pytest.LogCaptureFixture) -> None:
+    groups: dict[str, Any] = {"web": {"servers": ["gone", "a"], "tools": ["echo", "a:pid", "a*"]}}
+    servers = config(a=lean(), gone={"command": "no-such-command"})
+    async with build_aggregator(servers, groups=groups, strict=False) as hub:
+        await until(lambda: {status.state for status in hub.health().values()} == {"running", "failed"})
+        await hub.reload()
+    assert warnings(caplog) == [
+        "the group 'web' names the tool 'echo', which belongs to nobody while 'gone' has not been listed; "
+        "write its server in front of it, as in 'gone:echo'"
+    ]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import PATIENCE, config, connected, free_port, lean, running
 from test_hub_http import browser
@@ -43,6 +48,60 @@ async def test_arguments_are_checked_before_the_server_is_asked() -> None:
         assert await client.call("a:echo", x=1)
 
 
+NUMBERS = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]}}
+COSTLY = {
+    "wrong": ({"properties": {"a": NUMBERS}}, ["wrong"] * 25_000),
+    "valid": ({"properties": {"a": NUMBERS}}, list(range(150_000))),
+    "alternatives": ({"anyOf": [{"required": [f"p{number}"]} for number in range(3000)]}, list(range(5000))),
+    "fewer": ({"anyOf": [{"required": [f"p{number}"]} for number in range(400)]}, list(range(5000))),
+    "pattern": ({"properties": {"a": {"pattern": "[ab]*a[ab]{1000}c"}}}, "ab" * 100_000),
+    "set": ({"properties": {"a": {"uniqueItems": True}}}, [10**30 + number for number in range(20_000)]),
+    "repeated": ({"allOf": [{}], "unevaluatedProperties": False}, list(range(20_000))),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+async def test_health_is_told_while_arguments_that_cost_much_are_checked(tmp_path: Path) -> None:
+    """Each of these took seconds, of which the event loop did nothing else, or gigabytes."""
+    servers = {
+        name: lean(tool_extra={"inputSchema": {"type": "object", **schema}}) for name, (schema, _) in COSTLY.items()
+    }
+    path, settings = tmp_path / "mcp.json", tmp_path / "settings.toml"
+    path.write_text(json.dumps(config(**servers)))
+    settings.write_text("validate_arguments = true\n")
+    port = free_port()
+    options = ["--transport", "http", "--port", str(port), "--settings", str(settings)]
+    program = [sys.executable, "-m", "fastmcp_aggregator"]
+    async with running(*program, str(path), *options, handshake=False) as server:
+        await server.said("serving on")
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE) as http:
+            assert (await http.post("/mcp/tools/list")).status_code == 200
+            before = memory(server.process.pid)
+            for name, (_, value) in COSTLY.items():
+                body = {"name": f"{name}:echo", "arguments": {"a": value}}
+                call = asyncio.create_task(http.post("/mcp/tools/call", json=body))
+                slowest = await slowest_health(http, call)
+                assert call.result().json()["error"]["code"] == -32602, name
+                assert slowest < 1.5, name
+            assert memory(server.process.pid) - before < 64
+
+
+async def slowest_health(http: httpx2.AsyncClient, call: asyncio.Task[Any]) -> float:
+    """How long `/health` took at most, in seconds, while the call was made."""
+    slowest = 0.0
+    while not call.done():
+        began = time.monotonic()
+        assert (await http.get("/health")).status_code == 200
+        slowest = max(slowest, time.monotonic() - began)
+    return slowest
+
+
+def memory(pid: int) -> float:
+    """The most that a process has taken, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 async def test_metrics_count_calls_and_are_not_there_unless_asked_for() -> None:
     app = build_aggregator(config(a=lean()), metrics=True)
     async with browser(app) as http:
@@ -61,8 +120,10 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back() -> None
         one, two = ({"authorization": f"Bearer {name}"} for name in ("one", "two"))
         for _ in range(2):
             assert (await http.post("/mcp/tools/call", json=call, headers=one)).status_code == 200
-        refused = (await http.post("/mcp/tools/call", json=call, headers=one)).json()["error"]
-        assert refused["data"]["retryIn"] > 0
+        refused = await http.post("/mcp/tools/call", json=call, headers=one)
+        retry_in = refused.json()["error"]["data"]["retryIn"]
+        assert retry_in > 0
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, str(math.ceil(retry_in)))
         assert (await http.post("/mcp/tools/call", json=call, headers=two)).status_code == 200
 
 

@@ -63,7 +63,7 @@ def test_no_form_of_a_record_has_a_secret(formatter: logging.Formatter, written:
 
 def test_words_are_the_level_and_the_message_and_what_was_raised() -> None:
     words = Words(Redactor())
-    assert words.format(record("two %s", "lines\nof it")) == "info: two lines\nof it"
+    assert words.format(record("two %s", ValueError("lines\nof it"))) == "info: two lines\n    of it"
     assert words.format(record("broken", error=raised(KeyError("k")))) == "info: broken: KeyError: 'k'"
 
 
@@ -92,8 +92,41 @@ def test_json_has_tracebacks() -> None:
 def test_lines_have_everything_and_no_colours() -> None:
     first, *others = Structured(SECRETS, "lines").format(record("broken", error=chained(), server="git")).splitlines()
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[info +\] broken +\[fastmcp_aggregator\.x\] server=git$", first)
-    assert others[0] == "Traceback (most recent call last):"
-    assert others[-1] == "ValueError: *** again"
+    assert others[0] == "    Traceback (most recent call last):"
+    assert others[-1] == "    ValueError: *** again"
+
+
+HARMFUL = [
+    *map(chr, range(32)),
+    *map(chr, range(0x7F, 0xA0)),
+    *"\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ufeff",
+]
+
+
+@pytest.mark.parametrize("formatter", FORMS, ids=["words", "json", "lines"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: record("address %s", text),
+        lambda text: record("address %(uri)s", {"uri": text}),
+        lambda text: record(f"address {text}"),
+        lambda text: record("broken: %s", ValueError(text)),
+        lambda text: record("broken", error=raised(ValueError(text))),
+        lambda text: record("broken", error=raised(ValueError(text)), incident="1a2b"),
+        lambda text: record("something", server=text),
+        lambda text: record("something", server={"key": text}),
+    ],
+    ids=["argument", "named", "message", "error", "exception", "incident", "extra", "nested"],
+)
+def test_foreign_text_forges_no_line_and_moves_no_cursor(formatter: logging.Formatter, make: Any) -> None:
+    for character in HARMFUL:
+        text = formatter.format(make(f"a{character}warning: forged"))
+        assert character == "\n" or character not in text
+        assert all(line.startswith("    ") for line in text.split("\n")[1:])
+
+
+def test_a_newline_in_what_a_record_names_is_escaped() -> None:
+    assert Words(Redactor()).format(record("no %s", "x\nwarning: forged")) == "info: no x\\nwarning: forged"
 
 
 def test_a_record_that_cannot_be_formatted_is_an_error_of_the_formatter() -> None:

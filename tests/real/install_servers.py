@@ -2,7 +2,8 @@
 
 DIR is, by default, what REAL_SERVERS names, and otherwise `.real-servers` at the project's root. It gets the servers in
 two folders: `python`, a virtual environment, and `node`, with `node_modules`; and the clients in two such folders under
-`clients`, so that what they need disturbs nobody. An installation with the same pins is left alone.
+`clients`, and identity providers under `identity`, so that what they need disturbs nobody. An installation with the
+same pins is left alone.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ CLIENTS: Pins = {
         "node": "22.23.3",
     },
 }
+IDENTITY_PROVIDERS: Pins = {"python": {}, "node": {"oidc-provider": "9.13.3"}}
 
 
 def default_folder() -> Path:
@@ -56,9 +58,15 @@ def clients_folder(folder: Path) -> Path:
     return folder / "clients"
 
 
+def identity_folder(folder: Path) -> Path:
+    """Where the identity providers are, if the servers are in this folder."""
+    return folder / "identity"
+
+
 def is_installed(folder: Path) -> bool:
-    """Whether the servers and clients are there, in the versions that are pinned above."""
-    return is_stamped(folder, SERVERS) and is_stamped(clients_folder(folder), CLIENTS)
+    """Whether the servers, clients and identity providers are there, in the versions that are pinned above."""
+    parts = {folder: SERVERS, clients_folder(folder): CLIENTS, identity_folder(folder): IDENTITY_PROVIDERS}
+    return all(is_stamped(part, pins) for part, pins in parts.items())
 
 
 def python_bin(folder: Path) -> Path:
@@ -76,6 +84,7 @@ def install(folder: Path) -> None:
     npm = find_npm()
     install_pinned(folder, SERVERS, npm)
     install_pinned(clients_folder(folder), CLIENTS, npm)
+    install_pinned(identity_folder(folder), IDENTITY_PROVIDERS, npm)
 
 
 def install_pinned(folder: Path, pins: Pins, npm: str) -> None:
@@ -84,7 +93,8 @@ def install_pinned(folder: Path, pins: Pins, npm: str) -> None:
         print(f"already installed in {folder}", flush=True)
         return
     unstamp(folder)
-    install_from_pypi(make_venv(folder), [f"{name}=={version}" for name, version in pins["python"].items()])
+    if pins["python"]:
+        install_from_pypi(make_venv(folder), [f"{name}=={version}" for name, version in pins["python"].items()])
     install_from_npm(npm, folder, pins["node"])
     stamp(folder, pins)
     print(f"installed in {folder}", flush=True)

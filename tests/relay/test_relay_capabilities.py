@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean, talking, until
+from fastmcp.server.middleware import Middleware
+from support.harness import RawClient, config, connected, lean, running, talking, until
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import served
 from ways import Way, ways
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.children.listeners import EVERYTHING as EVERYTHING_RELAYED
+from fastmcp_aggregator.protocol.client_capabilities import for_child
+from fastmcp_aggregator.settings.model import ServerSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -25,7 +30,11 @@ ALL_THAT_CAN_BE = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
+    "extensions": {"io.modelcontextprotocol/ui": {}},
 }
+APPS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"], "x-own": {"deep": [1]}}}
+WITHHELD = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/skills": {"list": True}, "a/b": {}}
+"""Extensions that are passed on, and some that are not."""
 
 
 # What the aggregator declares: what its children can do together.
@@ -54,7 +63,9 @@ UNIONS: dict[str, tuple[list[Message], Message]] = {
         [{"experimental": {"x": {"v": 1}}}, {"experimental": {"x": {"v": 2}, "y": {}}}],
         {"experimental": {"x": {"v": 1}, "y": {}}},
     ),
-    "extensions": ([{"extensions": {"a/b": {}}}], {"extensions": {"a/b": {}}}),
+    "an extension that is relayed, with its settings": ([{}, {"extensions": APPS}], {"extensions": APPS}),
+    "no other extension": ([{"extensions": {**APPS, **WITHHELD}}], {"extensions": APPS}),
+    "no extension at all": ([{"extensions": WITHHELD}], {}),
     "tasks are not relayed": ([{"tools": {}, "tasks": {"list": {}}}], {"tools": {"listChanged": True}}),
     "nothing at all": ([{}], {}),
 }
@@ -75,6 +86,34 @@ async def test_while_a_child_has_never_been_up_everything_is_declared_that_it_ma
     document = config(up=lean(capabilities={"tools": {}}), down=lean(exit_at_start=1))
     async with build_aggregator(document, strict=False) as app, connected(app, modern=modern) as client:
         assert client.introduction["capabilities"] == ALL_THAT_CAN_BE
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_the_first_handshake_declares_extensions_while_children_start(
+    modern: bool, front: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    document = config(a=lean(wait_for_file=str(gate), capabilities={"tools": {}, "extensions": APPS}))
+    async with fronted(front, document, tmp_path, modern=modern) as client:
+        try:
+            assert client.introduction["capabilities"] == ALL_THAT_CAN_BE
+        finally:
+            gate.touch()
+        assert "a:echo" in await client.names()
+
+
+@asynccontextmanager
+async def fronted(front: str, document: Message, folder: Path, **about: Any) -> AsyncIterator[RawClient]:
+    """A client of a process on stdio that is its alone, or of a server over HTTP."""
+    if front == "http":
+        async with served(build_aggregator(document)) as connect:
+            yield await connect(**about)
+        return
+    file = folder / "config.json"
+    file.write_text(json.dumps(document))
+    async with running(sys.executable, "-m", "fastmcp_aggregator", str(file), **about) as server:
+        yield server.client
 
 
 @CLIENT_ERAS
@@ -112,6 +151,67 @@ async def test_over_http_a_legacy_child_is_told_all_that_can_be_and_a_modern_one
     expected = {"roots": {}} if way.child_is_modern else EVERYTHING_RELAYED
     assert shown(await poor.report(way.server)) == expected
     await poor.close()
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_on_stdio_a_child_is_told_the_extensions_that_are_relayed_and_no_other(
+    modern: bool, era: str, tmp_path: Path
+) -> None:
+    capabilities = {"roots": {}, "extensions": {**APPS, **WITHHELD}}
+    document = config(a=talking(era=era))
+    async with fronted("stdio", document, tmp_path, modern=modern, capabilities=capabilities) as client:
+        assert shown(await client.report("a")) == {"roots": {}, "extensions": APPS}
+
+
+@CLIENT_ERAS
+async def test_a_modern_child_is_told_extensions_of_the_caller_that_has_declared_them(modern: bool) -> None:
+    async with served(build_aggregator(config(a=talking(era="modern")))) as connect:
+        client = await connect(modern=modern, capabilities={"extensions": {**APPS, **WITHHELD}})
+        other = await connect(modern=modern, capabilities={"extensions": WITHHELD})
+        assert shown(await client.report("a")) == {"extensions": APPS}
+        assert shown(await other.report("a")) == {}
+
+
+@pytest.mark.parametrize(("isolation", "told"), [("shared", {}), ("session", {"extensions": APPS})])
+async def test_over_http_a_legacy_child_is_told_extensions_if_it_has_one_client(isolation: Any, told: Message) -> None:
+    app = build_aggregator(config(a=talking()), servers={"a": ServerSettings(isolation=isolation)})
+    async with served(app) as connect:
+        client = await connect(capabilities={"extensions": {**APPS, **WITHHELD}})
+        capabilities = shown(await client.report("a"))
+    assert {name: value for name, value in capabilities.items() if name == "extensions"} == told
+
+
+@pytest.mark.parametrize("extensions", ["tasks", ["a/b"], None, {"io.modelcontextprotocol/ui": "yes"}])
+async def test_extensions_that_are_malformed_are_not_passed_on(extensions: Any) -> None:
+    assert for_child({"roots": {}, "extensions": extensions}) == {"roots": {}}
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_call_of_a_client_that_declares_tasks_is_answered_with_its_result(
+    modern: bool, front: str, era: str, tmp_path: Path
+) -> None:
+    document = config(a=lean(era=era, tool_names=["task"]))
+    about = {"modern": modern, "capabilities": {"extensions": WITHHELD}}
+    async with fronted(front, document, tmp_path, **about) as client:
+        result = await client.result("tools/call", {"name": "a:task"})
+        assert result.get("resultType") == ("complete" if modern else None)
+        assert result["content"] == [{"type": "text", "text": '"done"'}]
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("options", [{"tool_search": True}, {}], ids=["searched", "middleware"])
+async def test_it_is_also_when_fastmcp_serves_the_call(modern: bool, options: Message) -> None:
+    app = build_aggregator(config(a=lean(era="modern", tool_names=["task"])), **options)
+    params: Message = {"name": "a:task"}
+    if options:
+        params = {"name": "call_tool", "arguments": params}
+    else:
+        app.add_middleware(Middleware())
+    async with app, connected(app, modern=modern, capabilities={"extensions": WITHHELD}) as client:
+        assert (await client.result("tools/call", params))["content"] == [{"type": "text", "text": '"done"'}]
 
 
 @CLIENT_ERAS

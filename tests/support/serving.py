@@ -12,10 +12,10 @@ from support.wire import PATIENCE
 
 
 @asynccontextmanager
-async def serving(asgi: Any, stop: asyncio.Event | None = None) -> AsyncIterator[str]:
+async def serving(asgi: Any, stop: asyncio.Event | None = None, *, port: int = 0) -> AsyncIterator[str]:
     """Serve it; its origin. `stop` ends the server, as a signal does."""
     stop, listening = stop or asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
+    with listening_socket("127.0.0.1", port) as listener:
         server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
         try:
             await asyncio.wait_for(listening.wait(), PATIENCE)

@@ -41,8 +41,7 @@ class HttpClient(RawClient):
         await super().start()
         if not self.is_modern:
             await self.posted()
-            self._posts[STANDALONE, "listen"] = asyncio.create_task(self._listen())
-            await asyncio.wait_for(self._is_listening.wait(), PATIENCE)
+            await self._listen_on()
 
     def write(self, message: Message) -> None:
         self._posts[message.get("id"), message.get("method")] = asyncio.create_task(self._post(message))
@@ -50,6 +49,19 @@ class HttpClient(RawClient):
     async def posted(self) -> None:
         """Wait until everything that was sent is answered."""
         await asyncio.gather(*(post for key, post in self._posts.items() if key != (STANDALONE, "listen")))
+
+    async def ended(self, request_id: Any = STANDALONE) -> None:
+        """Wait until the server has ended the response to a request, or the session's stream."""
+        key = (STANDALONE, "listen") if request_id is STANDALONE else self._key_of(request_id)
+        await asyncio.wait_for(asyncio.shield(self._posts[key]), PATIENCE)
+
+    async def listen_again(self, headers: dict[str, str]) -> None:
+        """Open the session's stream anew, with other headers for this and what follows; the one before is left."""
+        self._posts[STANDALONE, "listen"].cancel()
+        await asyncio.wait({self._posts[STANDALONE, "listen"]})
+        self._http.headers.update(headers)
+        self._is_listening.clear()
+        await self._listen_on()
 
     def hang_up(self, request_id: Any) -> None:
         """Close the connection of one request."""
@@ -89,6 +101,13 @@ class HttpClient(RawClient):
                 await self._read(response, request_id)
             elif text := await response.aread():
                 self._take(json.loads(text), request_id)
+
+    def _key_of(self, request_id: Any) -> tuple[Any, Any]:
+        return next(key for key in self._posts if key[0] == request_id)
+
+    async def _listen_on(self) -> None:
+        self._posts[STANDALONE, "listen"] = asyncio.create_task(self._listen())
+        await asyncio.wait_for(self._is_listening.wait(), PATIENCE)
 
     async def _listen(self) -> None:
         async with self._http.stream("GET", self._url, headers=self._headers({})) as response:

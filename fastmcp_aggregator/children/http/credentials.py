@@ -17,7 +17,7 @@ import httpx2
 from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.children.http.oauth import Login, login_for
 from fastmcp_aggregator.children.session.ownership import headers_of_caller
-from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer
+from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.remote import header_fault
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
@@ -87,8 +87,12 @@ def credentials_of(server: RemoteServer, access: RemoteAccess) -> Credentials:
     return Credentials(headers, passed=access.pass_headers, login=login)
 
 
-def require_credentials(config: McpConfig, options_of: Callable[[str], EndpointOptions]) -> None:
+def require_credentials(
+    config: McpConfig, options_of: Callable[[str], EndpointOptions], *, strict: bool = True
+) -> None:
     """Check what the settings say about the credentials of the config's servers.
+
+    That the variable with a token is not set is a problem if `strict`, and otherwise the failure of that server.
 
     Raises:
         ConfigError: with everything that cannot be meant so.
@@ -98,6 +102,8 @@ def require_credentials(config: McpConfig, options_of: Callable[[str], EndpointO
         access, place = options_of(key).access, root.at("servers").at(key)
         if access == RemoteAccess():
             continue
+        if isinstance(server, UnresolvedServer):
+            continue
         if isinstance(server, StdioServer):
             place.report("has `bearer_env`, `oauth` or `pass_headers`, which are for servers with a `url`")
             continue
@@ -105,7 +111,7 @@ def require_credentials(config: McpConfig, options_of: Callable[[str], EndpointO
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
         if has_own and (access.oauth or access.bearer_env is not None):
             place.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
-        if access.bearer_env is not None and not os.environ.get(access.bearer_env, "").strip():
+        if strict and access.bearer_env is not None and not os.environ.get(access.bearer_env, "").strip():
             message = f"the environment variable {access.bearer_env} is not set"
             place.at("bearer_env").report(message, code="missing_env_var")
     if root.problems:

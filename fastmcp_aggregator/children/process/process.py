@@ -22,9 +22,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from fastmcp_aggregator.children.process.environment import NOT_STARTED, child_environment, spawn_failure
 from fastmcp_aggregator.children.process.stderr import ChildStderr
+from fastmcp_aggregator.children.start_slots import EARLY
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.redaction import Redactor
@@ -47,6 +49,8 @@ _TOLD_ANOTHER = 255
 """asyncio's exit code when the system has told it to another first: to the `Popen` object, if asyncio's transport is
 closed just when the process ends.
 """
+_TOLD_TO_END = {-signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTERM)}
+"""The exit codes of processes that others have ended; Windows has no SIGKILL."""
 _recorded: set[ChildProcess] = set()
 
 
@@ -125,6 +129,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
             popen: subprocess.Popen[bytes] = self._transport.get_extra_info("subprocess")
             return popen.returncode
         return code
+
+    @property
+    def has_ended_by_itself(self) -> bool:
+        """Whether it has exited or crashed, and nobody has told it to."""
+        code = self.returncode
+        return code is not None and code not in _TOLD_TO_END
+
+    @property
+    def line_limit_mib(self) -> str:
+        """How long a line of its stdout may be, in words."""
+        return f"{self._line_limit / 1024**2:g} MiB"
 
     def attach(
         self,
@@ -233,8 +248,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._on_lines(lines)
 
     def _refuse_line(self, head: bytes, tail: bytes | None) -> None:
-        size = self._line_limit / 1024**2
-        logger.warning("server %r wrote a line of more than %g MiB to its stdout; dropped", self.server_key, size)
+        limit = self.line_limit_mib
+        logger.warning("server %r wrote a line of more than %s to its stdout; dropped", self.server_key, limit)
         self._on_oversized(head, tail)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -276,12 +291,9 @@ Launched = Mapping[str, asyncio.Task[ChildProcess]]
 
 
 def launch_early(config: McpConfig, options: EndpointOptions) -> Launched:
-    """Start every process of the config now.
+    """Start the first processes of the config now; the others would take the processors from the import.
 
-    Gives a child the time in which FastMCP is imported. A task's failure is reported by the child that takes it over.
+    Gives them the time in which FastMCP is imported. A task's failure is reported by the child that takes it over.
     """
-    return {
-        key: asyncio.ensure_future(ChildProcess.spawn(server, options))
-        for key, server in config.servers.items()
-        if isinstance(server, StdioServer)
-    }
+    servers = (server for server in config.servers.values() if isinstance(server, StdioServer))
+    return {server.key: asyncio.ensure_future(ChildProcess.spawn(server, options)) for server in islice(servers, EARLY)}

@@ -1,11 +1,11 @@
 """What a child says on stderr: passed on line by line under its key, and the end of it kept for error messages.
 
-All lines also go to a file, if one is wanted. Wherever they go, the secrets of the child's config are hidden.
+All lines also go to a file, if one is wanted. Wherever they go, the secrets of the child's config are hidden. What a
+terminal would obey is escaped where they are passed on.
 """
 
 from __future__ import annotations
 
-import json
 import select
 import sys
 from collections import deque
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
+from fastmcp_aggregator.observability.escaping import json_line, printable
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
@@ -22,8 +23,8 @@ _TAIL_BYTES = 64 * 1024
 _PIECE = 1024
 """Characters, of up to 4 bytes: a pipe that select reports writable takes 4096 bytes without blocking (PIPE_BUF)."""
 
-_JSON_TEXT = 512
-"""Characters of a line that are passed on as JSON, where one may take six bytes, beside the other fields."""
+_JSON_TEXT = 300
+"""Characters of a line that are passed on as JSON, where one may take twelve bytes, beside the other fields."""
 
 
 class ChildStderr:
@@ -75,10 +76,10 @@ class ChildStderr:
 
     def _shown(self, line: bytes) -> str:
         if not self._as_json:
-            return f"[{self._key}] {_text(line)}"[: _PIECE - 1] + "\n"
+            return printable(f"[{self._key}] {_text(line)}"[:_PIECE], keep="\t")[: _PIECE - 1] + "\n"
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         fields = {"event": _text(line)[:_JSON_TEXT], "server": self._key, "timestamp": now, "level": "info"}
-        return json.dumps({**fields, "logger": "stderr"}, ensure_ascii=False) + "\n"
+        return json_line({**fields, "logger": "stderr"})
 
     def _keep(self, lines: list[bytes]) -> None:
         if self._file is None and self._directory is not None:

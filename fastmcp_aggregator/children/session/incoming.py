@@ -24,7 +24,8 @@ QUESTIONS = frozenset({"sampling/createMessage", "elicitation/create", "roots/li
 """What a child can ask of a client."""
 _FOR_THE_CALLER = frozenset({"notifications/message", "notifications/elicitation/complete"})
 _NOBODY = (
-    "it cannot be told which client to ask: none or several have a request in flight on this server; "
+    "it cannot be told which client to ask: none or several have a request in flight on this server, or it serves "
+    "several users, and nothing tells for which of them it asks; "
     'with isolation = "session" in the aggregator\'s settings each client has a server of its own'
 )
 

@@ -2,7 +2,9 @@
 
 A child's message goes to the caller it belongs to, or to nobody. Progress carries the token of its request. A message
 that came on the response stream of a request (streamable HTTP) belongs to that request, and to nobody once it is over.
-Any other message carries nothing that tells: it belongs to the caller of everything that is in flight, if that is one
+Any other message carries nothing that tells, and a server may speak after it has answered. So between principals it is
+for nobody: once anything was sent on this session for a second principal, that is never known again. As long as there
+has been one, or where nobody authenticates, it belongs to the caller of everything that is in flight, if that is one
 caller; with nothing in flight, to the resident, if there is one: the only client of a stdio front, or the one that an
 isolated child is for.
 """
@@ -26,6 +28,11 @@ class Owner(Protocol):
     @property
     def identity(self) -> Hashable:
         """Equal for two requests exactly if one client is to see the messages of both."""
+        ...
+
+    @property
+    def principal(self) -> Hashable:
+        """Who has authenticated for it; None: nobody."""
         ...
 
     @property
@@ -138,11 +145,20 @@ class Ownership:
         self._resident = resident
         self._tokens = itertools.count(1)
         self._in_flight: dict[int, InFlight] = {}
+        self._principals: set[Hashable] = set()
+        """For whom the session has been used: two at most, for more tell nothing more."""
+
+    def serves(self, principal: Hashable) -> None:
+        """Something is sent on this session for a principal."""
+        if len(self._principals) < 2:
+            self._principals.add(principal)
 
     @contextmanager
     def request(self, owner: Owner | None, patience: Patience | None) -> Iterator[InFlight]:
         """While a request is on its way. Without an owner it is one of ours."""
         request = InFlight(next(self._tokens), owner, patience)
+        if owner is not None:
+            self.serves(owner.principal)
         self._in_flight[request.token] = request
         before = _CURRENT.set(request)
         try:
@@ -163,6 +179,8 @@ class Ownership:
         """
         if related is not None:
             return related if self._in_flight.get(related.token) is related else None
+        if len(self._principals) > 1:
+            return None
         callers = {request.owner.identity: request for request in self._in_flight.values() if request.owner}
         return next(iter(callers.values())) if len(callers) == 1 else None
 

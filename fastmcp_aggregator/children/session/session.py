@@ -9,7 +9,7 @@ file and `client_session.py` only, and `tests/children/test_children_sdk_seams.p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +66,10 @@ class ChildSession:
         self.capabilities: dict[str, Any] = (
             capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
         )
+
+    def serves(self, principal: Hashable) -> None:
+        """Something is sent for a principal by a request that has no owner; see `Ownership`."""
+        self._ownership.serves(principal)
 
     async def request(
         self,

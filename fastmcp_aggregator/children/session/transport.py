@@ -39,6 +39,8 @@ class WatchedTransport(ClientTransport):
     def __init__(self, server_key: str) -> None:
         self.server_key = server_key
         self.lost = asyncio.Event()
+        self.why_lost: str | None = None
+        """Why we have ended it, where it was us."""
         self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
         self.tally = Tally()

@@ -29,6 +29,7 @@ from fastmcp_aggregator.pipe.bucket import TokenBucket
 logger = logging.getLogger(__name__)
 
 JUNK_PER_MINUTE = 1000
+_TOO_LARGE = "response too large"
 _DROPPING_COSTS = 0.00015
 """Seconds that a pipe is not read for each notification that was too many; one read brings some hundreds."""
 _ANSWER_HEAD = re.compile(
@@ -67,6 +68,8 @@ class ProcessTransport(WatchedTransport):
         def refuse(head: bytes, tail: bytes | None) -> None:
             answer = _too_large(head, tail)
             if answer is None:
+                limit = self._process.line_limit_mib
+                self.why_lost = f"{_TOO_LARGE}: it wrote a line of more than {limit} to its stdout"
                 end()
             else:
                 reader.feed([answer])
@@ -93,6 +96,7 @@ class ProcessTransport(WatchedTransport):
             return
         if not self._junk_allowed.take(now):
             logger.warning("server %r writes too much that is no MCP message", self.server_key)
+            self.why_lost = "it wrote too much to its stdout that is no MCP message"
             self.lost.set()
         elif self._reports_allowed.take(now):
             logger.warning("server %r writes to stdout what is no MCP message; ignored: %.120r", self.server_key, line)
@@ -111,5 +115,5 @@ def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
         found = _ID_AT_END.search(tail)
     if found is None:
         return None
-    error = ErrorData(code=INTERNAL_ERROR, message="response too large")
+    error = ErrorData(code=INTERNAL_ERROR, message=_TOO_LARGE)
     return encode(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)).rstrip()

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fastmcp_aggregator.client_configs.known import CLIENTS, this_machine
 from fastmcp_aggregator.client_configs.merging import Decision, Definition, definitions, merged
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
@@ -42,17 +43,34 @@ def run(options: argparse.Namespace) -> int:
     servers, variables = together.servers, dict[str, str]()
     if options.secrets_as_variables:
         servers = {key: with_variables(key, entry, variables) for key, entry in servers.items()}
+    missing = _users([missing_variables(servers, {**os.environ, **variables})])
     assert output is not None
     _write(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n")
     if env_file is not None:
-        _write(env_file, env_text(variables))
+        _write(env_file, env_text(variables, missing))
     if options.json:
         written = {"written": str(output), "servers": list(servers), "renamed": together.renamed}
-        put_json({**_described(files, found), **written, "variables": list(variables)})
+        put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
     else:
-        put("\n".join(map(printable, _outcome(output, env_file, servers, together.renamed, variables))))
+        put("\n".join(map(printable, _outcome(output, env_file, servers, together.renamed, variables, missing))))
     _tell_problems(servers, variables)
     return FINE
+
+
+def _without_value(found: Mapping[str, Sequence[Definition]]) -> dict[str, list[str]]:
+    """Of everything that is found, the variables without a value, and the servers that need them."""
+    every = ({key: definition.entry} for key, known in found.items() for definition in known)
+    return _users(missing_variables(entry, os.environ) for entry in every)
+
+
+def _users(missing: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    """By variable, the servers that need it, each once."""
+    users = defaultdict[str, dict[str, None]](dict)
+    for needs in missing:
+        for key, names in needs.items():
+            for name in names:
+                users[name][key] = None
+    return {name: list(keys) for name, keys in users.items()}
 
 
 def _decision(found: Mapping[str, Sequence[Definition]], *, renames: bool) -> Any:
@@ -86,7 +104,7 @@ def _write(path: Path, text: str) -> None:
 
 def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]], *, as_json: bool) -> None:
     if as_json:
-        put_json(_described(files, found))
+        put_json({**_described(files, found), "withoutValue": _without_value(found)})
         return
     if files:
         put("\n".join(printable(line.rstrip()) for line in _shown(files)))
@@ -96,6 +114,8 @@ def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]],
     for key, known in found.items():
         if len(known) > 1:
             say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")
+    for name, keys in _without_value(found).items():
+        say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
     if found:
         say(f"Nothing is written. To have {_in_one(found)}: fastmcp-aggregator import --output mcp.json")
 
@@ -173,6 +193,7 @@ def _outcome(
     servers: Servers,
     renamed: Mapping[str, Sequence[str]],
     variables: Mapping[str, str],
+    missing: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     yield f"{output}: {counted(len(servers), 'server')}, readable by you alone"
     yield from (f"  {key}: another definition is now {', '.join(names)}" for key, names in renamed.items())
@@ -181,7 +202,11 @@ def _outcome(
         yield from (f"  export {name}=…" for name in variables)
     elif variables:
         yield f"{env_file}: {counted(len(variables), 'variable')}, readable by you alone: {', '.join(variables)}"
-    with_file = f" --env-file {env_file}" if variables and env_file else ""
+    if missing:
+        where = "set them" if env_file is None else f"write their values into {env_file}"
+        yield f"These variables have no value; {where}, or the servers that need them fail:"
+        yield from (f"  {name}  ({', '.join(keys)})" for name, keys in missing.items())
+    with_file = f" --env-file {env_file}" if env_file and (variables or missing) else ""
     yield f"Look at it: fastmcp-aggregator check {output}{with_file}"
 
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.env_file import add_variables_of, variables_of
 from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
-from fastmcp_aggregator.cli.terminal.questions import agrees, may_ask
+from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
 from fastmcp_aggregator.client_configs.documents import read, text_of
-from fastmcp_aggregator.client_configs.installing import Change, apply, entries_of, entry_for, installation, shown_diff
+from fastmcp_aggregator.client_configs.installing import (
+    Change,
+    FileChanged,
+    apply,
+    entries_of,
+    entry_for,
+    installation,
+    shown_diff,
+)
 from fastmcp_aggregator.client_configs.known import CLIENTS, Client, this_machine
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.config.expansion import expand
+from fastmcp_aggregator.config.servers import missing_variables
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
 
@@ -30,23 +38,29 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.env_file is not None:
         add_variables_of(options.env_file)
-    config = load_config(options.config)
+    config = load_config(options.config, strict=False)
     client, path = client_file(options)
     entry = entry_for(client, _arguments(options), os.environ)
-    change = installation(client, path, options.name, entry)
-    unset = sorted(_unset(options.config, options.env_file))
-    if not options.json:
-        _show(change, entry, unset)
-    if change.before == change.after:
-        _tell(options, client, change, None)
-        return FINE
-    if not allowed(options, f"Write {path}?"):
-        return FAILED
-    known = entries_of(client, change.before, path)
-    backup = apply(change, keeps_backup=options.name in known)
+    unset = _unset(options.config, options.env_file)
+    while True:
+        change = installation(client, path, options.name, entry)
+        known = entries_of(client, change.before, path)
+        if not options.json:
+            _show(change, entry, unset)
+        if change.before == change.after:
+            _tell(options, client, change, None)
+            return FINE
+        if not allowed(options, f"Write {path}?"):
+            return FAILED
+        try:
+            backup = apply(change, keeps_backup=options.name in known)
+        except FileChanged as error:
+            say(f"{error}. It is read again.")
+            continue
+        break
     _tell(options, client, change, backup)
     if twice := [key for key in known if key in config.servers]:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Take them out there, or they run twice.")
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Remove from {path} what runs twice.")
     return FINE
 
 
@@ -64,8 +78,11 @@ def allowed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not may_ask():
-        raise UsageError("nothing is written without your word: give --yes")
-    return agrees(question)
+        raise UsageError("nobody can be asked here, so nothing is written; give --yes to write without being asked")
+    if agrees(question):
+        return True
+    say(NOTHING_WRITTEN)
+    return False
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
@@ -78,33 +95,22 @@ def _arguments(options: argparse.Namespace) -> list[str]:
     return [*arguments, "--no-strict"]
 
 
-def _unset(config: str, env_file: str | None) -> set[str]:
-    """The variables that the config needs and a client started from the desktop does not have."""
-    known = _EVERYWHERE.union(variables_of(env_file) if env_file is not None else ())
-    document = read(text_of(Path(config)), "json", config)
-    return {name for text in _texts(document) for name in expand(text, {}).missing} - known
+def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
+    """By server, the variables that it needs and a client started from the desktop does not have."""
+    known = {name for name, value in variables_of(env_file).items() if value} if env_file is not None else set[str]()
+    environ = dict.fromkeys(_EVERYWHERE | known, "set")
+    entries = read(text_of(Path(config)), "json", config)["mcpServers"]
+    return missing_variables(entries, environ)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for key, item in value.items():
-                if key != "disabled":
-                    yield from _texts(item)
-        case list():
-            for item in value:
-                yield from _texts(item)
-
-
-def _show(change: Change, entry: dict[str, Any], unset: list[str]) -> None:
+def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
     lines = list(shown_diff(change, entry))
     put("\n".join(map(printable, lines)) if lines else f"{change.path} has it already")
     if unset:
         say(
-            f"warning: the config needs {', '.join(unset)}, which a client that is started from the desktop does not "
-            "know. Put them into a file, NAME=VALUE in each line, and give it with --env-file FILE."
+            f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
+            "started from the desktop does not know. Write NAME=VALUE lines into a file, and give it with "
+            f"--env-file FILE; without them, these fail: {', '.join(unset)}."
         )
 
 

@@ -8,22 +8,28 @@ from fastmcp_aggregator.cli.client_commands.install import allowed, client_file
 from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.client_configs.documents import read
-from fastmcp_aggregator.client_configs.installing import removal, restore, shown_diff
+from fastmcp_aggregator.client_configs.installing import FileChanged, removal, restore, shown_diff
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     client, path = client_file(options)
-    change, is_exact = removal(client, path, options.name)
-    if change.before == change.after:
-        say(f"{path} has no server {options.name!r}; nothing is to be undone")
-        return FAILED
-    if not options.json:
-        ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]
-        put("\n".join(map(printable, shown_diff(change, ours))))
-    if not allowed(options, f"Write {path}?"):
-        return FAILED
-    restore(change, is_exact=is_exact)
+    while True:
+        change, is_exact = removal(client, path, options.name)
+        if change.before == change.after:
+            say(f"{path} has no server {options.name!r}; there is nothing to undo")
+            return FAILED
+        if not options.json:
+            ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]
+            put("\n".join(map(printable, shown_diff(change, ours))))
+        if not allowed(options, f"Write {path}?"):
+            return FAILED
+        try:
+            restore(change, is_exact=is_exact)
+        except FileChanged as error:
+            say(f"{error}. It is read again.")
+            continue
+        break
     if options.json:
         put_json({"client": client.id, "path": str(path), "name": options.name, "restored": is_exact})
     elif is_exact:

@@ -15,7 +15,7 @@ from fastmcp_aggregator.cli.output.content import readable
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started
+from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
 from fastmcp_aggregator.cli.terminal.console import put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
@@ -34,6 +34,7 @@ _HASH = 9
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     config, settings = load(options)
+    load_named_groups(options, config)
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)

@@ -23,13 +23,22 @@ from fastmcp_aggregator.cli.output.name_report import (
 )
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.running.starting import (
+    interruptible,
+    load,
+    load_named_groups,
+    run_to_end,
+    started,
+    tolerant,
+)
 from fastmcp_aggregator.cli.terminal.console import counted, printable, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
-from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
@@ -37,30 +46,50 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     try:
         config, settings = load(options)
+        named_groups = load_named_groups(options, config)
     except ConfigError as error:
         if not options.json:
             raise
-        put_json({"config": options.config, "problems": _problems(error, options.config)})
+        file = options.groups if error.source == options.groups else options.config
+        put_json({"config": options.config, "problems": _problems(error.details, file)})
         return CONFIGURATION
+    code = _check(options, config, settings, named_groups)
+    refused = _refused(config, settings)
+    if refused and not options.json:
+        raise ConfigError(config.source, refused)
+    return CONFIGURATION if refused else code
+
+
+def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
+    """What `serve` would not begin with."""
+    return config.problems if settings.strict else ()
+
+
+def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings, named_groups: Groups) -> int:
+    """Tell what is found of the servers, also if some of them have variables without a value."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     examination = examined(config, settings)
     if not options.json:
-        put(_lines([*_servers(config), "", *_names(config, groups), "", *told(examination, config.source)]))
+        files = [*_servers(config), *_groups(named_groups)]
+        put(_lines([*files, "", *_names(config, groups), "", *told(examination, config.source)]))
     if not options.connect:
         if options.json:
-            put_json(_document(config, groups, examination))
+            put_json(_document(config, settings, groups, examination))
         return FINE
     work = _connect(config, settings, groups, examination if options.json else None)
     return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
 
 
-def _problems(error: ConfigError, config: str) -> list[dict[str, Any]]:
+def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
     source = Source(config)
-    lines = (source.line(problem.path.removeprefix(f"{config} ")) for problem in error.details)
-    return [{**asdict(problem), "line": line} for problem, line in zip(error.details, lines, strict=True)]
+    lines = (source.line(problem.path.removeprefix(f"{config} ")) for problem in problems)
+    return [{**asdict(problem), "line": line} for problem, line in zip(problems, lines, strict=True)]
 
 
-def _document(config: McpConfig, groups: Sequence[ClientGroup], examination: Examination) -> dict[str, Any]:
+def _document(
+    config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
+) -> dict[str, Any]:
+    refused = _refused(config, settings)
     return {
         "config": config.source,
         "servers": {key: {"transport": kind, "target": label} for key, kind, label in _targets(config)},
@@ -75,6 +104,7 @@ def _document(config: McpConfig, groups: Sequence[ClientGroup], examination: Exa
             for group in groups
         ],
         **described(examination),
+        **({"problems": _problems(refused, config.source)} if refused else {}),
     }
 
 
@@ -88,6 +118,11 @@ def _servers(config: McpConfig) -> Iterator[str]:
     width = max((len(key) for key in config.servers), default=0)
     for key, kind, label in _targets(config):
         yield f"  {key:{width}}  {kind:5}  {label}"
+
+
+def _groups(groups: Groups) -> Iterator[str]:
+    if groups.source:
+        yield f"{groups.source}: {counted(sum(not group.is_implied for group in groups), 'group')}"
 
 
 def _names(config: McpConfig, groups: Sequence[ClientGroup]) -> Iterator[str]:
@@ -115,15 +150,26 @@ async def _connect(
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
         strays = list(_strays(app, settings))
+        withheld = dict(_withheld(app))
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
-        connected = {"failed": failed, "conflicts": conflicts, "changedNames": dict(changes), "strayTools": strays}
-        put_json({**_document(config, groups, examination), "connected": connected})
+        connected = {
+            "failed": failed,
+            "conflicts": conflicts,
+            "changedNames": dict(changes),
+            "strayTools": strays,
+            "withheldExtensions": withheld,
+        }
+        put_json({**_document(config, settings, groups, examination), "connected": connected})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
+            _section(
+                "Extensions of servers that are not passed on:",
+                [f"  {key}: {', '.join(names)}" for key, names in withheld.items()],
+            ),
             _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
         ]
         put(_lines(line for section in sections if section for line in ["", *section]))
@@ -143,6 +189,13 @@ def _strays(app: package.Aggregator, settings: AggregatorSettings) -> Iterator[s
         if child is not None and child.catalogue is not None:
             offered = {tool["name"] for tool in child.catalogue.of(Kind.TOOL)}
             yield from (f"{key}:{name}" for name in changes if name not in offered)
+
+
+def _withheld(app: package.Aggregator) -> Iterator[tuple[str, list[str]]]:
+    """Each server, of those that are up, that has declared extensions that are not passed on, and these."""
+    for key, child in app.children.items():
+        if child.catalogue is not None and (names := list(extensions.withheld(child.catalogue.capabilities))):
+            yield key, names
 
 
 def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[tuple[str, dict[str, list[str]]]]:

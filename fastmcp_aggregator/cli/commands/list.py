@@ -11,7 +11,14 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, why_failed
 from fastmcp_aggregator.cli.output.tree import Branch, put_outline
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.running.starting import (
+    interruptible,
+    load,
+    load_named_groups,
+    run_to_end,
+    started,
+    tolerant,
+)
 from fastmcp_aggregator.cli.terminal.console import put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
@@ -32,6 +39,7 @@ _TITLES = {
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     config, settings = load(options)
+    load_named_groups(options, config)
     work = _list(config, settings, as_json=options.json)
     return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    config, settings = load(options)
+    config, settings = load(options, serves=True)
     groups = load_named_groups(options, config)
     if options.transport == "http":
         _check_address(settings)

@@ -53,16 +53,19 @@ def _display(keys: Iterable[str], *, with_table: bool) -> Report:
     return Display(keys, with_table=with_table)
 
 
-async def follow(app: Aggregator, report: Report) -> None:
+async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None:
     """Tell a report how the start of the app's children goes.
 
-    A strict start that has failed is about to end, and that a server fails again meanwhile is no news.
+    A strict start that has failed is about to end, and so is an app that is only looked at `once`: what has failed is
+    not tried again meanwhile.
     """
     ends = False
     async for status in app.settling():
         if status.state is ChildState.STOPPED and status.last_error is None:
             return  # the app ends before the child was up
         report.settled(status, time.monotonic() - report.began)
+        if not is_running(status) and (once or app.settings.strict):
+            app.children[status.server_key].rest()
         ends |= app.settings.strict and not is_running(status)
     report.done()
     report.is_done = not ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
@@ -12,11 +12,14 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 def add_variables_of(file: str) -> None:
     """Add the file's variables to the environment of this process; those that are set already win.
 
+    A line without a value (`NAME=`) is one that nobody has filled in yet, and sets nothing.
+
     Raises:
         UsageError: it cannot be read.
     """
     for name, value in variables_of(file).items():
-        os.environ.setdefault(name, value)
+        if value:
+            os.environ.setdefault(name, value)
 
 
 def variables_of(file: str) -> dict[str, str]:
@@ -36,9 +39,10 @@ def variables_of(file: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def env_text(variables: Mapping[str, str]) -> str:
-    """The text of such a file."""
-    return "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
+def env_text(variables: Mapping[str, str], missing: Iterable[str] = ()) -> str:
+    """The text of such a file, with a line to be filled in for each variable whose value is missing."""
+    lines = [f"{name}={_quoted(value)}" for name, value in variables.items()] + [f"{name}=" for name in missing]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _quoted(value: str) -> str:

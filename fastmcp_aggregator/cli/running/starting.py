@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 _SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry", "tool_search")
 
 
-def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
+def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
     """The config and the settings that the options name. From now on the log is as they say.
+
+    A server with a variable that has no value is one that fails, unless the config is to be served and strict.
 
     Raises:
         ConfigError: with the problems of both.
@@ -45,11 +47,11 @@ def load(options: argparse.Namespace) -> tuple[McpConfig, AggregatorSettings]:
     if options.env_file is not None:
         add_variables_of(options.env_file)
     try:
-        config = load_config(options.config)
-        refuse_ancestor(options.config)
+        settings = load_settings(options.settings, **overrides)
     except ConfigError as error:
-        raise _with_problems_of_settings(error, options.settings, overrides) from None
-    settings = load_settings(options.settings, **overrides)
+        raise _with_problems_of_config(error, options.config) from None
+    config = load_config(options.config, strict=serves and settings.strict)
+    refuse_ancestor(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
     hide(lambda: _secrets_of(config, settings))
     for key in unknown_servers(settings, config.servers):
@@ -65,12 +67,12 @@ def _secrets_of(config: McpConfig, settings: AggregatorSettings) -> Iterator[str
             yield os.environ.get(server.bearer_env, "")
 
 
-def _with_problems_of_settings(error: ConfigError, settings_file: str | None, overrides: dict[str, Any]) -> ConfigError:
+def _with_problems_of_config(error: ConfigError, config: str) -> ConfigError:
     try:
-        load_settings(settings_file, **overrides)
+        load_config(config)
     except ConfigError as other:
-        both = [replace(d, path=f"{e.source} {d.path}") for e in (error, other) for d in e.details]
-        return ConfigError(f"{error.source} and {other.source}", both)
+        both = [replace(d, path=f"{e.source} {d.path}") for e in (other, error) for d in e.details]
+        return ConfigError(f"{other.source} and {error.source}", both)
     return error
 
 
@@ -177,7 +179,7 @@ async def started(config: McpConfig, settings: AggregatorSettings, report: Repor
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:
-            following = asyncio.create_task(follow(app, report))
+            following = asyncio.create_task(follow(app, report, once=True))
             async with app:
                 await following
                 yield app

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fastmcp_aggregator.errors import AggregatorError, ChildServerError, ConfigError, SharedStateError, StartupError
+from fastmcp_aggregator.errors import (
+    AggregatorError,
+    ChildServerError,
+    ConfigError,
+    DependencyError,
+    SharedStateError,
+    StartupError,
+)
 
 FINE = 0
 FAILED = 1
@@ -14,7 +21,7 @@ exit codes:
   0  fine; also when serving was ended by the client, by Ctrl-C or by SIGTERM
   1  anything else: a call failed, a tool reported an error, a command was interrupted
   2  the command line, the config or the settings are wrong
-  3  a server failed to start, two servers offer the same name, or Redis cannot be reached"""
+  3  a server failed to start, two servers offer the same name, Redis cannot be reached, or FastMCP cannot be used"""
 
 
 class UsageError(AggregatorError):
@@ -30,7 +37,7 @@ def exit_code_of(error: Exception) -> int:
     match error:
         case UsageError() | ConfigError():
             return CONFIGURATION
-        case StartupError() | ChildServerError() | SharedStateError():
+        case StartupError() | ChildServerError() | SharedStateError() | DependencyError():
             return SERVER_FAILED
         case _:
             return FAILED

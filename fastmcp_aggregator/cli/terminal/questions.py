@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fastmcp_aggregator.cli.terminal.console import printable
+from fastmcp_aggregator.cli.terminal.console import printable, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+
+NOTHING_WRITTEN = "Nothing is written."
+"""Every question comes before the first write."""
 
 
 def may_ask() -> bool:
@@ -26,6 +31,13 @@ def chosen(question: str, choices: Sequence[str]) -> int | None:
 
 
 def _answer(prompt: str) -> str:
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip()
+    end_on_signals(FAILED, lambda: say(f"\n{NOTHING_WRITTEN}"))
+    try:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line.endswith("\n"):  # the end of the input has left the cursor behind the question
+            sys.stderr.write("\n")
+        return line.strip()
+    finally:
+        end_on_signals(FAILED)

@@ -22,7 +22,13 @@ from pydantic import PrivateAttr, model_validator
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
 from fastmcp_aggregator.relay.rounds import MODERN_PARAMS, Forwards, send
-from fastmcp_aggregator.routing.addresses import Publish, publish_addresses, publish_prompt_result, publish_tool_result
+from fastmcp_aggregator.routing.addresses import (
+    Publish,
+    publish_addresses,
+    publish_prompt_result,
+    publish_tool_result,
+    publishing_errors,
+)
 from fastmcp_aggregator.routing.table import Route
 
 _FORBIDDEN = TaskConfig(mode="forbidden")
@@ -147,9 +153,10 @@ class ChildResource(Resource):
 
     _route: Route = PrivateAttr()
     _forwarder: Forwards = PrivateAttr()
+    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri: str, route: Route, forwarder: Forwards) -> ChildResource:
+    def of(cls, uri: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildResource:
         """The resource under its public URI."""
         listed = mcp_types.Resource.model_validate(route.component)
         resource = cls(
@@ -165,6 +172,7 @@ class ChildResource(Resource):
         )
         resource._route = route
         resource._forwarder = forwarder
+        resource._publish = publish
         return resource
 
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
@@ -174,7 +182,7 @@ class ChildResource(Resource):
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
-        return await _read(self._forwarder, self._route)
+        return await _read(self._forwarder, self._route, self._publish)
 
 
 class ChildTemplate(ResourceTemplate):
@@ -182,9 +190,10 @@ class ChildTemplate(ResourceTemplate):
 
     _route: Route = PrivateAttr()
     _forwarder: Forwards = PrivateAttr()
+    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri_template: str, route: Route, forwarder: Forwards) -> ChildTemplate:
+    def of(cls, uri_template: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildTemplate:
         """The template under its public URI template."""
         listed = mcp_types.ResourceTemplate.model_validate(route.component)
         template = cls(
@@ -201,6 +210,7 @@ class ChildTemplate(ResourceTemplate):
         )
         template._route = route
         template._forwarder = forwarder
+        template._publish = publish
         return template
 
     def to_mcp_template(self, **overrides: Any) -> mcp_types.ResourceTemplate:
@@ -216,11 +226,12 @@ class ChildTemplate(ResourceTemplate):
         return {}
 
     async def _read(self, uri: str, params: dict[str, Any]) -> ResourceResult:
-        return await _read(self._forwarder, self._route)
+        return await _read(self._forwarder, self._route, self._publish)
 
 
-async def _read(forwarder: Forwards, route: Route) -> ResourceResult:
-    raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
+async def _read(forwarder: Forwards, route: Route, publish: Publish) -> ResourceResult:
+    with publishing_errors(publish):
+        raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
     if is_input_required(raw):
         return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
     result = mcp_types.ReadResourceResult.model_validate(raw)

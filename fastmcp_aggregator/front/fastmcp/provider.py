@@ -37,10 +37,10 @@ class ChildrenProvider(Provider):
         return [self._tool(name, route) for name, route in await self._served(Kind.TOOL)]
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return [ChildResource.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.RESOURCE)]
+        return [self._resource(uri, route) for uri, route in await self._served(Kind.RESOURCE)]
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        return [ChildTemplate.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.TEMPLATE)]
+        return [self._template(uri, route) for uri, route in await self._served(Kind.TEMPLATE)]
 
     async def _list_prompts(self) -> Sequence[Prompt]:
         return [self._prompt(name, route) for name, route in await self._served(Kind.PROMPT)]
@@ -55,7 +55,7 @@ class ChildrenProvider(Provider):
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
         route = self._directory.table.find(Kind.RESOURCE, uri)
-        return ChildResource.of(uri, route, self._forwarder) if route and version is None else None
+        return self._resource(uri, route) if route and version is None else None
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
         """Any address of a child can be read, whether a template of its covers it or not: the child decides."""
@@ -63,11 +63,16 @@ class ChildrenProvider(Provider):
         if found is None or version is not None:
             return None
         child, original = found
-        route = Route(child, original, {"uriTemplate": original, "name": original})
-        return ChildTemplate.of(uri, route, self._forwarder)
+        return self._template(uri, Route(child, original, {"uriTemplate": original, "name": original}))
 
     def _tool(self, name: str, route: Route) -> Tool:
         return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
+
+    def _resource(self, uri: str, route: Route) -> Resource:
+        return ChildResource.of(uri, route, self._directory.table.publisher(route.child), self._forwarder)
+
+    def _template(self, uri: str, route: Route) -> ResourceTemplate:
+        return ChildTemplate.of(uri, route, self._directory.table.publisher(route.child), self._forwarder)
 
     def _prompt(self, name: str, route: Route) -> Prompt:
         return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forwarder)

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import fastmcp
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import Gate, GateLimits, Places
 from fastmcp_aggregator.front.http.resume.disconnects import Presence
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.resume.resumption import NoResumption, Resumption
+from fastmcp_aggregator.front.http.revocation import Revocation
 from fastmcp_aggregator.front.http.security import Membership, OnDenied
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -41,17 +44,24 @@ def with_ours(
 ) -> dict[str, Any]:
     """Options for FastMCP's `http_app`, with what is ours added. What is given there wins.
 
-    `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the group.
+    `places` are shared by all faces of an aggregator. `on_denied` is told of callers that may not use the
+    group, or not any more.
     """
-    ours = [Middleware(Gate, limits=gate_limits(settings), has_auth=has_auth, places=places)]
+    is_sse = options.get("transport") == "sse"
+    messages = fastmcp.settings.message_path if is_sse else f"{path.rstrip('/')}/messages"
+    endpoints = Endpoints(path, messages)
+    ours = [Middleware(Gate, limits=gate_limits(settings), endpoints=endpoints, has_auth=has_auth, places=places)]
     if has_auth:
-        ours.insert(0, Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied))
+        ours[:0] = [
+            Middleware(Membership, group_id=group_id, path=path, on_denied=on_denied),
+            Middleware(Revocation, group_id=group_id, path=path, on_denied=on_denied),
+        ]
     added: dict[str, Any] = {"host_origin_protection": True}
     if settings.hosts:
         added["allowed_hosts"] = settings.hosts
     if settings.cors_origins:
         options = {**options, "allowed_origins": [*(options.get("allowed_origins") or ()), *settings.cors_origins]}
-    if options.get("transport") != "sse" and options.get("event_store") is None:
+    if not is_sse and options.get("event_store") is None:
         if settings.reconnect_wait > 0:
             events = KeptEvents(settings.reconnect_wait)
             added |= {"event_store": events, "retry_interval": _RETRY_MS}
@@ -75,3 +85,14 @@ def surround(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[An
             yield state
 
     app.router.lifespan_context = lifespan
+
+
+def first_of_ours(app: Starlette) -> int:
+    """Where `with_ours` begins among what stands around an app; before it are the check of Host and authentication."""
+    ours: tuple[Any, ...] = (Membership, Gate)
+    return next(number for number, part in enumerate(app.user_middleware) if part.cls in ours)
+
+
+def leave_out_checks(app: Starlette) -> None:
+    """Leave out what stands around `with_ours`: the app is served inside of another one that has it."""
+    del app.user_middleware[: first_of_ours(app)]

@@ -1,6 +1,7 @@
-"""The drain: lets requests in flight finish when the HTTP server is to end, and turns new ones away.
+"""The drain: lets requests in flight finish when the HTTP server is to end.
 
-What belongs to a session may be an answer that a request in flight waits for: that is left to the gate, which reads it.
+New ones are turned away by the gate, which is told by the scope that the server ends: what belongs to a session may be
+an answer that a request in flight waits for, and only who reads it can tell.
 
 Those that do not finish in time are cut off here: uvicorn would do it with a traceback for each in the log. Streams
 that only listen never finish by themselves, so they are not counted; they are ended afterwards.
@@ -8,10 +9,12 @@ that only listen never finish by themselves, so they are not counted; they are e
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.gate import IS_ENDING, is_of_session, only_listens, turn_away
+from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, turn_away
 from fastmcp_aggregator.front.wire.in_flight import InFlight
 
 
@@ -25,18 +28,18 @@ class Drain:
         self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope[IS_ENDING] = self.in_flight.is_closing
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif self._is_over:
+            return
+        scope[IS_ENDING] = self.in_flight.is_closing
+        if self._is_over:
             await turn_away(scope, receive, send, "the server is ending")
-        elif only_listens(scope) or (self.in_flight.is_closing and is_of_session(scope)):
+        elif self.in_flight.is_closing or scope["method"] == "GET":
             await self._answer(scope, receive, send)
-        elif self.in_flight.is_closing:
-            await turn_away(scope, receive, send, "the server is ending")
         else:
-            with self.in_flight.one():
+            with ExitStack() as counted:
+                counted.enter_context(self.in_flight.one())
+                scope[ON_LISTENING] = counted.close
                 await self._answer(scope, receive, send)
 
     async def close(self) -> None:
@@ -48,7 +51,7 @@ class Drain:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the app answer, and end its response for it: the SDK's streams just stop when they are told to."""
-        response = _Response(send)
+        response = Sending(send)
         with anyio.CancelScope() as answering:
             self._answering.add(answering)
             try:
@@ -61,7 +64,7 @@ class Drain:
             await turn_away(scope, receive, send, "the server is ending")
 
 
-class _Response:
+class Sending:
     """How far a response has come."""
 
     def __init__(self, send: Send) -> None:

@@ -1,8 +1,12 @@
 """The gate: how many HTTP requests run at once, how many wait, and how much their bodies may take together.
 
-It stands behind authentication, so that only requests that are let in are counted. One that is turned away costs
-nothing: its body is not read. One that is let in takes its turn when its body has come. Streams that only listen are
-not counted once they are open.
+It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
+principal (without authentication: no address) can take what others need; see `fair_share.py`. One that is turned away
+costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
+counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
+opens a stream, or is answered at once.
+
+What a request is, it tells by its route and its content (`front/http/endpoints.py`).
 
 A request that waits for its turn at a server, or for its client's answer to a question, does not count among those
 that run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep all from running.
@@ -13,17 +17,19 @@ it goes through while the server ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.concurrency.limiter import Turns, stepping_aside
-from fastmcp_aggregator.front.http.bodies import Body, body_size
+from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.concurrency.fair_share import FairShare, FairTurns, Holder
+from fastmcp_aggregator.concurrency.limiter import stepping_aside
+from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
+from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
@@ -31,85 +37,117 @@ RETRY_AFTER = "5"
 """Seconds after which a client that was turned away may try again."""
 
 
+ON_LISTENING = "fastmcp_aggregator.on_listening"
+"""Where a request's scope has what to call when it turns out to open a stream that only listens."""
+
+
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What the gate lets through: requests, bytes, and the seconds that a body may take to come, and then a turn."""
+    """What the gate lets through: requests, bytes, and the seconds that a body may take to come, and then a turn.
+
+    `body_grace` are those in which nothing of a body has to come.
+    """
 
     running: int
     waiting: int
     body_bytes: int
     wait_bound: float = 60.0
+    body_grace: float = 10.0
 
 
 class Places:
     """The requests that run and wait, as one count for all gates of a hub."""
 
     def __init__(self, limits: GateLimits) -> None:
-        self.turns = Turns(limits.running)
-        self._limits = limits
-        self._admitted = 0
-        self._body_bytes = 0
-
-    def has_room_for(self, size: int) -> bool:
-        """Whether one more request may come, with a body of so many bytes."""
-        fits = self._body_bytes + size <= self._limits.body_bytes
-        return fits and self._admitted < self._limits.running + self._limits.waiting
+        self.turns = FairTurns(limits.running)
+        self._admitted = FairShare(limits.running + limits.waiting)
+        self._body_bytes = FairShare(limits.body_bytes)
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
-        running = min(self._admitted, self._limits.running)
-        return running, self._admitted - running
+        running = self.turns.taken
+        return running, self._admitted.taken - running
 
     @contextmanager
-    def taken(self, size: int) -> Iterator[None]:
-        """A place among those that run or wait."""
-        self._admitted += 1
-        self._body_bytes += size
+    def one(self, holder: Holder) -> Iterator[Callable[[int], bool] | None]:
+        """A place among those that run or wait, and how to take bytes for its body; None if there is no place."""
+        if not self._admitted.take(holder):
+            yield None
+            return
+        size = 0
+
+        def has_room(more: int) -> bool:
+            nonlocal size
+            if not self._body_bytes.take(holder, more):
+                return False
+            size += more
+            return True
+
         try:
-            yield
+            yield has_room
         finally:
-            self._admitted -= 1
-            self._body_bytes -= size
+            self._admitted.give_back(holder)
+            if size:
+                self._body_bytes.give_back(holder, size)
 
 
 class Gate:
     """An ASGI app around another, which answers 503 to what is too much."""
 
-    def __init__(self, app: ASGIApp, limits: GateLimits, *, has_auth: bool, places: Places | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: GateLimits,
+        endpoints: Endpoints,
+        *,
+        has_auth: bool,
+        places: Places | None = None,
+    ) -> None:
         """`places` are those that several gates have together; without them, this one has its own."""
         self._app = app
         self._limits = limits
+        self._endpoints = endpoints
         self._has_auth = has_auth
         self._places = places or Places(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "GET" or not self._is_let_in(scope):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif not self._places.has_room_for(body_size(scope)):
-            await turn_away(scope, receive, send, "too many requests")
+        elif scope["method"] == "GET":
+            await self._app(scope, NoBody(receive).receive, send)
+        elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
+            await turn_away(scope, receive, send, "the server is ending")
+        elif not self._is_let_in(scope):
+            await self._app(scope, receive, send)
         else:
             await self._admit(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = Body(receive)
+        body, holder = Body(receive), _holder(scope)
         with ExitStack() as stack:
-            stack.enter_context(self._places.taken(body_size(scope)))
+            has_room = stack.enter_context(self._places.one(holder))
+            if has_room is None:
+                await turn_away(scope, receive, send, "too many requests")
+                return
             try:
-                async with asyncio.timeout(self._limits.wait_bound):
-                    await body.read()
+                await body.read(has_room, bound=self._limits.wait_bound, grace=self._limits.body_grace)
             except TimeoutError:
                 await give_up(scope, receive, send)
                 return
+            except NoRoom:
+                await turn_away(scope, receive, send, "the bodies of requests take too much memory")
+                return
             except ClientDisconnect:
                 return
-            if only_listens(scope):
-                stack.close()
-            elif is_of_session(scope) and not body.may_be_request:
+            if self._endpoints.is_of_session(scope) and not may_be_request(body.content):
                 pass
             elif scope.get(IS_ENDING):
                 await turn_away(scope, receive, send, "the server is ending")
                 return
-            elif not await stack.enter_context(self._turn()).comes_within(self._limits.wait_bound):
+            elif self._endpoints.only_listens(scope, body.content):
+                stack.close()
+                scope.get(ON_LISTENING, _ignore)()
+            elif not await stack.enter_context(self._turn(holder)).comes_within(self._limits.wait_bound):
                 await turn_away(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
@@ -119,9 +157,9 @@ class Gate:
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
 
     @contextmanager
-    def _turn(self) -> Iterator[_Turn]:
+    def _turn(self, holder: Holder) -> Iterator[_Turn]:
         """A turn to run, which is still to come."""
-        turn = _Turn(self._places.turns)
+        turn = _Turn(self._places.turns, holder)
         before = stepping_aside.set(turn.aside)
         try:
             yield turn
@@ -133,17 +171,18 @@ class Gate:
 class _Turn:
     """One request's turn to run, which others have while it waits for something else."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: FairTurns, holder: Holder) -> None:
         self._turns = turns
+        self._holder = holder
         self._is_had = False
         self._is_over = False
 
     async def comes_within(self, seconds: float) -> bool:
         """Wait for it; whether it has come in time."""
-        if not self._turns.take():
+        if not self._turns.take(self._holder):
             try:
                 async with asyncio.timeout(seconds):
-                    await self._turns.wait()
+                    await self._turns.wait(self._holder)
             except TimeoutError:
                 return False
         self._is_had = True
@@ -157,7 +196,7 @@ class _Turn:
             yield
         finally:
             if not self._is_had and not self._is_over:
-                self._turns.take_back()
+                self._turns.take_back(self._holder)
                 self._is_had = True
 
     def end(self) -> None:
@@ -168,25 +207,19 @@ class _Turn:
     def _give_back(self) -> None:
         if self._is_had:
             self._is_had = False
-            self._turns.give_back()
+            self._turns.give_back(self._holder)
 
 
-def only_listens(scope: Scope) -> bool:
-    """Whether a request opens a stream that never finishes by itself: legacy clients GET it, modern ones ask for it."""
-    return scope["method"] == "GET" or (
-        (b"mcp-method", b"subscriptions/listen") in scope["headers"] and _is_modern(scope)
-    )
+def _holder(scope: Scope) -> Holder:
+    """Whom a request is counted for: who has authenticated, with whatever key, or else the client's address."""
+    token = getattr(scope.get("user"), "access_token", None)
+    if token is not None:
+        return replace(principal_of(token), groups=None)
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
-def is_of_session(scope: Scope) -> bool:
-    """Whether a request says that it belongs to a session: a header does over streamable HTTP, the address over SSE."""
-    return any(name == b"mcp-session-id" for name, _ in scope["headers"]) or b"session_id=" in scope["query_string"]
-
-
-def _is_modern(scope: Scope) -> bool:
-    """Whether the SDK takes a request for one of 2026-07-28 or later, and so holds its headers against its body."""
-    version = next((value for name, value in scope["headers"] if name == b"mcp-protocol-version"), None)
-    return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+def _ignore() -> None: ...
 
 
 async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
@@ -195,5 +228,5 @@ async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> 
 
 
 async def give_up(scope: Scope, receive: Receive, send: Send) -> None:
-    """408, to a client that does not send the body it has announced."""
+    """408, to a client that does not send the body it has announced, or too slowly."""
     await PlainTextResponse("the body did not come", 408, {"Connection": "close"})(scope, receive, send)

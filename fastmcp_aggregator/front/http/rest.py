@@ -7,6 +7,7 @@ that the protocol gives it. A tool may be named without its server here, if only
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from fastmcp_aggregator.front.http.bodies import whole_body
 from fastmcp_aggregator.front.http.exchange import exchange
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.front.wire.errors import SERVER_UNAVAILABLE, failed_start, unexpected
+from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.routing.table import RouteTable
 
 METHODS = (
@@ -38,6 +40,9 @@ METHODS = (
     "completion/complete",
 )
 """What can be asked for."""
+_LONGEST_WAIT = 1e9
+"""Seconds. A server may have put anything into its error."""
+_STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
 
 
@@ -98,15 +103,18 @@ async def public_name(face: Served, kind: Kind, name: str) -> str:
     """The public name of a tool or prompt that may be named without its server.
 
     Raises:
-        MCPError: several servers have something of this name.
+        MCPError: several servers have something of this name, or one that has not been listed may have.
     """
     if face.routes.find(kind, name) is not None:
         return name
     await face.ready()
-    owners = [route.child.key for route in face.routes.served(kind) if route.name == name]
+    owners = face.routes.owners(kind, name)
     if len(owners) > 1:
         known = ", ".join(f"{key}:{name}" for key in owners)
         raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
+    if owners and (unlisted := face.routes.unlisted()):
+        why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
+        raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
     return f"{owners[0]}:{name}" if owners else name
 
 
@@ -129,5 +137,13 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _refusal(error: MCPError) -> Response:
-    status = 503 if error.code == SERVER_UNAVAILABLE else ERROR_CODE_HTTP_STATUS.get(error.code, 500)
-    return _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, status)
+    response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, _status(error.code))
+    data = error.error.data
+    retry_in = data.get("retryIn") if isinstance(data, Mapping) else None
+    if isinstance(retry_in, int | float) and 0 <= retry_in < _LONGEST_WAIT:
+        response.headers["Retry-After"] = str(math.ceil(retry_in))
+    return response
+
+
+def _status(code: int) -> int:
+    return _STATUS.get(code) or ERROR_CODE_HTTP_STATUS.get(code, 500)

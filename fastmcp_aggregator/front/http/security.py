@@ -33,6 +33,19 @@ def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[s
     return Route(path, RequireAuthMiddleware(inner, auth.required_scopes, None, auth.challenge_scopes), methods=methods)
 
 
+def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
+    """What refuses callers of the app's MCP endpoint, for something else: the answers are the same.
+
+    Without authentication nobody is refused.
+    """
+    guards = (getattr(route, "endpoint", None) for route in app.routes)
+    of_mcp = next((guard for guard in guards if isinstance(guard, RequireAuthMiddleware)), None)
+    if of_mcp is None:
+        return lambda inner: inner
+    options = of_mcp.required_scopes, of_mcp.resource_metadata_url, of_mcp.challenge_scopes
+    return lambda inner: RequireAuthMiddleware(inner, *options)
+
+
 OnDenied = Callable[[Principal, str, str, str], None]
 """Told who was refused which group, the path of the request, and why."""
 

@@ -14,6 +14,8 @@ import sys
 from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+TASKS = "io.modelcontextprotocol/tasks"
 EMPTY_SCHEMA = {"type": "object", "properties": {}}
 BASE_TOOLS = """
     echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood
@@ -66,6 +68,7 @@ class Child:
         self.results = results or {}
         self.held: list[tuple[Any, Any]] = []
         self.streams: list[Any] = []
+        self.client: dict[str, Any] = {}
         if record:
             with open(record, "a") as file:
                 file.write(f"{os.getpid()}\n")
@@ -306,6 +309,13 @@ class Child:
 
     def call_params(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
         return self.text(params)
+
+    def call_task(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
+        """A task, if the client has declared that it takes one (SEP-2663); it is to be among `tool_names`."""
+        declared = (params.get("_meta") or {}).get(CLIENT_CAPABILITIES) or self.client.get("capabilities") or {}
+        if TASKS in declared.get("extensions", {}):
+            return {"resultType": "task", "taskId": "task-1", "status": "working", "ttlMs": 1000}
+        return self.text("done")
 
     def call_raw(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         return arguments

@@ -47,13 +47,21 @@ class Presence:
         with self._exchange(scope) as exchange:
             connection = _Connection(receive, exchange)
             try:
-                await self._app({**scope, _SCOPE_KEY: connection}, connection.receive, send)
-            finally:
-                await connection.close()
-            if exchange.stream is not None:
-                exchange.stream.leave()
-                await exchange.stream.while_awaited(self._wait)
-                connection.work.cancel()
+                await self._serve(scope, connection, send)
+            except asyncio.CancelledError:
+                connection.work.cancel()  # nobody is to have the answer
+                raise
+
+    async def _serve(self, scope: Scope, connection: _Connection, send: Send) -> None:
+        try:
+            await self._app({**scope, _SCOPE_KEY: connection}, connection.receive, send)
+        finally:
+            await connection.close()
+        stream = connection.exchange.stream
+        if stream is not None:
+            stream.leave()
+            await stream.while_awaited(self._wait)
+            connection.work.cancel()
 
     @contextmanager
     def _exchange(self, scope: Scope) -> Iterator[Exchange]:

@@ -1,0 +1,69 @@
+"""What a request to the MCP endpoints of a face is: told from its route and from its content, never from what nobody
+checks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette._utils import get_route_path
+from starlette.types import Scope
+
+LISTEN = "subscriptions/listen"
+_LISTEN_BYTES = 256 * 1024
+"""What opens a stream is no longer than this; what is, is a request like others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The paths of a face's MCP endpoint, and of where clients of its SSE transport post their messages."""
+
+    mcp: str
+    messages: str
+
+    def is_of_session(self, scope: Scope) -> bool:
+        """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
+
+        Whoever serves the session checks that it exists and whose it is.
+        """
+        path = get_route_path(scope)
+        return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
+
+    def only_listens(self, scope: Scope, content: bytes) -> bool:
+        """Whether a request with this body opens a stream that never finishes by itself (2026-07-28)."""
+        return (
+            get_route_path(scope) == self.mcp
+            and _header(scope, b"mcp-method") == LISTEN.encode()
+            and _is_modern(scope)
+            and len(content) <= _LISTEN_BYTES
+            and _method_of(content) == LISTEN
+        )
+
+
+def may_be_request(content: bytes) -> bool:
+    """Whether a body may be a JSON-RPC request; false only if it is something else for certain.
+
+    Names may be written with escapes, and UTF-16 and UTF-32, which are read too, have NULs.
+    """
+    return b"\\u" in content or b"\0" in content or (b'"method"' in content and b'"id"' in content)
+
+
+def _is_modern(scope: Scope) -> bool:
+    """Whether the SDK takes a request for one of 2026-07-28 or later."""
+    version = _header(scope, b"mcp-protocol-version")
+    return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _method_of(content: bytes) -> str | None:
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    method = message.get("method") if isinstance(message, dict) else None
+    return method if isinstance(method, str) else None
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)

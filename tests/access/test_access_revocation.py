@@ -1,0 +1,278 @@
+"""Credentials that end while a request is answered: what is open ends with them, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+import pytest
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth.providers.jwt import RSAKeyPair
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from support.harness import config, lean, until
+from support.serving import serving
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.access.keys import ApiKey, new_key
+from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import KeyVerifier
+from fastmcp_aggregator.settings.model import load_settings
+
+BOUND = 5.0
+"""Seconds within which what is open ends; it takes one."""
+ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
+PAIR = RSAKeyPair.generate()
+CHANGES = {"notifications": {"toolsListChanged": True}}
+HOLD = {"name": "a:hold"}
+
+
+class Hub:
+    """An aggregator over HTTP, with a server `a` in two groups."""
+
+    def __init__(self, app: Aggregator, origin: str, keys: Path) -> None:
+        self.app = app
+        self.origin = origin
+        self._keys = keys
+        self._clients: list[HttpClient | SseClient] = []
+
+    async def connect(self, credentials: str, *, group: str = "red", modern: bool = False) -> HttpClient:
+        headers = {"Authorization": f"Bearer {credentials}"}
+        client = HttpClient(f"{self.origin}/groups/{group}/mcp", name="t", modern=modern, headers=headers)
+        self._clients.append(client)
+        await client.start()
+        return client
+
+    async def connect_sse(self, credentials: str) -> SseClient:
+        headers = {"Authorization": f"Bearer {credentials}"}
+        client = SseClient(f"{self.origin}/groups/red/mcp/sse", headers=headers)
+        self._clients.append(client)
+        await client.start()
+        return client
+
+    def change(self, to: Callable[[ApiKey], ApiKey | None]) -> None:
+        """Change every key of the file; None takes it out."""
+        changed = [to(key) for key in read_keys(self._keys)]
+        write_keys(self._keys, [key for key in changed if key is not None])
+
+    def revoke(self, name: str) -> None:
+        self.change(lambda key: None if key.name == name else key)
+
+    def spoil(self) -> None:
+        self._keys.write_text("{")
+
+    async def close(self) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients))
+
+
+@asynccontextmanager
+async def hub(auth: AuthProvider, folder: Path, **settings: Any) -> AsyncIterator[Hub]:
+    groups = {name: {"servers": ["a"]} for name in ("red", "blue")}
+    app = build_aggregator(config(a=lean()), groups=groups, auth=auth, **settings)
+    async with serving(app.http_app(path="/mcp")) as origin:
+        served = Hub(app, origin, folder / "keys.json")
+        try:
+            yield served
+        finally:
+            await served.close()
+
+
+def keys_for(folder: Path, *names: str) -> tuple[AuthProvider, dict[str, str]]:
+    made = {name: new_key(name, ["red", "blue"], None) for name in names}
+    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
+    return provider(keys_file=str(folder / "keys.json")), {name: key for name, (key, _) in made.items()}
+
+
+def provider(**settings: str) -> AuthProvider:
+    auth = auth_from_settings(load_settings(**settings))
+    assert auth is not None
+    return auth
+
+
+def token(*, seconds: int) -> str:
+    payload = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + seconds}
+    return jwt.encode({"alg": "RS256"}, payload, RSAKey.import_key(PAIR.private_key.get_secret_value()))
+
+
+async def ended(*streams: Any) -> float:
+    """Seconds until the server has ended all of these in good order."""
+    began = time.monotonic()
+    await asyncio.gather(*streams)
+    return time.monotonic() - began
+
+
+def json_call(origin: str, key: str) -> asyncio.Task[httpx2.Response]:
+    async def call() -> httpx2.Response:
+        async with httpx2.AsyncClient(timeout=None, trust_env=False, headers={"X-API-Key": key}) as http:
+            url = f"{origin}/groups/red/mcp/tools/call"
+            return await http.post(url, json=HOLD)
+
+    return asyncio.create_task(call())
+
+
+async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann", "ben")
+    async with hub(auth, tmp_path) as served:
+        of_ben = await served.connect(keys["ben"])
+        legacy, modern = await served.connect(keys["ann"]), await served.connect(keys["ann"], modern=True)
+        old = await served.connect_sse(keys["ann"])
+        listening = modern.begin("subscriptions/listen", CHANGES)[0]
+        await modern.heard("notifications/subscriptions/acknowledged")
+        calls = [(client, client.begin("tools/call", HOLD)[0]) for client in (legacy, modern)]
+        by_json = json_call(served.origin, keys["ann"])
+        bens, answer = of_ben.begin("tools/call", HOLD)
+        await until(lambda: served.app.health()["a"].in_flight == 4)
+        served.revoke("ann")
+        took = await ended(
+            legacy.ended(),
+            modern.ended(listening),
+            until(lambda: old.is_ended),
+            *(client.ended(call) for client, call in calls),
+            by_json,
+        )
+        assert took < BOUND
+        assert by_json.result().status_code == 401
+        assert [client.statuses[call] for client, call in calls] == [200, 401]
+        await until(lambda: served.app.health()["a"].in_flight == 1)
+        await of_ben.call("a:release")
+        assert "result" in await answer
+        assert not of_ben._posts[None, "listen"].done()
+        assert bens
+
+
+async def test_a_key_that_has_lost_a_group_keeps_what_it_has_open_in_the_others(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann")
+    audit = tmp_path / "audit.jsonl"
+    async with hub(auth, tmp_path, audit=str(audit)) as served:
+        red, blue = [await served.connect(keys["ann"], group=group) for group in ("red", "blue")]
+        served.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
+        assert await ended(red.ended()) < BOUND
+        assert await blue.call("a:echo")
+        assert not blue._posts[None, "listen"].done()
+        denied = await until(lambda: [line for line in audit.read_text().splitlines() if '"denied"' in line])
+        assert "the key was revoked, or has lost the group" in denied[0]
+        assert len(denied) == 1
+
+
+async def test_while_the_file_is_wrong_nothing_is_open(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann")
+    async with hub(auth, tmp_path) as served:
+        ann = await served.connect(keys["ann"])
+        served.spoil()
+        assert await ended(ann.ended()) < BOUND
+
+
+async def test_a_key_beside_tokens_of_a_provider_is_followed_like_one_alone(tmp_path: Path) -> None:
+    _, keys = keys_for(tmp_path, "ann")
+    (tmp_path / "provider.pem").write_text(PAIR.public_key)
+    tokens = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_public_key_file": str(tmp_path / "provider.pem")}
+    async with hub(provider(keys_file=str(tmp_path / "keys.json"), **tokens), tmp_path) as served:
+        ann, carol = await served.connect(keys["ann"]), await served.connect(token(seconds=60))
+        served.revoke("ann")
+        assert await ended(ann.ended()) < BOUND
+        assert await carol.call("a:echo")
+        assert not carol._posts[None, "listen"].done()
+
+
+async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_it_began_with(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann")
+    async with hub(auth, tmp_path) as served, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
+        url, headers = f"{served.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
+        await served.app.ready()
+        followed = cast("KeyVerifier", auth)._keys
+        etag = (await http.get(url, headers=headers)).headers["etag"]
+        waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
+        await until(lambda: followed._watching)
+        served.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
+        assert await ended(waiting) < BOUND
+        assert waiting.result().status_code == 401
+
+
+async def test_the_end_of_a_stream_is_seen_with_a_request_of_somebody_else_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.access.keys_file.LOOK_INTERVAL", 3600)
+    auth, keys = keys_for(tmp_path, "ann", "ben")
+    async with hub(auth, tmp_path) as served:
+        ann, ben = [await served.connect(keys[name]) for name in ("ann", "ben")]
+        served.revoke("ann")
+        await ben.call("a:echo")
+        assert await ended(ann.ended()) < BOUND
+
+
+async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(tmp_path: Path) -> None:
+    (tmp_path / "provider.pem").write_text(PAIR.public_key)
+    key = str(tmp_path / "provider.pem")
+    auth = provider(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_public_key_file=key)
+    async with hub(auth, tmp_path) as served:
+        carol = await served.connect(token(seconds=60))
+        await carol.listen_again({"Authorization": f"Bearer {token(seconds=2)}"})
+        _, answer = carol.begin("tools/call", HOLD)
+        await until(lambda: served.app.health()["a"].in_flight == 1)
+        assert await ended(carol.ended()) < 2 + BOUND
+        await carol.listen_again({"Authorization": f"Bearer {token(seconds=60)}"})
+        await carol.call("a:release")
+        assert "result" in await answer
+
+
+@pytest.mark.parametrize(
+    ("change", "is_told"),
+    [
+        (lambda path: write_keys(path, []), True),
+        (lambda path: write_keys(path, read_keys(path)[:1]), False),
+        (lambda path: None, False),
+    ],
+    ids=["of its key", "of another", "none"],
+)
+async def test_who_watches_a_key_is_told_of_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], is_told: bool
+) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.access.keys_file.LOOK_INTERVAL", 0)
+    keys_for(tmp_path, "ann", "ben")
+    ann, _ = read_keys(tmp_path / "keys.json")
+    keys, told = FollowedKeys(tmp_path / "keys.json"), asyncio.Event()
+    with keys.watched(ann, told.set):
+        change(tmp_path / "keys.json")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert told.is_set() == is_told
+    assert keys._next_look is None
+
+
+@pytest.mark.parametrize(
+    ("had", "has", "asked", "lets_in"),
+    [
+        (None, None, None, True),
+        (None, None, ["red"], True),
+        (None, {"red"}, None, False),
+        (None, {"red"}, ["red"], True),
+        (None, {"red"}, ["blue"], False),
+        ({"red"}, None, None, True),
+        ({"red"}, {"red", "blue"}, None, True),
+        ({"red", "blue"}, {"red"}, None, False),
+        ({"red"}, set(), ["red"], False),
+    ],
+)
+async def test_a_token_of_a_key_lets_in_as_far_as_the_key_still_does(
+    tmp_path: Path, had: Iterable[str] | None, has: Iterable[str] | None, asked: list[str] | None, lets_in: bool
+) -> None:
+    path = tmp_path / "keys.json"
+    key, kept = new_key("ann", had, None)
+    write_keys(path, [kept])
+    auth: Any = provider(keys_file=str(path))
+    found = await auth.verify_token(key)
+    groups = None if has is None else frozenset(has)
+    write_keys(path, [ApiKey(kept.id, kept.name, kept.sha256, groups, kept.created)])
+    await auth.verify_token("another")
+    assert found.standing.lets_in(asked) == lets_in
+    write_keys(path, [ApiKey(kept.id, kept.name, "0" * 64, None, kept.created)])
+    await auth.verify_token("another")
+    assert not found.standing.lets_in(asked)

@@ -1,0 +1,205 @@
+"""How many processes start at once, which is next, and that nobody waits for them who need not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.harness import PATIENCE, RawClient, config, connected, lean, until
+
+from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
+from fastmcp_aggregator.children.process.process import launch_early
+from fastmcp_aggregator.children.start_slots import EARLY, StartTurns
+from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.settings.options import EndpointOptions
+
+FOREVER = 3600.0
+
+
+class Starts:
+    """Starts that take turns; each goes on until it is ended."""
+
+    def __init__(self, turns: StartTurns) -> None:
+        self._turns = turns
+        self.begun: list[str] = []
+        self.wanted: set[str] = set()
+        self.stopping = asyncio.Event()
+        self._ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def queue(self, *names: str) -> None:
+        for name in names:
+            self._ends[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._start(name))
+        await settle()
+
+    async def end(self, name: str) -> None:
+        self._ends[name].set()
+        await self.tasks[name]
+        await settle()
+
+    async def _start(self, name: str) -> None:
+        async with self._turns.turn(name, self.stopping, lambda: name in self.wanted):
+            if not self.stopping.is_set():
+                self.begun.append(name)
+                await self._ends[name].wait()
+
+
+async def settle() -> None:
+    """Let all tasks go as far as they can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def starts() -> AsyncIterator[Starts]:
+    starts = Starts(StartTurns(2, FOREVER))
+    yield starts
+    for task in starts.tasks.values():
+        task.cancel()
+    await asyncio.gather(*starts.tasks.values(), return_exceptions=True)
+
+
+async def test_so_many_start_at_once_and_the_next_when_one_has_ended(starts: Starts) -> None:
+    await starts.queue("a", "b", "c", "d")
+    assert starts.begun == ["a", "b"]
+    await starts.end("b")
+    assert starts.begun == ["a", "b", "c"]
+    await starts.end("c")
+    await starts.end("a")
+    assert starts.begun == ["a", "b", "c", "d"]
+
+
+async def test_one_that_a_request_waits_for_goes_first(starts: Starts) -> None:
+    await starts.queue("a", "b", "c", "d", "e")
+    starts.wanted.add("e")
+    await starts.end("a")
+    assert starts.begun == ["a", "b", "e"]
+    starts.wanted.clear()
+    await starts.end("b")
+    assert starts.begun == ["a", "b", "e", "c"]
+
+
+async def test_who_is_cancelled_or_told_to_stop_leaves_the_queue(starts: Starts) -> None:
+    await starts.queue("a", "b", "c", "d")
+    starts.tasks["c"].cancel()
+    await starts.end("a")
+    assert starts.begun == ["a", "b", "d"]
+    await starts.queue("e")
+    starts.stopping.set()
+    await asyncio.wait_for(starts.tasks["e"], PATIENCE)
+    assert starts.begun == ["a", "b", "d"]
+
+
+async def test_a_start_that_fails_or_is_cancelled_gives_its_turn_back(starts: Starts) -> None:
+    await starts.queue("a", "b", "c")
+    starts.tasks["a"].cancel()
+    await settle()
+    assert starts.begun == ["a", "b", "c"]
+
+
+async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
+    turns = StartTurns(1, patience=0.0)
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE):
+            for name in ("hangs", "a"):
+                await stack.enter_async_context(turns.turn(name, asyncio.Event(), lambda: False))
+    assert (turns.held, turns.waiting) == (0, 0)
+
+
+# With processes. Each server is listed when its gate is opened.
+
+
+@asynccontextmanager
+async def starting(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str, **settings: Any
+) -> AsyncIterator[tuple[Aggregator, RawClient]]:
+    """An app whose children start two at a time, and a client of it that has been answered."""
+    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 2, FOREVER))
+    app = build_aggregator(gated(folder, keys), strict=False, ready_wait=0.0, **settings)
+    async with app, connected(app) as client:
+        yield app, client
+
+
+def gated(folder: Path, keys: str) -> dict[str, Any]:
+    return config(**{key: lean(wait_for_file=str(folder / key), record=str(folder / f"{key}.pid")) for key in keys})
+
+
+def begun(app: Aggregator) -> str:
+    """The servers that have a process."""
+    return "".join(key for key, status in app.health().items() if status.pid is not None)
+
+
+def has_begun(app: Aggregator, keys: str) -> Callable[[], bool]:
+    return lambda: begun(app) == keys
+
+
+async def test_the_client_is_answered_while_servers_wait_for_their_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with starting(tmp_path, monkeypatch, "abcde") as (app, client):
+        assert await client.names() == []
+        await until(has_begun(app, "ab"))
+        (tmp_path / "a").touch()
+        await until(has_begun(app, "abc"))
+        assert app.health()["a"].state is ChildState.RUNNING
+        for key in "bcde":
+            (tmp_path / key).touch()
+        await until(lambda: all(status.state is ChildState.RUNNING for status in app.health().values()))
+
+
+async def test_a_call_starts_its_server_before_those_that_nobody_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with starting(tmp_path, monkeypatch, "abcde") as (app, client):
+        _, call = client.begin("tools/call", {"name": "e:echo"})
+        await client.result("ping")
+        await until(has_begun(app, "ab"))
+        (tmp_path / "e").touch()
+        (tmp_path / "b").touch()
+        assert "result" in await asyncio.wait_for(call, PATIENCE)
+        await until(has_begun(app, "abce"))
+
+
+async def test_servers_of_a_new_config_take_turns_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with starting(tmp_path, monkeypatch, "ab") as (app, _):
+        await until(has_begun(app, "ab"))
+        await app.reload(gated(tmp_path, "abcd"))
+        (tmp_path / "b").touch()
+        await until(has_begun(app, "abc"))
+        assert not (tmp_path / "d.pid").exists()
+
+
+async def test_a_server_that_waits_is_not_started_any_more_when_the_app_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with starting(tmp_path, monkeypatch, "abcd") as (app, _):
+        await until(has_begun(app, "ab"))
+    assert not list(tmp_path.glob("[cd].pid"))
+
+
+async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 1, FOREVER))
+    app = build_aggregator(config(hangs=lean(silent=True), b=lean()), strict=False, startup_timeout=1.0)
+    async with app:
+        settled = [status.server_key async for status in app.settling()]
+        assert settled == ["hangs", "b"]
+        assert app.health()["b"].state is ChildState.RUNNING
+
+
+async def test_only_the_first_processes_are_started_before_the_import() -> None:
+    servers = {f"s{number}": lean() for number in range(EARLY + 2)}
+    document = load_config(config(far={"url": "https://example.invalid/mcp"}, **servers))
+    launched = launch_early(document, EndpointOptions())
+    try:
+        assert list(launched) == list(servers)[:EARLY]
+    finally:
+        for task in launched.values():
+            await (await task).stop()

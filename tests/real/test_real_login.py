@@ -1,0 +1,101 @@
+"""Clients that log in by themselves, at an identity provider that others wrote: oidc-provider."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastmcp import Client
+from identity_provider import AUDIENCE, AtOnce
+from install_servers import identity_folder
+from real_servers import FOLDER, requires_servers
+from support.harness import config, free_port, lean
+from support.serving import serving
+from support.wire import PATIENCE
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
+
+pytestmark = [pytest.mark.real, requires_servers]
+
+_MODULE = identity_folder(FOLDER) / "node" / "node_modules" / "oidc-provider" / "lib" / "index.js"
+GROUPS = {"web": {"servers": ["fetch"], "tools": ["pid"]}}
+
+
+class Person(AtOnce):
+    """Fills in the provider's forms as a person does in a browser."""
+
+    async def redirect_handler(self, authorization_url: str) -> None:
+        """Go where a browser would be sent, but for the last step."""
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            answer = await http.get(authorization_url)
+            while True:
+                if answer.is_redirect and answer.headers["location"].startswith(str(self._redirect_uri)):
+                    break
+                if answer.is_redirect:
+                    answer = await http.get(answer.url.join(answer.headers["location"]))
+                    continue
+                form = re.search(
+                    r'action="([^"]+)"[^>]*>\s*<input type="hidden" name="prompt" value="(\w+)"', answer.text
+                )
+                assert form is not None, answer.text
+                filled = {"prompt": form[2], "login": "carol", "password": "any"}
+                answer = await http.post(answer.url.join(form[1]), data=filled)
+            self._sent_back = answer.headers["location"]
+
+    @property
+    def _redirect_uri(self) -> object:
+        (uri,) = self.context.client_metadata.redirect_uris or ()
+        return uri
+
+
+@asynccontextmanager
+async def oidc_provider(path: str) -> AsyncIterator[str]:
+    """Its issuer."""
+    process = await asyncio.create_subprocess_exec(
+        *("node", Path(__file__).parent / "oidc_provider.mjs", _MODULE, path),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        yield (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().strip()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def hub(issuer: str) -> AsyncIterator[str]:
+    """The origin of a hub that trusts the provider."""
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        told = (await http.get(f"{issuer}/.well-known/openid-configuration")).json()
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
+    settings = load_settings(jwt_issuer=issuer, jwt_audience=AUDIENCE, jwt_jwks_url=told["jwks_uri"], public_url=origin)
+    app = build_aggregator(
+        config(fetch=lean(), files=lean()), groups=GROUPS, settings=settings, auth=auth_from_settings(settings)
+    )
+    async with serving(app.http_app(), port=port):
+        yield origin
+
+
+@pytest.mark.parametrize("path", ["", "/a/realm"])
+@pytest.mark.parametrize("place", ["/mcp", "/groups/web/mcp"])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_person_logs_in_and_calls(path: str, place: str, mode: str) -> None:
+    async with (
+        oidc_provider(path) as issuer,
+        hub(issuer) as origin,
+        Client(origin + place, auth=Person(origin + place), mode=mode) as client,
+    ):
+        names = {tool.name for tool in await client.list_tools()}
+        assert ("files:pid" in names, "fetch:pid" in names) == (place == "/mcp", True)
+        assert await client.call_tool("fetch:pid")

@@ -1,0 +1,146 @@
+"""Callers that have authenticated, on one server: what it says after its answer reaches nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.harness import config, talking, until
+from support.serving import serving
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import HttpClient
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
+
+LOG = "notifications/message"
+SPEAKS = [{"say": LOG, "params": {"level": "info", "data": "ann's"}}, {"ask": {"x": {"method": "roots/list"}}}]
+ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "modern clients"])
+
+
+class Hub:
+    """An aggregator over HTTP with a server in two groups, and a key for each."""
+
+    def __init__(self, app: Aggregator, origin: str, keys: dict[str, str]) -> None:
+        self.app = app
+        self._origin = origin
+        self._keys = keys
+        self.clients: list[HttpClient] = []
+
+    async def connect(self, name: str, *, modern: bool) -> HttpClient:
+        """A client with the key of the group `name`, which answers every question."""
+        url, headers = f"{self._origin}/groups/{name}/mcp", {"X-API-Key": self._keys[name]}
+        client = HttpClient(url, name=name, modern=modern, headers=headers, capabilities=EVERYTHING)
+        client.on_question = lambda method, params: {"result": {"roots": [], "by": name}}
+        self.clients.append(client)
+        await client.start()
+        return client
+
+    def speak(self) -> None:
+        """Have the server do now what it was told to do later."""
+        os.kill(self.app.health()["a"].pid or 0, signal.SIGUSR1)
+
+
+@asynccontextmanager
+async def hub(folder: Path, entry: Message, **settings: Any) -> AsyncIterator[Hub]:
+    made = {name: new_key(name, [name], None) for name in ("ann", "ben")}
+    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
+    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
+    groups = {name: {"servers": ["a"]} for name in made}
+    app = build_aggregator(config(a=entry), groups=groups, auth=auth, **settings)
+    async with serving(app.http_app(path="/mcp")) as origin:
+        found = Hub(app, origin, {name: key for name, (key, _) in made.items()})
+        try:
+            yield found
+        finally:
+            await asyncio.gather(*(client.close() for client in found.clients))
+
+
+def begin(client: HttpClient, *script: Message) -> asyncio.Future[Message]:
+    meta = {f"{META}logLevel": "debug"} if client.is_modern else {}
+    return asyncio.ensure_future(
+        client.converse("tools/call", {"name": "a:play", "arguments": {"script": script}, "_meta": meta})
+    )
+
+
+def heard(client: HttpClient) -> list[Any]:
+    logs = [message["params"]["data"] for message in client.notifications if message["method"] == LOG]
+    return logs + [question["method"] for question in client.questions]
+
+
+@ERAS
+async def test_what_a_server_says_after_its_answer_never_reaches_another_principal(
+    tmp_path: Path, modern: bool
+) -> None:
+    async with hub(tmp_path, talking()) as served:
+        ann, ben = [await served.connect(name, modern=modern) for name in ("ann", "ben")]
+        await begin(ann, {"later": SPEAKS})
+        bens = begin(ben, {"wait": "gate"})
+        await ann.report("a", lambda report: report["waiting"] == ["gate"])
+        served.speak()
+        report = await ann.report("a", lambda report: report["answers"])
+        assert report["answers"][0]["x"]["error"]["code"] == -32600
+        assert 'isolation = "session"' in report["answers"][0]["x"]["error"]["message"]
+        await ann.call("a:open", gate="gate")
+        await bens
+        assert heard(ann) == heard(ben) == []
+
+
+@ERAS
+async def test_the_only_principal_that_a_server_has_had_is_told_and_asked(tmp_path: Path, modern: bool) -> None:
+    async with hub(tmp_path, talking()) as served:
+        ann = await served.connect("ann", modern=modern)
+        answered = await begin(ann, *SPEAKS)
+        assert '"by": "ann"' in answered["result"]["content"][0]["text"]
+        assert heard(ann) == ["ann's", "roots/list"]
+
+
+async def test_a_new_process_has_had_no_principal(tmp_path: Path) -> None:
+    async with hub(tmp_path, talking()) as served:
+        ann, ben = [await served.connect(name, modern=False) for name in ("ann", "ben")]
+        await begin(ann)
+        await begin(ben, *SPEAKS)
+        assert heard(ben) == []
+        os.kill(served.app.health()["a"].pid or 0, signal.SIGKILL)
+        await until(lambda: served.app.health()["a"].restarts == 1)
+        await begin(ben, *SPEAKS)
+        assert heard(ben) == ["ann's", "roots/list"]
+
+
+async def test_whoever_follows_a_resource_is_one_of_the_principals(tmp_path: Path) -> None:
+    async with hub(tmp_path, talking()) as served:
+        ann, ben = [await served.connect(name, modern=False) for name in ("ann", "ben")]
+        await ann.result("resources/subscribe", {"uri": "note://a//a"})
+        await begin(ben, *SPEAKS)
+        assert heard(ben) == []
+
+
+@ERAS
+async def test_with_an_instance_for_each_session_everybody_is_told_and_asked_what_is_theirs(
+    tmp_path: Path, modern: bool
+) -> None:
+    async with hub(tmp_path, talking(), servers={"a": {"isolation": "session"}}) as served:
+        for name in ("ann", "ben"):
+            client = await served.connect(name, modern=modern)
+            await begin(client, *SPEAKS)
+            assert heard(client) == ["ann's", "roots/list"]
+
+
+async def test_what_comes_on_the_stream_of_a_request_reaches_its_principal_however_many_there_are(
+    tmp_path: Path,
+) -> None:
+    async with talking_server() as server, hub(tmp_path, server.entry) as served:
+        for name in ("ann", "ben"):
+            client = await served.connect(name, modern=False)
+            await begin(client, *SPEAKS)
+            assert heard(client) == ["ann's", "roots/list"]
