@@ -13,10 +13,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.child import Child, ChildEvents
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.children.listeners import Clients
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
@@ -38,17 +37,16 @@ class Supervisor:
         self,
         config: McpConfig,
         options: Callable[[str], ChildOptions],
-        on_change: Callable[[Child, frozenset[Kind]], None],
+        events: ChildEvents,
         launched: Launched | None = None,
-        clients: Clients | None = None,
+        profile: ClientProfile | None = None,
         *,
-        is_isolated: Callable[[str], bool] = lambda key: False,
         max_isolated: int = 1,
     ) -> None:
         self._options = options
-        self._clients = clients or Clients()
-        self.instances = Instances(self, self._clients, is_isolated=is_isolated, limit=max_isolated)
-        self._on_change = on_change
+        self._profile = profile or ClientProfile()
+        self.instances = Instances(self, events, self._profile, limit=max_isolated)
+        self._events = events
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -63,7 +61,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         """By server key, in config order."""
         for key, server in config.servers.items():
-            self.children[key] = Child(server, options(key), on_change, launch, self._clients)
+            self.children[key] = Child(server, options(key), events, launch, self._profile)
 
     def start(self) -> None:
         """Start every child at once; returns without waiting for any."""
@@ -78,7 +76,7 @@ class Supervisor:
         for key, server in config.servers.items():
             is_kept = key in old and old[key].server == server
             self.children[key] = (
-                old[key] if is_kept else Child(server, self._options(key), self._on_change, clients=self._clients)
+                old[key] if is_kept else Child(server, self._options(key), self._events, profile=self._profile)
             )
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():

@@ -23,7 +23,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
-from fastmcp_aggregator.front.wire.error_boundary import Incidents
+from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web import status
 from fastmcp_aggregator.web.dashboard.routes import Shown, dashboard_routes
@@ -51,7 +51,7 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
     app.add_middleware(GroupApps, groups=groups)
-    app.add_middleware(Incidents)
+    app.add_middleware(ErrorBoundary)
     inner = app.router.lifespan_context
 
     @asynccontextmanager

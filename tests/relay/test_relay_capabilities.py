@@ -14,7 +14,7 @@ from support.wire_http import served
 from ways import Way, ways
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.listeners import EVERYTHING as EVERYTHING_RELAYED
+from fastmcp_aggregator.children.client_profile import EVERYTHING as EVERYTHING_RELAYED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -15,8 +15,7 @@ from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.components import ChildPrompt, ChildResource, ChildTemplate, ChildTool
-from fastmcp_aggregator.relay.rounds import Forwards
+from fastmcp_aggregator.front.fastmcp.components import ChildPrompt, ChildResource, ChildTemplate, ChildTool, Forward
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
 
@@ -24,10 +23,10 @@ from fastmcp_aggregator.routing.table import Route
 class ChildrenProvider(Provider):
     """Serves what is in the directory, under the names that ordinary clients see."""
 
-    def __init__(self, directory: Directory, forwarder: Forwards) -> None:
+    def __init__(self, directory: Directory, forward: Forward) -> None:
         super().__init__()
         self._directory = directory
-        self._forwarder = forwarder
+        self._forward = forward
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         """None: a child's component never runs as a background task of ours. FastMCP asks before any child is up."""
@@ -37,10 +36,10 @@ class ChildrenProvider(Provider):
         return [self._tool(name, route) for name, route in await self._served(Kind.TOOL)]
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return [ChildResource.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.RESOURCE)]
+        return [ChildResource.of(uri, route, self._forward) for uri, route in await self._served(Kind.RESOURCE)]
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        return [ChildTemplate.of(uri, route, self._forwarder) for uri, route in await self._served(Kind.TEMPLATE)]
+        return [ChildTemplate.of(uri, route, self._forward) for uri, route in await self._served(Kind.TEMPLATE)]
 
     async def _list_prompts(self) -> Sequence[Prompt]:
         return [self._prompt(name, route) for name, route in await self._served(Kind.PROMPT)]
@@ -55,7 +54,7 @@ class ChildrenProvider(Provider):
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
         route = self._directory.table.find(Kind.RESOURCE, uri)
-        return ChildResource.of(uri, route, self._forwarder) if route and version is None else None
+        return ChildResource.of(uri, route, self._forward) if route and version is None else None
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
         """Any address of a child can be read, whether a template of its covers it or not: the child decides."""
@@ -64,13 +63,13 @@ class ChildrenProvider(Provider):
             return None
         child, original = found
         route = Route(child, original, {"uriTemplate": original, "name": original})
-        return ChildTemplate.of(uri, route, self._forwarder)
+        return ChildTemplate.of(uri, route, self._forward)
 
     def _tool(self, name: str, route: Route) -> Tool:
-        return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forward)
 
     def _prompt(self, name: str, route: Route) -> Prompt:
-        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forward)
 
     async def _served(self, kind: Kind) -> list[tuple[str, Route]]:
         await self._directory.ready()

@@ -11,8 +11,8 @@ from __future__ import annotations
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fastmcp_aggregator.concurrency.limiter import InFlight
 from fastmcp_aggregator.front.http.gate import IS_ENDING, is_of_session, only_listens, turn_away
-from fastmcp_aggregator.front.wire.in_flight import InFlight
 
 
 class Drain:

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.concurrency.limiter import Turns, stepping_aside
+from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
 from fastmcp_aggregator.front.http.bodies import Body, body_size
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
@@ -45,7 +45,7 @@ class Places:
     """The requests that run and wait, as one count for all gates of a hub."""
 
     def __init__(self, limits: GateLimits) -> None:
-        self.turns = Turns(limits.running)
+        self.turns = ConcurrencyLimiter(limits.running)
         self._limits = limits
         self._admitted = 0
         self._body_bytes = 0
@@ -122,28 +122,28 @@ class Gate:
     def _turn(self) -> Iterator[_Turn]:
         """A turn to run, which is still to come."""
         turn = _Turn(self._places.turns)
-        before = stepping_aside.set(turn.aside)
+        before = released_while_waiting.set(turn.aside)
         try:
             yield turn
         finally:
-            stepping_aside.reset(before)
+            released_while_waiting.reset(before)
             turn.end()
 
 
 class _Turn:
     """One request's turn to run, which others have while it waits for something else."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ConcurrencyLimiter) -> None:
         self._turns = turns
         self._is_had = False
         self._is_over = False
 
     async def comes_within(self, seconds: float) -> bool:
         """Wait for it; whether it has come in time."""
-        if not self._turns.take():
+        if not self._turns.acquire_nowait():
             try:
                 async with asyncio.timeout(seconds):
-                    await self._turns.wait()
+                    await self._turns.acquire()
             except TimeoutError:
                 return False
         self._is_had = True
@@ -157,7 +157,7 @@ class _Turn:
             yield
         finally:
             if not self._is_had and not self._is_over:
-                self._turns.take_back()
+                self._turns.reacquire()
                 self._is_had = True
 
     def end(self) -> None:
@@ -168,7 +168,7 @@ class _Turn:
     def _give_back(self) -> None:
         if self._is_had:
             self._is_had = False
-            self._turns.give_back()
+            self._turns.release()
 
 
 def only_listens(scope: Scope) -> bool:
