@@ -174,12 +174,13 @@ class MessageWriter(_Stream):
         """
         if self._closed:
             raise anyio.ClosedResourceError
+        line = encode(item.message)
         try:
             if not self._outlet.has_room:
                 if getattr(item.message, "method", None) == "notifications/cancelled":
                     return
                 await self._outlet.drained()
-            self._outlet.write(encode(item.message))
+            self._outlet.write(line)
         except OSError as error:
             raise anyio.BrokenResourceError from error
 

@@ -12,13 +12,13 @@ from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.utilities.logging import temporary_log_level
-from mcp.server.context import ServerRequestContext
 from mcp_types import SubscriptionsListenRequestParams
 from starlette.types import Scope
 
 from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.auth.failures import AuthenticationFailures
+from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fastmcp.local import OwnParts
@@ -27,23 +27,22 @@ from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import surround, with_ours
 from fastmcp_aggregator.front.http.rest import json_route
-from fastmcp_aggregator.front.http.resume.disconnects import while_present
 from fastmcp_aggregator.front.http.security import BareValues, add_cors
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.http.sse import sse_routes
-from fastmcp_aggregator.front.pipeline import ComponentRequests, PolicedForwarder, principal_behind
+from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
 from fastmcp_aggregator.front.stdio.transport import stdio_streams
-from fastmcp_aggregator.front.wire.error_boundary import Incidents, contained
+from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
-from fastmcp_aggregator.runtime import Fleet, View
+from fastmcp_aggregator.runtime import View
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
-class Face(FastMCP[None]):
+class VirtualServer(FastMCP[None]):
     """A FastMCP app that serves what belongs to a group, or, without one, everything.
 
     Run it (`run()`), mount it in another FastMCP server, give it to a `Client` or to an ASGI server, or enter it with
@@ -52,7 +51,7 @@ class Face(FastMCP[None]):
 
     def __init__(
         self,
-        fleet: Fleet,
+        backend: Backend,
         settings: AggregatorSettings,
         *,
         group_id: str,
@@ -63,7 +62,7 @@ class Face(FastMCP[None]):
     ) -> None:
         self.settings = settings
         self._group_id = group_id
-        self._fleet = fleet
+        self._backend = backend
         self._directory = Directory(
             Naming(settings.separator, settings.prefix),
             strict=settings.strict,
@@ -73,18 +72,17 @@ class Face(FastMCP[None]):
         )
         self._audience = Audience()
         self._entered: list[AsyncExitStack] = []
-        fleet.show_in(View(group_id, self._directory, self._audience))
+        backend.show_in(View(group_id, self._directory, self._audience))
         super().__init__(
             name,
             version=version,
             auth=auth,
             dereference_schemas=False,
-            request_state_security=fleet.request_states.security(name),
+            request_state_security=backend.request_states.security(name),
         )
-        self._forwarder = PolicedForwarder(fleet.forwarder, self._directory, group_id, fleet.policies.stack)
-        self.add_provider(ChildrenProvider(self._directory, self._forwarder))
         self.views = ToolViews(self, self._directory, settings)
-        self._serve_requests()
+        self._pipeline = self._serve_requests()
+        self.add_provider(ChildrenProvider(self._directory, self._pipeline.call))
 
     # Its life.
 
@@ -112,8 +110,8 @@ class Face(FastMCP[None]):
         """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
         when the last one does.
         """
-        async with self._fleet.using():
-            self._requests.in_flight.open()
+        async with self._backend.using():
+            self._pipeline.in_flight.open()
             async with super()._lifespan_manager():
                 yield
 
@@ -128,14 +126,14 @@ class Face(FastMCP[None]):
         if self.settings.audit == "stdout":
             raise AggregatorError("on stdio, stdout is for MCP alone; give the setting `audit` the path of a file")
         token = set_transport("stdio")
-        self._fleet.clients.expect_one()
+        self._backend.profile.expect_one()
         try:
             with temporary_log_level(log_level):
                 failed = None
                 async with self._serving() as stop, stdio_streams(stop.set) as streams:
                     options = self._mcp_server.create_initialization_options()
                     serving = self._mcp_server.run(streams.read, streams.write, options)
-                    finish = partial(streams.finish, self._requests.in_flight)
+                    finish = partial(streams.finish, self._pipeline.in_flight)
                     try:
                         await serve_until(stop, serving, self._directory.ready(), finish=finish)
                     except StartupError as error:
@@ -169,11 +167,11 @@ class Face(FastMCP[None]):
         require_safe_bind(bind, has_auth=self.auth is not None)
         route = path or self.settings.path
         app = self.http_app(path=route, transport=transport, **app_options)
-        self._fleet.connections = self.settings.max_connections
+        self._backend.connections = self.settings.max_connections
         listening = listening_socket(bind, self.settings.port if port is None else port)
         with temporary_log_level(log_level), listening as listener:
             url = url_of(listener, bind) + route
-            async with self._fleet.sharing(), self._serving() as stop:
+            async with self._backend.sharing(), self._serving() as stop:
                 serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
                 await serve_until(stop, serving, self._directory.ready())
 
@@ -187,19 +185,19 @@ class Face(FastMCP[None]):
             has_auth=self.auth is not None,
             group_id=self._group_id,
             path=path,
-            places=self._fleet.places,
-            on_denied=self._fleet.policies.request_denied,
+            places=self._backend.places,
+            on_denied=self._backend.policies.request_denied,
         )
         app = super().http_app(path, **options)
         add_cors(app, self.settings.cors_origins)
-        surround(app, self._fleet.sharing)
+        surround(app, self._backend.sharing)
         if options.get("transport") != "sse":
             app.router.routes.extend(sse_routes(self, path, self._stranger))
         app.router.routes.append(json_route(self, path))
         if self.auth is not None:
-            app.add_middleware(AuthenticationFailures, on_failure=self._fleet.policies.authentication_failed)
+            app.add_middleware(AuthenticationFailures, on_failure=self._backend.policies.authentication_failed)
         app.add_middleware(BareValues)
-        app.add_middleware(Incidents)
+        app.add_middleware(ErrorBoundary)
         return app
 
     async def ready(self) -> None:
@@ -218,38 +216,32 @@ class Face(FastMCP[None]):
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[asyncio.Event]:
         """The life of a program of ours: until a signal sets the event, and after its files."""
-        files = self._fleet.files
+        files = self._backend.files
         with stop_on_signals(files.ask if files else None) as stop:
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
-
-    def _unknown(self, ctx: ServerRequestContext[Any, Any], name: str) -> None:
-        """A caller has asked for what is not here; in a group, it may be what others have."""
-        if self._directory.is_restricted:
-            self._fleet.policies.denied(principal_behind(ctx), self._group_id, ctx.method, name)
 
     def _stranger(self, scope: Scope) -> None:
         """A caller has sent a message into the session of somebody else."""
         principal = principal_of(getattr(scope.get("user"), "access_token", None))
         reason = "the session belongs to somebody else"
-        self._fleet.policies.request_denied(principal, self._group_id, scope["path"], reason)
+        self._backend.policies.request_denied(principal, self._group_id, scope["path"], reason)
 
-    def _serve_requests(self) -> None:
-        """Join our request path to FastMCP's low-level server, whose attribute is private."""
-        server, fleet = self._mcp_server, self._fleet
+    def _serve_requests(self) -> Pipeline:
+        """Join our pipeline to FastMCP's low-level server, whose attribute is private."""
+        server, backend = self._mcp_server, self._backend
         own = OwnParts(self, self.views)
-        messages = ClientMessages(
-            self._directory, fleet.children_of, fleet.instances, self._audience, fleet.logging, fleet.subscriptions
-        )
-        self._requests = ComponentRequests(
+        messages = ClientMessages(backend, self._directory, self._audience)
+        pipeline = Pipeline(
+            backend,
             self._directory,
-            self._forwarder,
-            Handshakes(self._directory, fleet.clients, self._audience, own),
+            Handshakes(self._directory, backend.profile, self._audience, own),
             messages,
+            group_id=self._group_id,
             server_info=lambda: server.server_info_stamp,
             own=own,
-            on_unknown=self._unknown,
         )
-        server.middleware[:0] = [contained, while_present, self._requests]
+        server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.input_schema
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
+        return pipeline

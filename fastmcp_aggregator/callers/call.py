@@ -1,4 +1,7 @@
-"""A call: one request on its way to a server, made once and passed through every stage."""
+"""A call: one request on its way to a server, made once and passed through every stage.
+
+What costs something, such as a size, is worked out when a stage first wants it, and once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,46 @@ from opentelemetry.trace import format_trace_id, get_current_span
 from pydantic_core import to_json
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.child import Child
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
-    """One request that is about to be forwarded."""
+    """One request that is to be forwarded to a child."""
 
-    principal: Principal
-    group: str
+    caller: Caller
+    child: Child
     method: str
     """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`."""
-    server: str
-    name: str
-    """What the child calls it: a tool's or prompt's name, or a URI."""
     params: Mapping[str, Any]
-    """The request's parameters, with the public name."""
+    """As the client sent them, with the public name."""
+    address: Mapping[str, Any]
+    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`."""
+    group: str = "default"
     input_schema: Mapping[str, Any] | None = None
     """Of a tool, as the child lists it."""
-    is_remote: bool = False
-    """Whether it came over HTTP."""
-    request_id: str = ""
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def principal(self) -> Principal:
+        """Who has authenticated for it."""
+        return self.caller.principal
+
+    @property
+    def server(self) -> str:
+        """The server key."""
+        return self.child.key
+
+    @property
+    def name(self) -> str:
+        """What the child calls it: a tool's or prompt's name, or a URI."""
+        where = self.address.get("ref") or self.address
+        name: str = where.get("name") or where.get("uri") or ""
+        return name
 
     @cached_property
     def request_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The client behind one request: what it has declared, and the ways back to it.
+"""The caller: the client that sent a request, what it has declared, and the ways back to it.
 
 `_request_outbound` and `_connection` are private to the SDK's session.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -21,10 +22,12 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
-from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.ownership import OnProgress
-from fastmcp_aggregator.concurrency.limiter import stepping_aside
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 
@@ -38,33 +41,43 @@ _INITIALIZE_BOUND = 30.0
 
 
 class Caller:
-    """Whoever sent one request. To be closed when the request is over."""
+    """The client that sent one request, and the way back to it. To be closed when the request is over."""
 
     def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
         session = ctx.session
-        connection = session._connection
         meta = (ctx.params or {}).get("_meta")
         self._meta: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+        self.ctx = ctx
+        self.method: str = ctx.method
         self._channel = session._request_outbound
-        self._outbox = Outbox(self._channel.notify)
-        self._connection = connection
-        self._aside = stepping_aside.get()
-        self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        self._ctx = ctx
+        self._release = released_while_waiting.get()
+        self.outbox: Outbox | None = None
+        """The messages that were sent on the request's own channel, if there were any."""
         self._progress_token = self._meta.get("progressToken")
-        self.identity = self._identity()
-
-    @property
-    def wants_progress(self) -> bool:
+        self.connection: Connection = session._connection
+        self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.is_remote = ctx.request is not None
+        """Whether it came over HTTP."""
+        self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
-        return self._progress_token is not None
+        self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
+        self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
+        """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
 
     @property
-    def principal(self) -> Hashable:
-        """Who has authenticated for the request, over HTTP; None for everybody else."""
-        scope = getattr(self._ctx.request, "scope", None)
-        user = scope.get("user") if isinstance(scope, Mapping) else None
-        token = getattr(user, "access_token", None)
+    def request_id(self) -> str:
+        """The id that the client gave to the request."""
+        return str(self.ctx.request_id)
+
+    @cached_property
+    def principal(self) -> Principal:
+        """Who has authenticated for the request, as policies know it."""
+        return principal_of(self._access_token)
+
+    @property
+    def account(self) -> Hashable:
+        """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        token = self._access_token
         return (token.client_id, getattr(token, "subject", None)) if token is not None else None
 
     @property
@@ -72,7 +85,7 @@ class Caller:
         """What the client has declared."""
         if self.is_modern:
             return client_capabilities.for_child(self._meta.get(CLIENT_CAPABILITIES_META_KEY))
-        return declared_by(self._connection)
+        return declared_by(self.connection)
 
     @property
     def can_be_asked(self) -> bool:
@@ -83,21 +96,27 @@ class Caller:
     def session(self) -> Hashable:
         """What ties the client's requests together: its connection, or what it has authenticated as."""
         if not self.is_modern:
-            return self._connection
-        return self._pipe or self.principal
+            return self.connection
+        return self._pipe or self.account
 
-    def own_clients(self, like: Clients) -> Clients:
-        """This client as the only one."""
-        clients = Clients(like.on_updated, like.on_connected)
-        clients.expect_one()
-        resident = None if self.is_modern else Resident(self._connection)
-        clients.met(self.capabilities, resident, is_legacy=not self.is_modern)
-        return clients
+    @property
+    def client_name(self) -> str | None:
+        """The name of the program, by its own account."""
+        params = self.ctx.session.client_params
+        return params.client_info.name if params else None
+
+    def profile(self) -> ClientProfile:
+        """This client as the only one of a child."""
+        profile = ClientProfile()
+        profile.expect_one()
+        resident = None if self.is_modern else Resident(self.connection)
+        profile.met(self.capabilities, resident, is_legacy=not self.is_modern)
+        return profile
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:
         """Have something done when the connection of a legacy client ends; of modern clients nothing tells."""
         if not self.is_modern:
-            self._connection.exit_stack.callback(close)
+            self.connection.exit_stack.callback(close)
         return not self.is_modern
 
     @property
@@ -106,12 +125,12 @@ class Caller:
         if self.is_modern:
             level = self._meta.get(LOG_LEVEL_META_KEY)
             return level if level in LEVELS else None
-        return wanted_log_level(self._connection) or _EVERYTHING
+        return wanted_log_level(self.connection) or _EVERYTHING
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """The headers of the HTTP request that brought it; see `Owner`."""
-        scope = getattr(self._ctx.request, "scope", None)
+        """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
+        scope = getattr(self.ctx.request, "scope", None)
         if not isinstance(scope, Mapping):
             return None
         found: dict[str, str] = {}
@@ -121,7 +140,7 @@ class Caller:
         return found
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification on the request's own channel; see `Owner`."""
+        """Send a notification on the request's own channel, after those before it. Never blocks."""
         if method == "notifications/progress":
             if self._progress_token is None:
                 return
@@ -131,42 +150,51 @@ class Caller:
                 return
         elif self.is_modern:
             return  # nothing else is sent on a request's channel in the modern era
-        self._outbox.put(method, params)
+        self._queue.put(method, params)
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-        """The answer of a legacy client; see `Owner`. A modern client is asked by `HeldCall`."""
+        """The answer of a legacy client to a child's question. A modern client is asked by `PendingCall`.
+
+        Raises:
+            MCPError: the client's error, or why it cannot be asked.
+        """
         refuse_what_is_not_declared(method, params, self.capabilities)
-        await self._outbox.sent()
-        with self._aside():
+        await self.told()
+        with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
 
     def hang_up(self) -> None:
-        """End the response to a legacy client over HTTP, after the messages before; see `Owner`."""
-        if self._ctx.close_sse_stream is not None:
-            self._outbox.then(self._ctx.close_sse_stream)
+        """End the response to a legacy client over HTTP, after the messages before: it is to come back for the rest."""
+        if self.ctx.close_sse_stream is not None:
+            self._queue.then(self.ctx.close_sse_stream)
 
     async def told(self) -> None:
         """Wait until all messages are sent, so that the result comes after them."""
-        await self._outbox.sent()
+        if self.outbox is not None:
+            await self.outbox.sent()
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""
-        self._outbox.close()
-
-    def _identity(self) -> Hashable:
-        """One connection, or pipe, is one client. Over modern HTTP each request has a stream of its own."""
-        return self._pipe or object() if self.is_modern else self._connection
+        if self.outbox is not None:
+            self.outbox.close()
 
     @property
-    def _pipe(self) -> Any:
-        """What the requests of a modern client on a pipe have in common; None over HTTP."""
-        return self._connection.outbound if self._connection.has_standalone_channel else None
+    def _queue(self) -> Outbox:
+        if self.outbox is None:
+            self.outbox = Outbox(self._channel.notify)
+        return self.outbox
+
+    @property
+    def _access_token(self) -> Any:
+        scope = getattr(self.ctx.request, "scope", None)
+        user = scope.get("user") if isinstance(scope, Mapping) else None
+        return getattr(user, "access_token", None)
 
 
 class Resident:
     """The only client of a front, between its requests. It has a connection that can be asked: it is a legacy one."""
 
-    principal = None
+    account = None
     wants_progress = False
     log_level = None
     headers = None

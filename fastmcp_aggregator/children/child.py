@@ -9,8 +9,7 @@ attempt brings that attempt forward. A request is never sent twice.
 A child that has been silent and idle for a while is asked for a sign of life; without one, its life ends like after a
 crash. A busy child is never asked: its calls have deadlines of their own.
 
-Nothing else changes the state. `on_change` is told after each change in what the child offers or whether it can be
-used; it must not block.
+Nothing else changes the state.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from functools import partial
-from typing import Any
+from typing import Protocol
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
-from fastmcp_aggregator.children.calls import Calls, request
+from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import Launch, reason_of
 from fastmcp_aggregator.children.health import Health
-from fastmcp_aggregator.children.listeners import Clients
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.retry import Retrying
 from fastmcp_aggregator.children.session.listing import Lists
 from fastmcp_aggregator.children.session.ownership import Owner
-from fastmcp_aggregator.children.session.session import ChildSession, Hearing
+from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.start_slots import StartTurns
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
@@ -45,6 +43,22 @@ from fastmcp_aggregator.status.state import ChildState, may_become
 logger = logging.getLogger(__name__)
 
 
+class ChildEvents(Protocol):
+    """What children report. Never blocks."""
+
+    def connected(self, child: Child) -> None:
+        """It has a new session, which knows nothing of those before it."""
+
+    def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
+        """It offers something else of these kinds, or can be used again, or no longer."""
+
+    def lists_changed(self, child: Child) -> None:
+        """It says that its lists have changed; `changed` follows once they are read, if they have."""
+
+    def resource_updated(self, child: Child, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+
+
 class Child:
     """One configured MCP server, and our side of it."""
 
@@ -52,9 +66,9 @@ class Child:
         self,
         server: ServerConfig,
         options: ChildOptions,
-        on_change: Callable[[Child, frozenset[Kind]], None],
+        events: ChildEvents,
         launch: Launch = ChildProcess.spawn,
-        clients: Clients | None = None,
+        profile: ClientProfile | None = None,
         place: Hashable = None,
         start_turns: StartTurns | None = None,
     ) -> None:
@@ -75,17 +89,12 @@ class Child:
         self.attempted = asyncio.Event()
         """Set when the present attempt has succeeded or failed; then there is a new one."""
         self.why_stopped = ""
-        self.calls = Calls(
-            server.key,
-            options.deadlines,
-            concurrent=options.max_concurrent_calls,
-            waiting=options.max_waiting_calls,
-        )
+        self.calls = Calls(self, options)
         self.start_turns = start_turns or StartTurns()
         """Shared with all children of the aggregator."""
         self._awaited = 0
-        self._on_change = on_change
-        self._clients = clients or Clients()
+        self._events = events
+        self._profile = profile or ClientProfile()
         self._stopping = asyncio.Event()
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
@@ -96,14 +105,10 @@ class Child:
             server,
             options.endpoint,
             launch,
-            self._clients,
+            self._profile,
             era=options.era,
             version=options.version,
-            hearing=Hearing(
-                resident=lambda: self._clients.resident,
-                on_list_changed=self._hear_of_changes,
-                on_updated=partial(self._clients.on_updated, self),
-            ),
+            events=self,
         )
         self._since = time.monotonic()
         self._starts = 0
@@ -178,10 +183,6 @@ class Child:
     def _is_reached(self) -> None:
         self._phase = "initialization"
 
-    def _hear_of_changes(self, kinds: frozenset[Kind]) -> None:
-        self._lists.have_changed(kinds)
-        self._clients.on_lists_changed(self)
-
     def _serve(self, session: ChildSession, catalogue: Catalogue) -> None:
         self.session = session
         self._become(ChildState.RUNNING)
@@ -192,8 +193,8 @@ class Child:
         self.catalogue = catalogue
         self.calls.answered()
         self._end_attempt()
-        self._clients.on_connected(self)
-        self._on_change(self, changed)
+        self._events.connected(self)
+        self._events.changed(self, changed)
 
     async def _until_lost(self) -> None:
         """Serve list changes until the connection is lost or the child is to stop."""
@@ -211,7 +212,7 @@ class Child:
     async def _refresh(self, session: ChildSession) -> None:
         if found := await self._lists.read_again(session, self.catalogue):
             self.catalogue, changed = found
-            self._on_change(self, changed)
+            self._events.changed(self, changed)
 
     def _end_attempt(self) -> None:
         """Let go whoever waits for the present attempt; who comes later waits for the next."""
@@ -245,7 +246,7 @@ class Child:
         self.past_failure = failure
         logger.warning("%s", failure)
         left = self.catalogue or Catalogue(0)
-        self._on_change(self, frozenset(kind for kind in Kind if left.of(kind)))
+        self._events.changed(self, frozenset(kind for kind in Kind if left.of(kind)))
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
@@ -256,11 +257,23 @@ class Child:
             return ChildServerError(self.key, self._phase, reason, cause=error)
         return await self._connecting.endpoint.explain(self._phase, reason, error)
 
-    # The callers' side.
+    # What its session reports.
 
-    async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> dict[str, Any]:
-        """Forward one request to the child; see `children/calls.py`."""
-        return await request(self, method, params, owner)
+    @property
+    def resident(self) -> Owner | None:
+        """The only client, if it can be asked at any time."""
+        return self._profile.resident
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says that its lists of these kinds have changed: they are read again, and then compared."""
+        self._lists.have_changed(kinds)
+        self._events.lists_changed(self)
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+        self._events.resource_updated(self, uri)
+
+    # The callers' side.
 
     async def until_settled(self) -> None:
         """Wait until the first start has succeeded or failed. It goes before those that nobody waits for."""

@@ -14,9 +14,10 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Endpoint, Launch, endpoint_for
-from fastmcp_aggregator.children.listeners import Clients
-from fastmcp_aggregator.children.session.session import ChildSession, Hearing, open_session
+from fastmcp_aggregator.children.session.incoming import SessionEvents
+from fastmcp_aggregator.children.session.session import ChildSession, open_session
 from fastmcp_aggregator.children.session.transport import Tally, WatchedTransport
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.settings.options import EndpointOptions
@@ -33,19 +34,19 @@ class Connecting:
         server: ServerConfig,
         options: EndpointOptions,
         launch: Launch,
-        clients: Clients,
+        profile: ClientProfile,
         *,
         era: str,
         version: str,
-        hearing: Hearing,
+        events: SessionEvents,
     ) -> None:
         """`era` is the setting, `version` what the child is told of ours."""
         self._key = server.key
         self._new_endpoint = partial(endpoint_for, server, options, launch)
-        self._clients = clients
+        self._profile = profile
         self._era = era
         self._version = version
-        self._hearing = hearing
+        self._events = events
         self._refused: set[str] = set()
         """Eras that the child does not speak."""
         self.tally = Tally()
@@ -63,8 +64,8 @@ class Connecting:
         """
         transport = await self.endpoint.open(stack)
         on_open()
-        declared = await self._clients.capabilities()
-        eras = [era for era in self._clients.eras(self._era) if era not in self._refused]
+        declared = await self._profile.capabilities()
+        eras = [era for era in self._profile.eras(self._era) if era not in self._refused]
         for era in eras[:-1]:
             attempt = await stack.enter_async_context(AsyncExitStack())
             try:
@@ -89,5 +90,5 @@ class Connecting:
             era=era,
             version=self._version,
             capabilities=declared,
-            hearing=self._hearing,
+            events=self._events,
         )

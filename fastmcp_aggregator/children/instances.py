@@ -13,13 +13,14 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.child import Child, ChildEvents
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
 
@@ -43,8 +44,8 @@ class Visitor(Protocol):
         """What ties its requests together; None: nothing does."""
         ...
 
-    def own_clients(self, like: Clients) -> Clients:
-        """Itself as the only client, with the same listeners."""
+    def profile(self) -> ClientProfile:
+        """Itself as the only client."""
         ...
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:
@@ -65,10 +66,17 @@ class Keeper(Protocol):
 class Instances:
     """All further instances. Owned by one run of the aggregator."""
 
-    def __init__(self, keeper: Keeper, clients: Clients, *, is_isolated: Callable[[str], bool], limit: int) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        events: ChildEvents,
+        profile: ClientProfile,
+        *,
+        limit: int,
+    ) -> None:
         self._keeper = keeper
-        self._clients = clients
-        self._is_isolated = is_isolated
+        self._events = events
+        self._profile = profile
         self._limit = limit
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
@@ -76,15 +84,29 @@ class Instances:
         self._refused: WeakSet[ChildSession] = WeakSet()
         """Sessions of children that turned out to speak no legacy era."""
 
-    async def serving(self, child: Child, visitor: Visitor) -> Child:
-        """The instance that serves a caller's requests to a child.
+    @asynccontextmanager
+    async def serving(self, child: Child, caller: Visitor) -> AsyncIterator[Child]:
+        """The child, or the instance of it, that serves a caller's request; an instance is released afterwards.
 
         Raises:
             ChildServerError: there are too many.
         """
-        if self._clients.is_single:
+        instance = await self.instance_for(child, caller)
+        try:
+            yield instance
+        finally:
+            if instance is not child:
+                self.released(instance)
+
+    async def instance_for(self, child: Child, visitor: Visitor) -> Child:
+        """The child, or the instance of it, for a caller.
+
+        Raises:
+            ChildServerError: there are too many.
+        """
+        if self._profile.is_single:
             return child
-        if self._is_isolated(child.key):
+        if child.options.is_isolated:
             return self._isolated(child, visitor)
         if visitor.is_modern or child.session is None or child.session.era == _LEGACY:
             return child
@@ -122,7 +144,7 @@ class Instances:
         if len(known) >= self._limit:
             reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
             raise ChildServerError(child.key, "runtime", reason)
-        instance = self._begin(child, session, visitor.own_clients(self._clients), child.options.era)
+        instance = self._begin(child, session, visitor.profile(), child.options.era)
         if not visitor.at_end_of_session(lambda: self._close(instance)):
             self._idle[instance] = 0.0 if visitor.session is None else _SESSION_IDLE
         return instance
@@ -130,7 +152,7 @@ class Instances:
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
         if instance is None:
-            instance = self._begin(child, _LEGACY, self._clients, _LEGACY)
+            instance = self._begin(child, _LEGACY, self._profile, _LEGACY)
         await instance.until_settled()
         if instance.is_serving:
             return instance
@@ -139,12 +161,12 @@ class Instances:
             self._close(instance)
         return child if session in self._refused else instance
 
-    def _begin(self, child: Child, name: Hashable, clients: Clients, era: str) -> Child:
+    def _begin(self, child: Child, name: Hashable, profile: ClientProfile, era: str) -> Child:
         instance = Child(
             child.server,
             replace(child.options, era=era),
-            lambda instance, kinds: None,
-            clients=clients,
+            self._events,
+            profile=profile,
             place=(child.key, name),
             start_turns=child.start_turns,
         )

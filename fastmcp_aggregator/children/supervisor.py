@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.child import Child, ChildEvents
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Launch
 from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.children.listeners import Clients
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
 from fastmcp_aggregator.children.start_slots import StartTurns
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
@@ -40,17 +39,16 @@ class Supervisor:
         self,
         config: McpConfig,
         options: Callable[[str], ChildOptions],
-        on_change: Callable[[Child, frozenset[Kind]], None],
+        events: ChildEvents,
         launched: Launched | None = None,
-        clients: Clients | None = None,
+        profile: ClientProfile | None = None,
         *,
-        is_isolated: Callable[[str], bool] = lambda key: False,
         max_isolated: int = 1,
     ) -> None:
         self._options = options
-        self._clients = clients or Clients()
-        self.instances = Instances(self, self._clients, is_isolated=is_isolated, limit=max_isolated)
-        self._on_change = on_change
+        self._profile = profile or ClientProfile()
+        self.instances = Instances(self, events, self._profile, limit=max_isolated)
+        self._events = events
         self._start_turns = StartTurns()
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -92,7 +90,7 @@ class Supervisor:
 
     def _child(self, server: ServerConfig, launch: Launch = ChildProcess.spawn) -> Child:
         options = self._options(server.key)
-        return Child(server, options, self._on_change, launch, self._clients, start_turns=self._start_turns)
+        return Child(server, options, self._events, launch, self._profile, start_turns=self._start_turns)
 
     def begin(self, child: Child) -> None:
         """Run one more child, which is nobody's successor."""

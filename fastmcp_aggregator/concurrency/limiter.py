@@ -1,23 +1,25 @@
-"""Turns: how many of something run at once, and who comes next. First come, first served.
+"""How much runs at once: a FIFO concurrency limiter, and a count of requests that can be drained.
 
-Whoever waits for a turn here may hold one elsewhere: an HTTP request has one of its front's. It steps aside meanwhile
-(`stepping_aside`), so that requests that wait for one child do not keep those for others from running.
+What waits here may hold a slot elsewhere: an HTTP request has one of its server's. It releases that one meanwhile
+(`released_while_waiting`), so that requests that wait for one child do not keep those for others from running.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 
-stepping_aside: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("aside", default=nullcontext)
-"""What a request does while it waits for a turn."""
+released_while_waiting: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(
+    "released_while_waiting", default=nullcontext
+)
+"""Releases, for the length of a wait, the slot that the present request holds."""
 
 
-class Turns:
-    """At most `limit` turns are taken at once."""
+class ConcurrencyLimiter:
+    """At most `limit` slots are taken at once; waiters get theirs in order of arrival."""
 
     __slots__ = ("_limit", "_queue", "taken")
 
@@ -28,38 +30,76 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn."""
+        """The length of the queue."""
         return len(self._queue)
 
-    def take(self) -> bool:
-        """Take a turn if one is free; nobody waits then."""
+    def acquire_nowait(self) -> bool:
+        """Take a slot if one is free; nobody waits then."""
         if self.taken >= self._limit:
             return False
         self.taken += 1
         return True
 
-    async def wait(self) -> None:
-        """Take a turn when those who came before have had theirs. Who is cancelled leaves the queue."""
-        turn = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+    async def acquire(self) -> None:
+        """Take a slot when those who came before have had theirs. A waiter that is cancelled leaves the queue."""
+        slot = asyncio.get_running_loop().create_future()
+        self._queue.append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
             with suppress(ValueError):
-                self._queue.remove(turn)
-            if not turn.cancelled():
-                self.give_back()  # it came at the same moment
+                self._queue.remove(slot)
+            if not slot.cancelled():
+                self.release()  # granted at the same moment
             raise
 
-    def give_back(self) -> None:
-        """Let the next one have the turn."""
+    def release(self) -> None:
+        """Give a slot back; the next waiter gets it."""
         self.taken -= 1
         while self._queue and self.taken < self._limit:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            slot = self._queue.popleft()
+            if not slot.done():
+                slot.set_result(None)
                 self.taken += 1
 
-    def take_back(self) -> None:
-        """Take again a turn that was given back for a while, even if none is free: there are more for a moment."""
+    def reacquire(self) -> None:
+        """Take back a slot that was released for a while, even if none is free: the limit is exceeded for a moment."""
         self.taken += 1
+
+
+DRAIN_BOUND = 30.0
+"""Seconds that requests in flight have to finish once the program is told to end."""
+
+
+class InFlight:
+    """A count of requests that can be closed to new ones and waited out."""
+
+    def __init__(self) -> None:
+        self.is_closing = False
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """While one request is answered."""
+        self._count += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if self._count == 0:
+                self._idle.set()
+
+    async def close(self) -> None:
+        """Take no new requests and wait for those in flight, within a bound."""
+        self.is_closing = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), DRAIN_BOUND)
+        except TimeoutError:
+            return
+
+    def open(self) -> None:
+        """Take requests again: the app is run once more."""
+        self.is_closing = False

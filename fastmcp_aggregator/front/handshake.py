@@ -14,7 +14,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from fastmcp_aggregator.callers.caller import Resident, remember_declared
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.listeners import Clients
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import OwnParts
 from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
@@ -30,12 +30,12 @@ class Handshakes:
     def __init__(
         self,
         directory: Directory,
-        clients: Clients,
+        profile: ClientProfile,
         audience: Audience,
         own: OwnParts,
     ) -> None:
         self._directory = directory
-        self._clients = clients
+        self._profile = profile
         self._audience = audience
         self._own = own
 
@@ -52,7 +52,7 @@ class Handshakes:
         connection = ctx.session._connection
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._clients.met(client_capabilities.for_child(declared), Resident(connection), is_legacy=True)
+        self._profile.met(client_capabilities.for_child(declared), Resident(connection), is_legacy=True)
         self._audience.join(ctx.session)
         return self._completed(result)
 
@@ -60,7 +60,7 @@ class Handshakes:
         """A modern client has sent a request, with its capabilities."""
         meta = (ctx.params or {}).get("_meta")
         declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-        self._clients.met(client_capabilities.for_child(declared), None, is_legacy=False)
+        self._profile.met(client_capabilities.for_child(declared), None, is_legacy=False)
 
     def _completed(self, result: HandlerResult) -> HandlerResult:
         if result is None:

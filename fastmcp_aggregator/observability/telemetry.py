@@ -26,11 +26,6 @@ _FLUSH_BOUND = 2.0
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
-def is_collecting() -> bool:
-    """Whether anybody collects spans: we, or the program around."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-
-
 @contextmanager
 def exporting_traces(service_name: str) -> Iterator[None]:
     """Export the traces of this process.
@@ -56,7 +51,7 @@ def exporting_traces(service_name: str) -> Iterator[None]:
 @cache
 def _provider(service_name: str) -> TracerProvider | None:
     """What collects spans; None if there is something of that kind already. A process has one, until it ends."""
-    if is_collecting():
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     try:
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - an extra

@@ -71,7 +71,7 @@ class Audit:
                 "reason": end.reason or None,
                 "request_bytes": call.request_bytes,
                 "response_bytes": end.response_bytes,
-                "request_id": call.request_id or None,
+                "request_id": call.caller.request_id or None,
                 "trace_id": call.trace_id or None,
                 **self._arguments(call.params),
             },

@@ -31,7 +31,7 @@ class RateLimits:
         Raises:
             Refused: not yet.
         """
-        if not call.is_remote:
+        if not call.caller.is_remote:
             return None
         key, rate = self._rate_of(call)
         if not rate.per_minute:

@@ -25,30 +25,27 @@ class Stack:
     """Runs calls through policies, outermost first."""
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
-        self._policies = tuple(policies)
-
-    def __bool__(self) -> bool:
-        return bool(self._policies)
+        self.policies = tuple(policies)
 
     def surround(self, policy: Policy) -> None:
         """Put one more policy around all others."""
-        self._policies = (policy, *self._policies)
+        self.policies = (policy, *self.policies)
 
-    async def run(self, call: Call, forward: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `forward`, if every policy lets the call pass.
+    async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
+        """The result of `send`, if every policy lets the call pass.
 
         Raises:
             MCPError: a policy refused it, or the child's own error.
-            ChildServerError: as `forward`.
+            ChildServerError: as `send`.
         """
         passed: list[Policy] = []
         try:
-            for policy in self._policies:
+            for policy in self.policies:
                 pending = policy.before(call)
                 if pending is not None:
                     await pending
                 passed.append(policy)
-            result = await forward()
+            result = await send(call)
         except Refused as refusal:
             _tell(passed, call, _failed(call, refusal))
             raise as_error(refusal) from None

@@ -28,9 +28,9 @@ from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
-HOLD = 600.0
+PENDING_TIMEOUT = 600.0
 """Seconds that a client has to come back with its answers."""
-HELD_LIMIT = 1000
+PENDING_LIMIT = 1000
 """Calls that wait for their clients, at most."""
 _PREFIX = "held-"
 _MARK = "."
@@ -50,39 +50,52 @@ class Question:
     answer: asyncio.Future[Result]
 
 
-class Listener(Protocol):
-    """Who is told what a child says during a round: the caller, here or at another replica."""
+class RoundCaller(Protocol):
+    """The client of a round: the caller here, or at another replica."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
 
 
-class HeldCall:
+class PendingCall:
     """A child's call on behalf of a modern client, over the rounds of that client; the owner of the call."""
 
     def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
+        self._first = caller
+        self._caller: RoundCaller | None = caller
         self.identity = caller.identity
-        self.principal = caller.principal
+        self.account = caller.account
         self.wants_progress = caller.wants_progress
-        self.log_level = caller.log_level
-        self.capabilities = caller.capabilities
-        self.headers = caller.headers
-        self._caller: Listener | None = caller
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
         self._refusal: MCPError | None = None
         self._task = asyncio.ensure_future(call(self))
 
+    @property
+    def log_level(self) -> str | None:
+        """What the client wanted when the call began."""
+        return self._first.log_level
+
+    @property
+    def capabilities(self) -> client_capabilities.Capabilities:
+        """What the client declared when the call began."""
+        return self._first.capabilities
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Those of the request with which the call began."""
+        return self._first.headers
+
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """See `Owner`. Between two rounds there is nobody to tell."""
+        """Send a notification to the client's present round; between two rounds it is dropped."""
         if self._caller is not None:
             self._caller.tell(method, params)
 
     def hang_up(self) -> None:
-        """See `Owner`. A modern client cannot come back to a response."""
+        """Nothing: a modern client cannot come back to a response."""
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> Result:
-        """See `Owner`: the answer arrives with one of the next rounds."""
+        """The client's answer, which arrives with one of its next rounds."""
         required = client_capabilities.required_for(method, params)
         if not client_capabilities.has(self.capabilities, required):
             self._refusal = missing_capability(required)
@@ -132,7 +145,7 @@ class HeldCall:
         """The client's round is over; it is to come back."""
         self._caller = None
 
-    def resume(self, caller: Listener, answers: Mapping[str, Any]) -> None:
+    def resume(self, caller: RoundCaller, answers: Mapping[str, Any]) -> None:
         """The client is back, with answers by name. What it does not answer is asked again."""
         self._caller = caller
         for name, answer in answers.items():
@@ -148,15 +161,18 @@ class HeldCall:
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
+Identity = tuple[Hashable, Hashable]
+"""Who has called, and what: the same must come back."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    call: HeldCall
-    principal: Hashable
-    request: Hashable
+    call: PendingCall
+    identity: Identity
     expiry: asyncio.TimerHandle
 
 
-class HeldCalls:
+class PendingCalls:
     """The calls whose clients are to come back. Owned by one run of the aggregator."""
 
     def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
@@ -164,34 +180,47 @@ class HeldCalls:
         self._kept: dict[str, _Kept] = {}
         self._replica = replica
 
-    def keep(self, call: HeldCall, principal: Hashable, request: Callable[[], Hashable]) -> str:
-        """Keep a call until its client is back; the `requestState` to give to it.
+    async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
+        """The child's result, or what it asks first; then the call is kept until its client comes back.
 
         Raises:
-            MCPError: too many calls wait.
+            MCPError: the child's error, or the client cannot be asked, or too many calls are pending.
         """
-        if len(self._kept) >= HELD_LIMIT:
-            raise MCPError(INTERNAL_ERROR, f"{HELD_LIMIT} calls wait for their clients' answers already; try again")
-        replica = self._replica()
-        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
-        expiry = asyncio.get_running_loop().call_later(HOLD, self._expire, state)
-        self._kept[state] = _Kept(call, principal, request(), expiry)
-        return state
+        is_kept = False
+        try:
+            result = await call.round()
+            if result is not None:
+                return result
+            state = self._keep(call, identity())
+            is_kept = True
+            return {"resultType": "input_required", "inputRequests": call.questions(), "requestState": state}
+        finally:
+            call.leave()
+            if not is_kept:
+                call.end()
 
-    def take(self, state: Any, principal: Hashable, request: Callable[[], Hashable]) -> HeldCall | None:
-        """The call that is kept under this `requestState`; None if it is not one of ours.
+    def take(self, state: str, identity: Identity) -> PendingCall:
+        """The call that is kept under this `requestState`.
 
         Raises:
             MCPError: it is over, or belongs to someone else or to another request.
         """
-        if not is_ours(state):
-            return None
         kept = self._kept.get(state)
-        if kept is None or (kept.principal, kept.request) != (principal, request()):
+        if kept is None or kept.identity != identity:
             raise is_over()
         del self._kept[state]
         kept.expiry.cancel()
         return kept.call
+
+    def _keep(self, call: PendingCall, identity: Identity) -> str:
+        """Keep a call until its client is back; the `requestState` to give to it."""
+        if len(self._kept) >= PENDING_LIMIT:
+            raise MCPError(INTERNAL_ERROR, f"{PENDING_LIMIT} calls wait for their clients' answers already; try again")
+        replica = self._replica()
+        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
+        expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
+        self._kept[state] = _Kept(call, identity, expiry)
+        return state
 
     def keeper(self, state: Any) -> str | None:
         """The other replica that keeps the call of this `requestState`; None if it is none of another's."""

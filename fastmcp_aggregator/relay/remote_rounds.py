@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.pending_calls import Listener, is_over
+from fastmcp_aggregator.relay.pending_calls import RoundCaller, is_over
 from fastmcp_aggregator.replicas.peers import Message, PeerLostError, Peers, Say
 from fastmcp_aggregator.replicas.questions import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
@@ -35,7 +35,7 @@ class Round:
     request: Hashable
     answers: Mapping[str, Any]
 
-    def listener(self, say: Say) -> Listener:
+    def caller(self, say: Say) -> RoundCaller:
         """Who is told what the child says: the other replica."""
         return _Elsewhere(say)
 
@@ -48,7 +48,7 @@ class _Elsewhere:
         self._say({"method": method, "params": dict(params)})
 
 
-async def continued_elsewhere(peers: Peers, replica: str, round_: Round, caller: Listener) -> Result:
+async def continued_elsewhere(peers: Peers, replica: str, round_: Round, caller: RoundCaller) -> Result:
     """What the other replica's round brings.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One request on its way from a caller to a child and back, across the protocol eras.
+"""Rounds: a call to a child across the protocol eras, with whatever the child asks the caller first.
 
 A plain request crosses the eras as it is. One over which the child needs something from the client is bridged:
 
@@ -15,11 +15,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -30,13 +29,13 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
+from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.session.incoming import QUESTIONS
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.relay.logging import Logging
-from fastmcp_aggregator.relay.pending_calls import HeldCall, HeldCalls, is_ours, is_over
+from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, RoundCaller, is_ours, is_over
 from fastmcp_aggregator.relay.remote_rounds import Round, answered, continued_elsewhere, round_of
 from fastmcp_aggregator.replicas.peers import Alone, Message, Peers, Say
 
@@ -63,119 +62,70 @@ Result = dict[str, Any]
 Params = Mapping[str, Any]
 
 
-class Forwards(Protocol):
-    """What sends a caller's request to a child; see `Forwarder.forward`."""
+class Rounds:
+    """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
-    async def forward(
-        self, ctx: ServerRequestContext[Any, Any], child: Child, params: Params, address: Mapping[str, Any]
-    ) -> Result: ...
-
-
-class Forwarder:
-    """Forwards requests for callers of either era. Owned by one run of the aggregator."""
-
-    def __init__(self, instances: Callable[[], Instances], logging: Logging, peers: Peers | None = None) -> None:
-        self._instances = instances
+    def __init__(self, logging: Logging, peers: Peers | None = None) -> None:
         self._peers = Alone() if peers is None else peers
-        self._held = HeldCalls(lambda: self._peers.id)
+        self._pending = PendingCalls(lambda: self._peers.id)
         self._logging = logging
 
-    async def forward(
-        self, ctx: ServerRequestContext[Any, Any], child: Child, params: Params, address: Mapping[str, Any]
-    ) -> Result:
-        """Send the request that is served in `ctx` to a child, with the child's own name or URI in `address`.
+    async def ask(self, child: Child, call: Call) -> Result:
+        """Send a call to a child, or to an instance of it; the result, or what the caller is to answer first.
 
         Raises:
             ChildServerError: the child cannot be asked, or was lost while it was asked.
             MCPError: the child's own error, unchanged, or why the caller cannot be asked what the child needs.
         """
-        caller = Caller(ctx)
-        try:
-            keeper = self._held.keeper(params.get("requestState")) if caller.is_modern else None
-            call = None if keeper else self._resumed(caller, child, ctx.method, params)
-            if keeper:
-                round_ = _round(caller, child, ctx.method, params)
-                result = await continued_elsewhere(self._peers, keeper, round_, caller)
-            elif call is not None:
-                result = await self._round(call, caller.principal, partial(_fingerprint, child, ctx.method, params))
-            else:
-                result = await self._begin(caller, child, ctx.method, params, address)
-            await caller.told()
-            return result
-        finally:
-            caller.close()
+        caller = call.caller
+        if not caller.is_modern:
+            return await self._for_legacy_caller(child, call)
+        if child.session is not None and child.session.era == "modern":
+            return await send(child, call.method, call.params, call.address, caller)
+        if LOG_LEVEL_META_KEY in (call.params.get("_meta") or ()) and caller.log_level is not None:
+            await self._logging.at_least(child, caller.log_level)
+        _given_answers(call.params)
+        if call.params.get("requestState") is not None and child.session is not None:
+            raise is_over()  # a legacy child has no states of its own
+        pending = PendingCall(caller, partial(send, child, call.method, call.params, call.address))
+        return await self._pending.round(pending, partial(_identity, call))
+
+    def is_continued(self, call: Call) -> bool:
+        """Whether a modern client comes back with this to a call that is pending, here or at another replica."""
+        return call.caller.is_modern and is_ours(call.params.get("requestState"))
+
+    async def continue_(self, call: Call) -> Result:
+        """Go on with the pending call, on the instance where it began.
+
+        Raises:
+            MCPError: the call is over, or is not this caller's.
+        """
+        state, caller = call.params["requestState"], call.caller
+        round_ = Round(state, *_identity(call), _given_answers(call.params))
+        if replica := self._pending.keeper(state):
+            return await continued_elsewhere(self._peers, replica, round_, caller)
+        return await self._continued(round_, caller)
 
     async def answer(self, question: Message, say: Say) -> Message:
-        """The round of a call that is held here, for a client that has come back to another replica; see `Peers`."""
-        return await answered(self._continued(round_of(question), say))
-
-    async def _continued(self, round_: Round, say: Say) -> Result:
-        call = self._held.take(round_.state, round_.principal, lambda: round_.request)
-        if call is None:
-            raise is_over()
-        call.resume(round_.listener(say), round_.answers)
-        return await self._round(call, round_.principal, lambda: round_.request)
+        """The round of a call that is pending here, for a client that has come back to another replica; see `Peers`."""
+        round_ = round_of(question)
+        return await answered(self._continued(round_, round_.caller(say)))
 
     def close(self) -> None:
         """Give up what waits for clients."""
-        self._held.close()
+        self._pending.close()
 
-    def _resumed(self, caller: Caller, child: Child, method: str, params: Params) -> HeldCall | None:
-        """The call that a client comes back to; it runs on the instance where it began."""
-        state = params.get("requestState")
-        if not caller.is_modern or not is_ours(state):
-            return None
-        answers = _given_answers(params)
-        call = self._held.take(state, caller.principal, partial(_fingerprint, child, method, params))
-        if call is not None:
-            call.resume(caller, answers)
-        return call
+    async def _continued(self, round_: Round, caller: RoundCaller) -> Result:
+        identity = round_.principal, round_.request
+        pending = self._pending.take(round_.state, identity)
+        pending.resume(caller, round_.answers)
+        return await self._pending.round(pending, lambda: identity)
 
-    async def _begin(
-        self, caller: Caller, child: Child, method: str, params: Params, address: Mapping[str, Any]
-    ) -> Result:
-        serving = await self._instances().serving(child, caller)
-        try:
-            return await self._forward(caller, serving, method, params, address)
-        finally:
-            self._instances().released(serving)
-
-    async def _forward(
-        self, caller: Caller, child: Child, method: str, params: Params, address: Mapping[str, Any]
-    ) -> Result:
-        if not caller.is_modern:
-            return await self._for_legacy_caller(caller, child, method, params, address)
-        if child.session is not None and child.session.era == "modern":
-            return await send(child, method, params, address, caller)
-        if caller.log_level is not None:
-            await self._logging.at_least(child, caller.log_level)
-        _given_answers(params)
-        if params.get("requestState") is not None and child.session is not None:
-            raise is_over()  # a legacy child has no states of its own
-        call = HeldCall(caller, lambda owner: self._send_held(child, method, params, address, owner))
-        return await self._round(call, caller.principal, partial(_fingerprint, child, method, params))
-
-    async def _round(self, call: HeldCall, principal: Hashable, request: Callable[[], Hashable]) -> Result:
-        """The child's result, or what it asks first; then the call is held until the client comes back."""
-        is_held = False
-        try:
-            result = await call.round()
-            if result is not None:
-                return result
-            state = self._held.keep(call, principal, request)
-            is_held = True
-            return {"resultType": "input_required", "inputRequests": call.questions(), "requestState": state}
-        finally:
-            call.leave()
-            if not is_held:
-                call.end()
-
-    async def _for_legacy_caller(
-        self, caller: Caller, child: Child, method: str, params: Params, address: Mapping[str, Any]
-    ) -> Result:
+    async def _for_legacy_caller(self, child: Child, call: Call) -> Result:
         """Ask the child, and the caller whatever the child wants to know first."""
+        params = call.params
         for _ in range(_ROUNDS):
-            result = await send(child, method, params, address, caller)
+            result = await send(child, call.method, params, call.address, call.caller)
             if result.get("resultType") != "input_required":
                 return result
             params = {name: value for name, value in params.items() if name not in MODERN_PARAMS}
@@ -183,19 +133,10 @@ class Forwarder:
                 params["requestState"] = result["requestState"]
             questions = result.get("inputRequests")
             if isinstance(questions, Mapping) and questions:
-                params["inputResponses"] = await _answers(caller, questions)
+                params["inputResponses"] = await _answers(call.caller, questions)
             else:
                 await asyncio.sleep(_PAUSE)
         raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
-
-    async def _send_held(
-        self, child: Child, method: str, params: Params, address: Mapping[str, Any], owner: Owner
-    ) -> Result:
-        """A call that may outlive the request with which it began."""
-        try:
-            return await send(child, method, params, address, owner)
-        finally:
-            self._instances().released(child)
 
 
 async def send(child: Child, method: str, params: Params, address: Mapping[str, Any], owner: Owner | None) -> Result:
@@ -215,7 +156,7 @@ async def send(child: Child, method: str, params: Params, address: Mapping[str, 
     if child.session is not None and child.session.era == "legacy":
         for name in MODERN_PARAMS:
             forwarded.pop(name, None)
-    return await child.request(method, forwarded, owner=owner)
+    return await child.calls.request(method, forwarded, owner=owner)
 
 
 def _given_answers(params: Params) -> Mapping[str, Any]:
@@ -252,13 +193,9 @@ async def _unheard(progress: float, total: float | None, message: str | None) ->
     """Nobody waits for progress on a question that is part of a result."""
 
 
-def _round(caller: Caller, child: Child, method: str, params: Params) -> Round:
-    request = _fingerprint(child, method, params)
-    return Round(params["requestState"], caller.principal, request, _given_answers(params))
-
-
-def _fingerprint(child: Child, method: str, params: Params) -> tuple[str, str, str]:
-    """What must be the same when a client comes back to a call."""
-    asked = {key: value for key, value in params.items() if key not in ("_meta", *MODERN_PARAMS)}
+def _identity(call: Call) -> tuple[Hashable, Hashable]:
+    """Who has called, and what: the same must come back to a pending call."""
+    asked = {key: value for key, value in call.params.items() if key not in ("_meta", *MODERN_PARAMS)}
     text = json.dumps(asked, sort_keys=True, default=str)
-    return child.key, method, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return call.caller.account, (call.child.key, call.method, digest)

@@ -22,7 +22,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from fastmcp_aggregator.callers.outbox import outbox_of
-from fastmcp_aggregator.children.calls import session_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
@@ -65,18 +64,18 @@ class Followed:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        session = await session_of(child)
+        session = await child.calls.session()
         for principal in principals:
             session.serves(principal)
         async with self._lock:
-            session = await session_of(child)
+            session = await child.calls.session()
             if self._session is session:
                 return
             await self._close()
             if session.era == "modern":
                 self._stream = await _open_stream(session, self.original)
             else:
-                await child.request("resources/subscribe", {"uri": self.original})
+                await child.calls.request("resources/subscribe", {"uri": self.original})
             self._session = session
 
     def is_followed_by(self, follower: Follower, public: str) -> bool:

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.calls import session_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
@@ -139,7 +138,7 @@ class Directory:
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
             await child.until_settled()
         if found is None and (child := self._unlisted_owner(name)):
-            await session_of(child)
+            await child.calls.session()
             found = self.table.find(kind, name)
         return found
 

@@ -47,6 +47,8 @@ class Route:
     component: Component
     renamed: str | None = None
     """What we call it instead, before any prefix."""
+    publish: Publish = None
+    """How the child's addresses are written for clients; None where they stay as they are."""
 
     @property
     def name(self) -> str:
@@ -194,15 +196,16 @@ class RouteTable:
     def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
         id_field = SPECS[kind].id_field
         changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
+        publish = self.publisher(child)
         for component in offered(child, kind):
             original = component[id_field]
             if kind is Kind.TOOL and self._tools is not None and not self._tools.has(child.key, original):
                 continue
             change = changes.get(original)
             if change is None:
-                yield Route(child, original, component)
+                yield Route(child, original, component, publish=publish)
             elif not change.hidden:
-                yield Route(child, original, change.applied(component), change.name)
+                yield Route(child, original, change.applied(component), change.name, publish)
 
     def _spellings(self, kind: Kind) -> Sequence[Spell]:
         """Ways to spell a component, in the order in which they are entitled to a name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +49,10 @@ class Deadlines:
     read: float
     prompt: float
 
-    def of(self, method: str) -> float:
-        """The deadline for a method."""
-        return {"resources/read": self.read, "prompts/get": self.prompt}.get(method, self.call)
+    @property
+    def by_method(self) -> Mapping[str, float]:
+        """Those that differ from `call`."""
+        return {"resources/read": self.read, "prompts/get": self.prompt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +67,7 @@ class ChildOptions:
     max_tools: int
     max_concurrent_calls: int
     max_waiting_calls: int
+    is_isolated: bool = False
+    """Whether each client session has an instance of its own."""
     screen: Callable[[str, Catalogue], Catalogue] = lambda key, catalogue: catalogue
     """What is taken up of what the child, by its server key, offers."""

@@ -437,7 +437,7 @@ async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: i
     async with app._lifespan_manager():
         for _ in range(turns):
             await asyncio.sleep(0)
-        tasks = list(app._fleet._supervisor._tasks.values())  # type: ignore[union-attr]
+        tasks = list(app._backend.runtime.supervisor._tasks.values())  # type: ignore[union-attr]
     assert [task.cancelled() for task in tasks] == [False]
     assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
 

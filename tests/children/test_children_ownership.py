@@ -17,7 +17,7 @@ class Owner:
 
     def __init__(self, identity: object, principal: object = None) -> None:
         self.identity = identity
-        self.principal = principal
+        self.account = principal
 
 
 ALICE, ALICE_TOO, BOB, RESIDENT = Owner("alice"), Owner("alice"), Owner("bob"), Owner("resident")

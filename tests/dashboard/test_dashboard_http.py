@@ -14,13 +14,13 @@ import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from support import doubles
 from support.harness import PATIENCE, config, lean, until
 from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.policies.policy import End
 from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.web.dashboard import watch
@@ -340,7 +340,7 @@ async def test_a_new_config_is_shown() -> None:
 def test_the_calls_that_are_kept_are_the_last_ones() -> None:
     recent = RecentCalls(kept=3)
     for number in range(5):
-        call = Call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
+        call = doubles.call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
         recent.before(call)
         recent.after(call, End("ok", 0.0))
     assert recent.count == 5
@@ -361,7 +361,7 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
 )
 def test_only_names_of_tools_and_prompts_are_kept_whole(method: str, ref: Any, name: str, shown: str) -> None:
     recent = RecentCalls()
-    recent.after(Call(Principal(), "default", method, "a", name, {"ref": ref} if ref else {}), End("ok", 0.0))
+    recent.after(doubles.call(Principal(), "default", method, "a", name, {"ref": ref} if ref else {}), End("ok", 0.0))
     assert [call.name for call in recent.latest(1, lambda _: True)] == [shown]
 
 

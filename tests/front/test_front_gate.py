@@ -11,7 +11,7 @@ from support.wire import until_answered
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.concurrency.limiter import stepping_aside
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import bodies
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
@@ -50,7 +50,7 @@ class Patient(Inner):
         await super().__call__(scope, receive, send)
 
     async def wait(self) -> None:
-        with stepping_aside.get()():
+        with released_while_waiting.get()():
             self.aside += 1
             await self.back.wait()
 

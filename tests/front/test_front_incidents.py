@@ -18,7 +18,7 @@ from support.wire_http import served
 from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.wire.error_boundary import Incidents
+from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import Structured, Words
 from fastmcp_aggregator.observability.redaction import Redactor
 
@@ -96,13 +96,13 @@ async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: 
 async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
     async def nothing(*_: Any) -> Any: ...
 
-    def app(error: Exception, *, begins: bool = False) -> Incidents:
+    def app(error: Exception, *, begins: bool = False) -> ErrorBoundary:
         async def inner(scope: Any, receive: Any, send: Any) -> None:
             if begins:
                 await send({"type": "http.response.start", "status": 200, "headers": []})
             raise error
 
-        return Incidents(inner)
+        return ErrorBoundary(inner)
 
     http = {"type": "http", "method": "GET", "path": "/"}
     for broken_app, scope, expected in (
@@ -158,7 +158,7 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
     async def forward(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._fleet.forwarder, "forward", forward)
+    monkeypatch.setattr(app._backend.forwarder, "forward", forward)
     async with served(app) as connect:
         for modern in (False, True):
             client = await connect(modern=modern)

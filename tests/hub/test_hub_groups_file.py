@@ -70,13 +70,13 @@ class Files:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        async with self.hub, self.hub._fleet.files.following(watch=False):
+        async with self.hub, self.hub._backend.files.following(watch=False):
             yield
 
     async def read_again(self, caplog: pytest.LogCaptureFixture) -> str:
         """Have them read again; what the log has said of it."""
         caplog.clear()
-        self.hub._fleet.files.ask()
+        self.hub._backend.files.ask()
         await until(lambda: [record for record in caplog.records if record.levelno >= logging.WARNING])
         return caplog.text
 

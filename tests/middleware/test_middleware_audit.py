@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.doubles import call
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
@@ -50,7 +51,7 @@ class Refusing:
 
 
 def call_of(method: str = "tools/call", name: str = "log", /, **params: Any) -> Call:
-    return Call(ANN, "web", method, "git", name, params, request_id="7")
+    return call(ANN, "web", method, "git", name, params, request_id="7")
 
 
 def digest(text: str) -> str:
@@ -74,7 +75,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
     [
         pytest.param(
             call_of(name="git:log", arguments={"b": 2, "a": "é"}),
-            lambda: answered({"content": []}),
+            lambda _: answered({"content": []}),
             {
                 **TOOL,
                 "outcome": "ok",
@@ -86,25 +87,25 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of(name="git:log", _meta={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}),
-            lambda: answered({"content": [], "isError": True}),
+            lambda _: answered({"content": [], "isError": True}),
             {**TOOL, "outcome": "tool_error", "request_bytes": 100, "response_bytes": 29, "trace_id": TRACE},
             id="a tool fails, within a trace",
         ),
         pytest.param(
             call_of(name="git:log"),
-            lambda: failed(MCPError(-32602, "bad path /home/ann")),
+            lambda _: failed(MCPError(-32602, "bad path /home/ann")),
             {**TOOL, "outcome": "error", "error_code": -32602, "request_bytes": 18, "response_bytes": 0},
             id="the server answers with an error",
         ),
         pytest.param(
             call_of(name="git:log"),
-            lambda: failed(ChildServerError("git", "runtime", "it exited")),
+            lambda _: failed(ChildServerError("git", "runtime", "it exited")),
             {**TOOL, "outcome": "error", "error_code": -32000, "request_bytes": 18, "response_bytes": 0},
             id="the server is gone",
         ),
         pytest.param(
             call_of("prompts/get", "review", name="git:review", arguments={"lang": "en"}),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "prompts/get",
@@ -118,7 +119,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of("resources/read", "file:///a", uri="file://git/a"),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "resources/read",
@@ -131,7 +132,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of("completion/complete", "file:///{path}", argument={"name": "path", "value": "s"}),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "completion/complete",
@@ -160,7 +161,7 @@ async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fi
 async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason() -> None:
     entries = Entries()
     with pytest.raises(MCPError):
-        await Stack([Audit(entries), Refusing()]).run(call_of(), lambda: failed(AssertionError()))
+        await Stack([Audit(entries), Refusing()]).run(call_of(), lambda _: failed(AssertionError()))
     ((_, written),) = entries.all
     assert (written["outcome"], written["error_code"], written["reason"]) == ("denied", -32003, "too many calls")
 
@@ -168,8 +169,8 @@ async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason()
 async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_huge() -> None:
     entries = Entries()
     stack = Stack([Audit(entries, with_arguments=True)])
-    await stack.run(call_of(arguments={"path": "a"}), lambda: answered({}))
-    await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda: answered({}))
+    await stack.run(call_of(arguments={"path": "a"}), lambda _: answered({}))
+    await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda _: answered({}))
     small, huge = (fields for _, fields in entries.all)
     assert small["arguments"] == {"path": "a"}
     assert "arguments_sha256" not in small
@@ -179,7 +180,7 @@ async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_
 
 async def test_arguments_with_half_a_surrogate_pair_have_a_digest_too() -> None:
     entries = Entries()
-    await Stack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda: answered({}))
+    await Stack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
     assert len(entries.all[0][1]["arguments_sha256"]) == 64
 
 
@@ -188,11 +189,11 @@ async def test_nothing_is_forwarded_while_it_could_not_be_recorded() -> None:
     entries.refusing = True
     stack = Stack([Audit(entries)])
     with pytest.raises(MCPError, match="the audit log cannot be written") as caught:
-        await stack.run(call_of(), lambda: failed(AssertionError("was forwarded")))
+        await stack.run(call_of(), lambda _: failed(AssertionError("was forwarded")))
     assert caught.value.error.code == -32000
     assert caught.value.error.data == {"retryIn": 1.0}
     entries.refusing = False
-    assert await stack.run(call_of(), lambda: answered({"content": []})) == {"content": []}
+    assert await stack.run(call_of(), lambda _: answered({"content": []})) == {"content": []}
 
 
 @pytest.mark.parametrize(

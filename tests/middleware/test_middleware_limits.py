@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.doubles import call
 from support.redis_server import RedisServer, needs_redis
 
 from fastmcp_aggregator.access.principal import Principal
@@ -35,7 +36,7 @@ class Clock:
 
 
 def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = True) -> Call:
-    return Call(Principal(name), group, "tools/call", "s", "t", {}, is_remote=is_remote)
+    return call(Principal(name), group, "tools/call", "s", "t", {}, is_remote=is_remote)
 
 
 def passes(limits: RateLimits, call: Call) -> bool:
@@ -71,7 +72,7 @@ async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
     clock = Clock()
     stack = Stack([RateLimits(SLOW, {}, CountsInMemory(clock=clock))])
 
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         return {}
 
     for _ in range(3):
@@ -183,7 +184,7 @@ async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
     assert limits is not None
     stack, forwarded = Stack([limits]), []
 
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         forwarded.append(True)
         return {}
 

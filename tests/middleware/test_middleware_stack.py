@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.doubles import call
 
 from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.callers.call import Call, json_size
@@ -22,7 +23,7 @@ SPAN = "b7ad6b7169203331"
 
 def call_of(**fields: Any) -> Call:
     usual: dict[str, Any] = {"method": "tools/call", "name": "log", "params": {"name": "git:log", "arguments": {}}}
-    return Call(Principal(), "default", server="git", **{**usual, **fields})
+    return call(Principal(), "default", server="git", **{**usual, **fields})
 
 
 class Witness:
@@ -43,14 +44,14 @@ class Witness:
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         raise error
 
     return forward
 
 
 def answering(result: dict[str, Any]) -> Callable[[], Any]:
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         return result
 
     return forward

@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import pytest
+from support.doubles import call
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
@@ -32,7 +33,7 @@ TOOL = {
 
 def call_of(arguments: Any, schema: Any = TOOL, method: str = "tools/call", name: str = "read") -> Call:
     params = {"name": f"files:{name}"} if arguments is None else {"name": f"files:{name}", "arguments": arguments}
-    return Call(Principal(), "default", method, "files", name, params, input_schema=schema)
+    return call(Principal(), "default", method, "files", name, params, input_schema=schema)
 
 
 def checked(policy: ArgumentValidation, call: Call) -> None:

@@ -143,8 +143,8 @@ def test_when_a_full_disk_has_room_again_nothing_is_lost_and_no_line_is_torn(tmp
     code = """
 import logging, resource, sys, time
 from pathlib import Path
-from fastmcp_aggregator.observability import audit
-from fastmcp_aggregator.observability.rotating_file import RotatingFile
+from fastmcp_aggregator.observability import audit_log as audit
+from fastmcp_aggregator.files.rotating import RotatingFile
 logging.basicConfig(format="%(message)s")
 audit._RETRY_PAUSE = 0.01
 path = Path(sys.argv[1])

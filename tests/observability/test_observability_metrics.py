@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support import doubles
 from support.harness import config, connected, lean
 from support.wire import until_answered
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.callers.call import Call, json_size
+from fastmcp_aggregator.callers.call import json_size
 from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, Sources
 from fastmcp_aggregator.policies.call_metrics import Metering
 from fastmcp_aggregator.policies.stack import Stack
@@ -60,8 +61,8 @@ async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
     method: str, name: str, result: dict[str, Any], tool: str, outcome: str
 ) -> None:
     metrics = silent()
-    call = Call(Principal(), "default", method, "git", name, {"a": 1})
-    await Stack([Metering(metrics)]).run(call, lambda: answered(result))
+    call = doubles.call(Principal(), "default", method, "git", name, {"a": 1})
+    await Stack([Metering(metrics)]).run(call, lambda _: answered(result))
     assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
     assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')

@@ -17,7 +17,7 @@ from support.wire_http import served
 from ways import Way, ways
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.listeners import EVERYTHING as EVERYTHING_RELAYED
+from fastmcp_aggregator.children.client_profile import EVERYTHING as EVERYTHING_RELAYED
 from fastmcp_aggregator.protocol.client_capabilities import for_child
 from fastmcp_aggregator.settings.model import ServerSettings
 

@@ -17,7 +17,7 @@ from support.wire_http import served
 from ways import Way, cancel, ways
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay import pending_calls as held
+from fastmcp_aggregator.relay import pending_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -123,7 +123,7 @@ async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() ->
 
 
 async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "HOLD", 0.05)
+    monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
     async with served(build_aggregator(config(a=talking()))) as connect:
         client = await connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
@@ -133,7 +133,7 @@ async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(mon
 
 
 async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "HELD_LIMIT", 2)
+    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
     async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
         client = await connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)

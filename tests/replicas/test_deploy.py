@@ -16,7 +16,7 @@ import yaml
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
 from fastmcp_aggregator.cli.parser.parser import parse
-from fastmcp_aggregator.front.wire.in_flight import DRAIN_BOUND
+from fastmcp_aggregator.concurrency.limiter import DRAIN_BOUND
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
 PROJECT = Path(__file__).parents[2]

@@ -6,13 +6,24 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.process.process import ChildProcess
-from fastmcp_aggregator.children.session.session import ChildSession, Hearing, open_session
+from fastmcp_aggregator.children.session.incoming import SessionEvents
+from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.session import ChildSession, open_session
 from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 
-NOBODY = Hearing()
+
+class Unheard:
+    """What a session reports, for those who do not care."""
+
+    resident: Owner | None = None
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None: ...
+
+    def resource_updated(self, uri: str) -> None: ...
 
 
 @asynccontextmanager
@@ -21,7 +32,7 @@ async def session_with(
     *,
     era: str = "auto",
     capabilities: Mapping[str, Any] | None = None,
-    hearing: Hearing = NOBODY,
+    events: SessionEvents | None = None,
     options: EndpointOptions = DEFAULT_OPTIONS,
 ) -> AsyncIterator[ChildSession]:
     """A session with a process of this `mcpServers` entry."""
@@ -34,7 +45,7 @@ async def session_with(
             era=era,
             version="1",
             capabilities=capabilities or {},
-            hearing=hearing,
+            events=events or Unheard(),
         ) as session:
             yield session
     finally:

@@ -8,43 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any
 
 from mcp import ClientSession
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
 from mcp_types import ClientCapabilities
 
-from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress, request_of
-
-
-class Listener(Protocol):
-    """Who is told what a child says unasked. `related` is the request on whose response stream it came, if known."""
-
-    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
-        """A notification came; whether the SDK need not see it."""
-        ...
-
-    async def asked(
-        self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
-    ) -> dict[str, Any]:
-        """The answer to a request of the child's, on which `on_progress` reports.
-
-        Raises:
-            MCPError: the error to answer with.
-        """
-        ...
+from fastmcp_aggregator.children.session.incoming import Incoming
+from fastmcp_aggregator.children.session.ownership import request_of
 
 
 class RelayingSession(ClientSession):
-    """A client session that declares what it is told to, and shows the child's messages to a listener."""
+    """A client session that declares what it is told to, and hands on what the child says unasked."""
 
     def __init__(
-        self, reader: Any, writer: Any, *, listener: Listener, capabilities: Mapping[str, Any], **options: Any
+        self, reader: Any, writer: Any, *, incoming: Incoming, capabilities: Mapping[str, Any], **options: Any
     ) -> None:
         super().__init__(reader, writer, **options)
         self._reader = reader
-        self._listener = listener
+        self._incoming = incoming
         self._declared = ClientCapabilities.model_validate(capabilities)
 
     def _build_capabilities(self, version: str) -> ClientCapabilities:
@@ -52,7 +35,7 @@ class RelayingSession(ClientSession):
 
     def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         related = request_of(getattr(self._reader, "last_context", None))
-        if not self._listener.notified(method, params or {}, related):
+        if not self._incoming.notified(method, params or {}, related):
             super()._intercept_notification(method, params)
         return True  # nobody else hears it, and the SDK would log a traceback for each one that is malformed
 
@@ -61,4 +44,4 @@ class RelayingSession(ClientSession):
     ) -> dict[str, Any]:
         if method == "ping":
             return {}
-        return await self._listener.asked(method, params or {}, request_of(copy_context()), dctx.progress)
+        return await self._incoming.asked(method, params or {}, request_of(copy_context()), dctx.progress)

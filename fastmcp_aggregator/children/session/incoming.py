@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
-from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress, Ownership, Patience
-from fastmcp_aggregator.children.session.transport import LIST_CHANGED, OnListChanged
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, OnProgress, Owner, Ownership
+from fastmcp_aggregator.children.session.transport import LIST_CHANGED
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
@@ -30,35 +31,45 @@ _NOBODY = (
 )
 
 
+class SessionEvents(Protocol):
+    """What is reported of a session. Never blocks."""
+
+    @property
+    def resident(self) -> Owner | None:
+        """Whom the child's messages belong to while no request is in flight."""
+        ...
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says that its lists of these kinds have changed."""
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+
+
 class Incoming:
     """Sorts the messages of one session."""
 
-    def __init__(
-        self,
-        server_key: str,
-        ownership: Ownership,
-        *,
-        on_list_changed: OnListChanged,
-        on_updated: Callable[[str], None],
-    ) -> None:
+    def __init__(self, server_key: str, ownership: Ownership, events: SessionEvents) -> None:
         self._key = server_key
         self._ownership = ownership
-        self._on_list_changed = on_list_changed
-        self._on_updated = on_updated
+        self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
 
     def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
-        """See `Listener`. The SDK sees what opens and feeds its own streams."""
+        """Take a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
+
+        `related` is the request on whose response stream it came, if known.
+        """
         if method == "notifications/progress":
             self._progressed(params)
         elif method in _FOR_THE_CALLER:
             if owner := self._ownership.owner_of(related):
                 owner.tell(method, params)
         elif kinds := LIST_CHANGED.get(method):
-            self._on_list_changed(kinds)
+            self._events.lists_changed(kinds)
             return False
         elif method == "notifications/resources/updated" and isinstance(uri := params.get("uri"), str):
-            self._on_updated(uri)
+            self._events.resource_updated(uri)
             return False
         else:
             return False
@@ -67,7 +78,11 @@ class Incoming:
     async def asked(
         self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
     ) -> dict[str, Any]:
-        """See `Listener`."""
+        """The answer to a request of the child's, on which `on_progress` reports.
+
+        Raises:
+            MCPError: the error to answer with.
+        """
         if method not in QUESTIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         owner = self._ownership.owner_of(related)
@@ -76,7 +91,7 @@ class Incoming:
                 logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
-        with _client_is_asked(request.patience if request else None), _until_over(related):
+        with _client_is_asked(request.deadline if request else None), _until_over(related):
             return await owner.ask(method, params, on_progress)
         raise MCPError(INVALID_REQUEST, f"{method}: the request over which it was asked is over")
 
@@ -84,8 +99,8 @@ class Incoming:
         request = self._ownership.of_token(params.get("progressToken"))
         if request is None:
             return
-        if request.patience is not None:
-            request.patience.sign_of_life()
+        if request.deadline is not None:
+            request.deadline.touch()
         if request.owner is not None:
             request.owner.tell("notifications/progress", params)
 
@@ -96,12 +111,12 @@ def _until_over(related: InFlight | None) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _client_is_asked(patience: Patience | None) -> Iterator[None]:
-    if patience is None:
+def _client_is_asked(deadline: ActivityDeadline | None) -> Iterator[None]:
+    if deadline is None:
         yield
         return
-    patience.waits_for_client(more=True)
+    deadline.waits_for_client(more=True)
     try:
         yield
     finally:
-        patience.waits_for_client(more=False)
+        deadline.waits_for_client(more=False)

@@ -31,7 +31,7 @@ class Owner(Protocol):
         ...
 
     @property
-    def principal(self) -> Hashable:
+    def account(self) -> Hashable:
         """Who has authenticated for it; None: nobody."""
         ...
 
@@ -70,10 +70,10 @@ class Owner(Protocol):
         ...
 
 
-class Patience(Protocol):
+class ActivityDeadline(Protocol):
     """What limits how long a request may take."""
 
-    def sign_of_life(self) -> None:
+    def touch(self) -> None:
         """The child has shown that it works on the request."""
 
     def waits_for_client(self, *, more: bool) -> None:
@@ -83,12 +83,12 @@ class Patience(Protocol):
 class InFlight:
     """One request on its way."""
 
-    __slots__ = ("_open", "is_over", "owner", "patience", "token")
+    __slots__ = ("_open", "deadline", "is_over", "owner", "token")
 
-    def __init__(self, token: int, owner: Owner | None, patience: Patience | None) -> None:
+    def __init__(self, token: int, owner: Owner | None, deadline: ActivityDeadline | None) -> None:
         self.token = token
         self.owner = owner
-        self.patience = patience
+        self.deadline = deadline
         self.is_over = False
         self._open: set[CancelScope] = set()
 
@@ -154,11 +154,11 @@ class Ownership:
             self._principals.add(principal)
 
     @contextmanager
-    def request(self, owner: Owner | None, patience: Patience | None) -> Iterator[InFlight]:
+    def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
         """While a request is on its way. Without an owner it is one of ours."""
-        request = InFlight(next(self._tokens), owner, patience)
+        request = InFlight(next(self._tokens), owner, deadline)
         if owner is not None:
-            self.serves(owner.principal)
+            self.serves(owner.account)
         self._in_flight[request.token] = request
         before = _CURRENT.set(request)
         try:

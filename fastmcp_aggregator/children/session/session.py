@@ -9,9 +9,8 @@ file and `client_session.py` only, and `tests/children/test_children_sdk_seams.p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -23,9 +22,9 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED, LOG_LEVEL
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
-from fastmcp_aggregator.children.session.incoming import Incoming
-from fastmcp_aggregator.children.session.ownership import InFlight, Owner, Ownership, Patience
-from fastmcp_aggregator.children.session.transport import OnListChanged, WatchedTransport
+from fastmcp_aggregator.children.session.incoming import Incoming, SessionEvents
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
+from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
 
@@ -37,17 +36,6 @@ _PROBE_BOUND = 5.0
 """Seconds that a failed request waits for the answer to a probe."""
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": "auto"}
 """How FastMCP's client is to find the era. Told a modern version, it would not ask the child what it offers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hearing:
-    """Who hears what a child says unasked."""
-
-    resident: Callable[[], Owner | None] = lambda: None
-    """Whom its messages belong to while no request is in flight."""
-    on_list_changed: OnListChanged = lambda kinds: None
-    on_updated: Callable[[str], None] = lambda _: None
-    """Told the child's URI of a resource that has changed."""
 
 
 class ChildSession:
@@ -77,7 +65,7 @@ class ChildSession:
         params: Mapping[str, Any] | None,
         *,
         owner: Owner | None = None,
-        patience: Patience | None = None,
+        deadline: ActivityDeadline | None = None,
     ) -> dict[str, Any]:
         """Send one request and wait for its result, as the JSON object that the child sent.
 
@@ -87,7 +75,7 @@ class ChildSession:
             RemoteFailure: a remote child has not answered, or nothing that can be used.
             MCPError: the child's error unchanged, or -32000 when the connection ended (see `is_over`).
         """
-        with self._ownership.request(owner, patience) as request:
+        with self._ownership.request(owner, deadline) as request:
             data, options = self._addressed(method, params, request)
             try:
                 return await self._session._dispatcher.send_raw_request(
@@ -112,14 +100,15 @@ class ChildSession:
         meta = dict((params or {}).get("_meta") or {})
         if owner is not None and owner.wants_progress:
             meta["progressToken"] = request.token
-        if owner is not None and owner.log_level and self.era == "modern" and "logging" in self.capabilities:
-            meta[LOG_LEVEL_META_KEY] = owner.log_level
+        told = owner if self.era == "modern" else None
+        if told is not None and "logging" in self.capabilities and (level := told.log_level):
+            meta[LOG_LEVEL_META_KEY] = level
         if meta:
             data.setdefault("params", {})["_meta"] = meta
         options: dict[str, Any] = {}
         self._session._stamp(data, options)  # type: ignore[arg-type]
-        if owner is not None and owner.capabilities is not None and self.era == "modern":
-            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = owner.capabilities
+        if told is not None and (declared := told.capabilities) is not None:
+            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = declared
         return data, options
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -174,7 +163,7 @@ class ChildSession:
     async def listen_for_changes(self, is_open: asyncio.Event) -> None:
         """Let a modern child tell of list changes until the session ends; returns at once where there are none.
 
-        `is_open` is set once the child has agreed. What it tells goes to `Hearing.on_list_changed`.
+        `is_open` is set once the child has agreed. What it tells goes to `SessionEvents.lists_changed`.
         """
         tools, prompts, resources = map(self._announces_changes_of, ("tools", "prompts", "resources"))
         if self.era != "modern" or not (tools or prompts or resources):
@@ -192,7 +181,7 @@ class ChildSession:
     async def follow(self, uri: str, is_open: asyncio.Future[None]) -> None:
         """Let a modern child tell when a resource changes, until this is cancelled or the session ends.
 
-        `is_open` is set once the child has agreed. What it tells goes to `Hearing.on_updated`.
+        `is_open` is set once the child has agreed. What it tells goes to `SessionEvents.resource_updated`.
 
         Raises:
             MCPError: the child's error.
@@ -216,17 +205,17 @@ async def open_session(
     era: str,
     version: str,
     capabilities: Mapping[str, Any],
-    hearing: Hearing,
+    events: SessionEvents,
 ) -> AsyncIterator[ChildSession]:
     """Connect and initialise. `capabilities` are the client's as the child is to see them.
 
     Raises:
         ChildServerError: it does not speak the era that it is set to.
     """
-    ownership = Ownership(hearing.resident)
-    incoming = Incoming(server_key, ownership, on_list_changed=hearing.on_list_changed, on_updated=hearing.on_updated)
-    transport.on_list_changed = hearing.on_list_changed
-    transport.session_class = partial(RelayingSession, listener=incoming, capabilities=capabilities)
+    ownership = Ownership(lambda: events.resident)
+    incoming = Incoming(server_key, ownership, events)
+    transport.on_list_changed = events.lists_changed
+    transport.session_class = partial(RelayingSession, incoming=incoming, capabilities=capabilities)
     client: ProxyClient[WatchedTransport] = ProxyClient(
         transport,
         mode=_MODES[era],

@@ -79,8 +79,8 @@ class ProcessTransport(WatchedTransport):
             yield session
 
     def _without_excess(self, lines: list[bytes]) -> list[bytes]:
-        """The lines that are to be parsed."""
-        if not self._notifications.is_empty(time.monotonic()):
+        """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
+        if len(lines) == 1 or not self._notifications.is_empty(time.monotonic()):
             return lines
         kept = [line for line in lines if not _can_be_dropped(line)]
         if len(kept) < len(lines):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from pydantic import PrivateAttr, model_validator
 
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
-from fastmcp_aggregator.relay.rounds import MODERN_PARAMS, Forwards, send
+from fastmcp_aggregator.relay.rounds import MODERN_PARAMS, send
 from fastmcp_aggregator.routing.addresses import (
     Publish,
     publish_addresses,
@@ -31,11 +31,13 @@ from fastmcp_aggregator.routing.addresses import (
 )
 from fastmcp_aggregator.routing.table import Route
 
+Forward = Callable[..., Awaitable[dict[str, Any]]]
+"""`Pipeline.call`."""
 _FORBIDDEN = TaskConfig(mode="forbidden")
 
 
 async def _ask(
-    forwarder: Forwards, route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]
+    forward: Forward, route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]
 ) -> dict[str, Any]:
     """Forward on behalf of the request that FastMCP is serving, if it serves one. `_srctx` is private to FastMCP."""
     request = get_context().request_context
@@ -44,7 +46,8 @@ async def _ask(
     rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in MODERN_PARAMS}
     asked = {**params, **rounds, "_meta": dict(request.meta or {})}
     try:
-        return await forwarder.forward(replace(request._srctx, method=method), route.child, asked, address)
+        schema = route.component.get("inputSchema") if method == "tools/call" else None
+        return await forward(replace(request._srctx, method=method), route.child, asked, address, schema)
     except ChildServerError as error:
         if request._srctx.request is None:
             raise
@@ -55,7 +58,7 @@ class ChildTool(Tool):
     """A tool of a child."""
 
     _route: Route = PrivateAttr()
-    _forwarder: Forwards = PrivateAttr()
+    _forward: Forward = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -64,7 +67,7 @@ class ChildTool(Tool):
         return self
 
     @classmethod
-    def of(cls, name: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildTool:
+    def of(cls, name: str, route: Route, publish: Publish, forward: Forward) -> ChildTool:
         """The tool under its public name, as far as FastMCP can carry its results: it knows only objects."""
         route = replace(route, component=tool_for_legacy(dict(route.component)))
         listed = mcp_types.Tool.model_validate({**route.component, "name": name})
@@ -81,7 +84,7 @@ class ChildTool(Tool):
             task_config=_FORBIDDEN,
         )
         tool._route = route
-        tool._forwarder = forwarder
+        tool._forward = forward
         tool._publish = publish
         return tool
 
@@ -94,7 +97,7 @@ class ChildTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         params = {"name": self._route.original, "arguments": arguments}
-        raw = await _ask(self._forwarder, self._route, "tools/call", params, {"name": self._route.original})
+        raw = await _ask(self._forward, self._route, "tools/call", params, {"name": self._route.original})
         if is_input_required(raw):
             return InputRequiredToolResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.CallToolResult.model_validate(publish_tool_result(result_for_legacy(raw), self._publish))
@@ -105,11 +108,11 @@ class ChildPrompt(Prompt):
     """A prompt of a child."""
 
     _route: Route = PrivateAttr()
-    _forwarder: Forwards = PrivateAttr()
+    _forward: Forward = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, name: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildPrompt:
+    def of(cls, name: str, route: Route, publish: Publish, forward: Forward) -> ChildPrompt:
         """The prompt under its public name."""
         listed = mcp_types.Prompt.model_validate({**route.component, "name": name})
         prompt = cls(
@@ -125,7 +128,7 @@ class ChildPrompt(Prompt):
             task_config=_FORBIDDEN,
         )
         prompt._route = route
-        prompt._forwarder = forwarder
+        prompt._forward = forward
         prompt._publish = publish
         return prompt
 
@@ -137,7 +140,7 @@ class ChildPrompt(Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
         params = {"name": self._route.original, **({"arguments": arguments} if arguments else {})}
-        raw = await _ask(self._forwarder, self._route, "prompts/get", params, {"name": self._route.original})
+        raw = await _ask(self._forward, self._route, "prompts/get", params, {"name": self._route.original})
         if is_input_required(raw):
             return InputRequiredPromptResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.GetPromptResult.model_validate(publish_prompt_result(raw, self._publish))
@@ -152,11 +155,11 @@ class ChildResource(Resource):
     """A resource of a child."""
 
     _route: Route = PrivateAttr()
-    _forwarder: Forwards = PrivateAttr()
+    _forward: Forward = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildResource:
+    def of(cls, uri: str, route: Route, publish: Publish, forward: Forward) -> ChildResource:
         """The resource under its public URI."""
         listed = mcp_types.Resource.model_validate(route.component)
         resource = cls(
@@ -171,7 +174,7 @@ class ChildResource(Resource):
             task_config=_FORBIDDEN,
         )
         resource._route = route
-        resource._forwarder = forwarder
+        resource._forward = forward
         resource._publish = publish
         return resource
 
@@ -182,18 +185,18 @@ class ChildResource(Resource):
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
-        return await _read(self._forwarder, self._route, self._publish)
+        return await _read(self._forward, self._route, self._publish)
 
 
 class ChildTemplate(ResourceTemplate):
     """A resource template of a child, or any address that is the child's to answer."""
 
     _route: Route = PrivateAttr()
-    _forwarder: Forwards = PrivateAttr()
+    _forward: Forward = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, uri_template: str, route: Route, publish: Publish, forwarder: Forwards) -> ChildTemplate:
+    def of(cls, uri_template: str, route: Route, publish: Publish, forward: Forward) -> ChildTemplate:
         """The template under its public URI template."""
         listed = mcp_types.ResourceTemplate.model_validate(route.component)
         template = cls(
@@ -209,7 +212,7 @@ class ChildTemplate(ResourceTemplate):
             task_config=_FORBIDDEN,
         )
         template._route = route
-        template._forwarder = forwarder
+        template._forward = forward
         template._publish = publish
         return template
 
@@ -226,12 +229,12 @@ class ChildTemplate(ResourceTemplate):
         return {}
 
     async def _read(self, uri: str, params: dict[str, Any]) -> ResourceResult:
-        return await _read(self._forwarder, self._route, self._publish)
+        return await _read(self._forward, self._route, self._publish)
 
 
-async def _read(forwarder: Forwards, route: Route, publish: Publish) -> ResourceResult:
+async def _read(forward: Forward, route: Route, publish: Publish) -> ResourceResult:
     with publishing_errors(publish):
-        raw = await _ask(forwarder, route, "resources/read", {}, {"uri": route.original})
+        raw = await _ask(forward, route, "resources/read", {}, {"uri": route.original})
     if is_input_required(raw):
         return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
     result = mcp_types.ReadResourceResult.model_validate(raw)

@@ -15,8 +15,7 @@ from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.components import ChildPrompt, ChildResource, ChildTemplate, ChildTool
-from fastmcp_aggregator.relay.rounds import Forwards
+from fastmcp_aggregator.front.fastmcp.components import ChildPrompt, ChildResource, ChildTemplate, ChildTool, Forward
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
 
@@ -24,10 +23,10 @@ from fastmcp_aggregator.routing.table import Route
 class ChildrenProvider(Provider):
     """Serves what is in the directory, under the names that ordinary clients see."""
 
-    def __init__(self, directory: Directory, forwarder: Forwards) -> None:
+    def __init__(self, directory: Directory, forward: Forward) -> None:
         super().__init__()
         self._directory = directory
-        self._forwarder = forwarder
+        self._forward = forward
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         """None: a child's component never runs as a background task of ours. FastMCP asks before any child is up."""
@@ -66,16 +65,16 @@ class ChildrenProvider(Provider):
         return self._template(uri, Route(child, original, {"uriTemplate": original, "name": original}))
 
     def _tool(self, name: str, route: Route) -> Tool:
-        return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildTool.of(name, route, self._directory.table.publisher(route.child), self._forward)
 
     def _resource(self, uri: str, route: Route) -> Resource:
-        return ChildResource.of(uri, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildResource.of(uri, route, self._directory.table.publisher(route.child), self._forward)
 
     def _template(self, uri: str, route: Route) -> ResourceTemplate:
-        return ChildTemplate.of(uri, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildTemplate.of(uri, route, self._directory.table.publisher(route.child), self._forward)
 
     def _prompt(self, name: str, route: Route) -> Prompt:
-        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forwarder)
+        return ChildPrompt.of(name, route, self._directory.table.publisher(route.child), self._forward)
 
     async def _served(self, kind: Kind) -> list[tuple[str, Route]]:
         await self._directory.ready()

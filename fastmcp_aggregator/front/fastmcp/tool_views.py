@@ -105,13 +105,10 @@ class ToolViews:
             self._others.append(PromptsAsTools(app))
         if settings.resources_as_tools:
             self._others.append(ResourcesAsTools(app))
+        self.transforms = [self.search, *self._others]
+        """What they are to FastMCP."""
         for transform in self.transforms:
             app.add_transform(transform)
-
-    @property
-    def transforms(self) -> list[Transform]:
-        """What they are to FastMCP."""
-        return [self.search, *self._others]
 
     @property
     def are_on(self) -> bool:

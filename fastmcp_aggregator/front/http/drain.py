@@ -14,8 +14,8 @@ from contextlib import ExitStack
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fastmcp_aggregator.concurrency.limiter import InFlight
 from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, turn_away
-from fastmcp_aggregator.front.wire.in_flight import InFlight
 
 
 class Drain:

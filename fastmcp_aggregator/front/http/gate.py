@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.concurrency.fair_share import FairShare, FairTurns, Holder
-from fastmcp_aggregator.concurrency.limiter import stepping_aside
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
 from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
 
@@ -160,11 +160,11 @@ class Gate:
     def _turn(self, holder: Holder) -> Iterator[_Turn]:
         """A turn to run, which is still to come."""
         turn = _Turn(self._places.turns, holder)
-        before = stepping_aside.set(turn.aside)
+        before = released_while_waiting.set(turn.aside)
         try:
             yield turn
         finally:
-            stepping_aside.reset(before)
+            released_while_waiting.reset(before)
             turn.end()
 
 

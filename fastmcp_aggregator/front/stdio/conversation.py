@@ -14,7 +14,7 @@ from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from fastmcp_aggregator.front.wire.in_flight import DRAIN_BOUND
+from fastmcp_aggregator.concurrency.limiter import DRAIN_BOUND
 from fastmcp_aggregator.message_streams import MessageWriter, Outlet
 
 _NEVER_ANSWERED = "subscriptions/listen"

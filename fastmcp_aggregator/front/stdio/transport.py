@@ -20,8 +20,8 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
+from fastmcp_aggregator.concurrency.limiter import InFlight
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
-from fastmcp_aggregator.front.wire.in_flight import InFlight
 from fastmcp_aggregator.message_streams import MessageReader, encode
 from fastmcp_aggregator.pipe.lines import LineSplitter
 

@@ -1,16 +1,8 @@
-"""What nobody has foreseen: a caller is told an id, under which the log has the details.
-
-Each boundary between a program of somebody else and ours has its guard here: the SDK's server, whose dispatchers would
-hand on the text of any exception, and the HTTP server, which would tell nothing.
-"""
+"""The error boundary of the HTTP app: an unhandled exception becomes an internal error with an id, under which the
+log has the traceback."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,21 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.front.wire.errors import unexpected
 
 
-async def contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A middleware of the SDK's server, outside of all others.
-
-    Raises:
-        MCPError: an error that may be told.
-    """
-    try:
-        return await call_next(ctx)
-    except (MCPError, ValidationError):
-        raise
-    except Exception as error:
-        raise unexpected(error, ctx.method) from None
-
-
-class Incidents:
+class ErrorBoundary:
     """An ASGI app around another, which answers in its place when it breaks before it has answered."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -30,7 +30,7 @@ _SCOPE_KEY = "fastmcp_aggregator.presence"
 
 
 class Presence:
-    """An ASGI app around another, which ends the work of the middleware `while_present` when a client has left.
+    """An ASGI app around another, which ends the work inside of `cancel_on_disconnect` when a client has left.
 
     With `events`, the event store of the app, a client that can come back has `wait` seconds for it each time.
     """
@@ -78,8 +78,8 @@ class Presence:
                 self._events.logs.retire(exchange.stream)
 
 
-async def while_present(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """The middleware.
+async def cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer an HTTP request; the work is cancelled when its client has left for good.
 
     Raises:
         MCPError: the client has left.
