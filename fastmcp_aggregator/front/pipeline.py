@@ -41,10 +41,11 @@ from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnec
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.naming import NameRule
-from fastmcp_aggregator.routing.addresses import publish_prompt_result, publish_read_result, publish_tool_result, publishing_errors
+from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
     publish_read_result,
     publish_tool_result,
+    publishing_errors,
 )
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
