@@ -24,6 +24,7 @@ OF_WINDOWS: Parts = {"mcp.os.win32.utilities": ("_create_job_object", "_maybe_as
 OF_SERVING: Parts = {
     **(OF_WINDOWS if sys.platform == "win32" else {}),
     "fastmcp.resources.ResourceTemplate": ("_read",),
+    "fastmcp.server.auth.AuthProvider": ("_get_resource_url",),
     "fastmcp.server.dependencies.FastMCPRequestContext": ("_srctx",),
     "fastmcp.server.providers.LocalProvider": ("_components",),
     "fastmcp.server.providers.Provider": (

@@ -23,7 +23,8 @@ MOST_MODULES = 12
 FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["errors", "version", "concurrency", "pipe", "protocol", "catalogue", "naming", "status"],
-    ["config", "files", "message_streams", "children.process_groups"],
+    ["config", "libraries", "message_streams", "children.process_groups"],
+    ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["auth", "file_descriptors", "pinning", "scaffold"],
     # The side of the servers.
@@ -75,6 +76,7 @@ SPEAKS_MCP = {
     "message_streams",
     "policies",
     "relay",
+    "routing",
     "runtime",
     "virtual_server",
 }
@@ -107,6 +109,7 @@ TELLS_THE_DATE = {
     "access.keys": "when a key was made",
     "access.keys_file": "a person has set the date on which a key ends",
     "auth.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
+    "front.http.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
     "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
     "children.http.oauth": "the date on which a token ends is kept in a file",
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",

@@ -26,8 +26,8 @@ from fastmcp_aggregator.libraries import OF_LOGIN, OF_SERVING, OF_WINDOWS, requi
 PACKAGE = Path(fastmcp_aggregator.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 WANTED = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
-NOT_OF_A_LIBRARY = {"_exit", "_actions"}
-"""Of Python's own `os` and `argparse`."""
+NOT_OF_A_LIBRARY = {"_exit", "_actions", "_replace"}
+"""Of Python's own `os`, `argparse` and named tuples."""
 PARTS = {part for table in (OF_SERVING, OF_WINDOWS, OF_LOGIN) for parts in table.values() for part in parts}
 
 

@@ -58,6 +58,9 @@ class Caller:
         self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.is_remote = ctx.request is not None
         """Whether it came over HTTP."""
+        token = self._access_token if self.is_remote else None
+        self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
+        """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
@@ -73,12 +76,6 @@ class Caller:
     def principal(self) -> Principal:
         """Who has authenticated for the request, as policies know it."""
         return principal_of(self._access_token)
-
-    @property
-    def account(self) -> Hashable:
-        """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
-        token = self._access_token
-        return (token.client_id, getattr(token, "subject", None)) if token is not None else None
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:

@@ -28,11 +28,11 @@ from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import Launch, reason_of
 from fastmcp_aggregator.children.health import Health
 from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.process.start_slots import StartTurns
 from fastmcp_aggregator.children.retry import Retrying
 from fastmcp_aggregator.children.session.listing import Lists
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession
-from fastmcp_aggregator.children.start_slots import StartTurns
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase

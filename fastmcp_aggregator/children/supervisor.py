@@ -18,7 +18,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Launch
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
-from fastmcp_aggregator.children.start_slots import StartTurns
+from fastmcp_aggregator.children.process.start_slots import StartTurns
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 from fastmcp_aggregator.status.server_status import ServerStatus

@@ -63,13 +63,17 @@ class PendingCall:
         self._first = caller
         self._caller: RoundCaller | None = caller
         self.identity = caller.identity
-        self.account = caller.account
         self.wants_progress = caller.wants_progress
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
         self._refusal: MCPError | None = None
         self._task = asyncio.ensure_future(call(self))
+
+    @property
+    def account(self) -> Hashable:
+        """Who has authenticated for the request with which the call began."""
+        return self._first.account
 
     @property
     def log_level(self) -> str | None:

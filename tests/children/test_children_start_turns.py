@@ -14,7 +14,7 @@ from support.harness import PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 from fastmcp_aggregator.children.process.process import launch_early
-from fastmcp_aggregator.children.start_slots import EARLY, StartTurns
+from fastmcp_aggregator.children.process.start_slots import EARLY, StartTurns
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.settings.options import EndpointOptions
 

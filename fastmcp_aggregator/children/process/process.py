@@ -25,8 +25,8 @@ from contextlib import suppress
 from itertools import islice
 
 from fastmcp_aggregator.children.process.environment import NOT_STARTED, child_environment, spawn_failure
+from fastmcp_aggregator.children.process.start_slots import EARLY
 from fastmcp_aggregator.children.process.stderr import ChildStderr
-from fastmcp_aggregator.children.start_slots import EARLY
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.redaction import Redactor
