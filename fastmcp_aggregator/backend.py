@@ -18,12 +18,12 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.children.process.process import Launched
-from fastmcp_aggregator.concurrency.shared_context import WhileUsed
+from fastmcp_aggregator.concurrency.shared_context import SharedContext
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.front.http.app import gate_limits
-from fastmcp_aggregator.front.http.gate import Places
+from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.pinning.pins import pins_from_settings, screened
@@ -31,7 +31,7 @@ from fastmcp_aggregator.policies.policies import Policies
 from fastmcp_aggregator.relay.pending_calls import is_over
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
-from fastmcp_aggregator.replicas.peers import Ears, Message, Say
+from fastmcp_aggregator.replicas.peers import Message, PeerEvents, Say
 from fastmcp_aggregator.runtime import Runtime, View
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions, Deadlines
@@ -70,7 +70,7 @@ class Backend:
         )
         self.request_states = SharedStates()
         """The seal on what FastMCP gives clients to come back with, to any replica."""
-        self.places = Places(gate_limits(settings))
+        self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.policies = Policies(
             settings,
@@ -85,8 +85,8 @@ class Backend:
         self._launched = launched
         self._views: list[View] = []
         self._begun = asyncio.Event()
-        self._life = WhileUsed(self._run)
-        self._sharing = WhileUsed(self._share)
+        self._life = SharedContext(self._run)
+        self._sharing = SharedContext(self._share)
 
     def show_in(self, view: View) -> None:
         """Keep one more view up to date."""
@@ -143,7 +143,7 @@ class Backend:
 
     @asynccontextmanager
     async def _share(self) -> AsyncIterator[None]:
-        ears = Ears(self.changes.heard, self.changes.missed, self._answer)
+        ears = PeerEvents(self.changes.heard, self.changes.missed, self._answer)
         try:
             async with self.peers.open(ears):
                 self.request_states.share(await self.peers.shared_key())

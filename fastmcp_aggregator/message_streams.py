@@ -25,7 +25,7 @@ _TURN = 16
 """Lines that are looked at before others get their turn."""
 
 
-class Valve(Protocol):
+class FlowControl(Protocol):
     """What a reader needs from its pipe: to stop it and to let it go on."""
 
     def pause_reading(self) -> None: ...
@@ -33,7 +33,7 @@ class Valve(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Outlet(Protocol):
+class LineWriter(Protocol):
     """What a writer needs from its pipe. Both methods raise OSError when the other end is gone."""
 
     @property
@@ -69,7 +69,7 @@ class MessageReader(_Stream):
     """
 
     def __init__(
-        self, valve: Valve, on_junk: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
+        self, valve: FlowControl, on_junk: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
     ) -> None:
         self._valve = valve
         self._on_junk = on_junk
@@ -159,7 +159,7 @@ class MessageReader(_Stream):
 class MessageWriter(_Stream):
     """Messages in, lines out."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: LineWriter) -> None:
         self._outlet = outlet
         self._closed = False
 

@@ -21,13 +21,13 @@ from fastmcp_aggregator.auth.failures import AuthenticationFailures
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
-from fastmcp_aggregator.front.fastmcp.local import OwnParts
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import surround, with_ours
 from fastmcp_aggregator.front.http.rest import json_route
-from fastmcp_aggregator.front.http.security import BareValues, add_cors
+from fastmcp_aggregator.front.http.security import StripHeaderWhitespace, add_cors
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
@@ -196,7 +196,7 @@ class VirtualServer(FastMCP[None]):
         app.router.routes.append(json_route(self, path))
         if self.auth is not None:
             app.add_middleware(AuthenticationFailures, on_failure=self._backend.policies.authentication_failed)
-        app.add_middleware(BareValues)
+        app.add_middleware(StripHeaderWhitespace)
         app.add_middleware(ErrorBoundary)
         return app
 
@@ -230,7 +230,7 @@ class VirtualServer(FastMCP[None]):
     def _serve_requests(self) -> Pipeline:
         """Join our pipeline to FastMCP's low-level server, whose attribute is private."""
         server, backend = self._mcp_server, self._backend
-        own = OwnParts(self, self.views)
+        own = LocalComponents(self, self.views)
         messages = ClientMessages(backend, self._directory, self._audience)
         pipeline = Pipeline(
             backend,

@@ -7,7 +7,7 @@ import random
 
 from support.harness import until
 
-from fastmcp_aggregator.concurrency.fair_share import FairShare, FairTurns
+from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare
 
 
 def taken_by(share: FairShare, holder: str) -> int:
@@ -59,7 +59,7 @@ def test_fair_share_never_gives_more_than_there_is_and_forgets_who_has_nothing()
     assert (share.taken, share._held) == (0, {})
 
 
-async def queued(turns: FairTurns, holder: str, order: list[str]) -> asyncio.Task[None]:
+async def queued(turns: FairLimiter, holder: str, order: list[str]) -> asyncio.Task[None]:
     async def wait() -> None:
         await turns.wait(holder)
         order.append(holder)
@@ -70,7 +70,7 @@ async def queued(turns: FairTurns, holder: str, order: list[str]) -> asyncio.Tas
 
 
 async def test_fair_turns_go_to_one_holder_after_the_other() -> None:
-    turns, order = FairTurns(8), list[str]()
+    turns, order = FairLimiter(8), list[str]()
     assert all(turns.take("a") for _ in range(8))
     assert all(turns.take("b") for _ in range(2))
     tasks = [await queued(turns, holder, order) for holder in ("a", "a", "a", "b", "c")]
@@ -87,7 +87,7 @@ async def test_fair_turns_go_to_one_holder_after_the_other() -> None:
 
 
 async def test_fair_turns_are_not_lost_with_who_waited_for_one() -> None:
-    turns, order = FairTurns(1), list[str]()
+    turns, order = FairLimiter(1), list[str]()
     assert turns.take("a")
     gone, at_the_same_moment = [await queued(turns, "a", order) for _ in range(2)]
     gone.cancel()
@@ -99,7 +99,7 @@ async def test_fair_turns_are_not_lost_with_who_waited_for_one() -> None:
 
 
 async def test_fair_turns_that_are_taken_back_are_more_for_a_moment() -> None:
-    turns, order = FairTurns(1), list[str]()
+    turns, order = FairLimiter(1), list[str]()
     assert turns.take("a")
     turns.give_back("a")
     assert turns.take("b")

@@ -28,8 +28,8 @@ from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import Launch, reason_of
 from fastmcp_aggregator.children.health import Health
 from fastmcp_aggregator.children.process.process import ChildProcess
-from fastmcp_aggregator.children.process.start_slots import StartTurns
-from fastmcp_aggregator.children.retry import Retrying
+from fastmcp_aggregator.children.process.start_slots import StartSlots
+from fastmcp_aggregator.children.retry import Retry
 from fastmcp_aggregator.children.session.listing import Lists
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession
@@ -70,7 +70,7 @@ class Child:
         launch: Launch = ChildProcess.spawn,
         profile: ClientProfile | None = None,
         place: Hashable = None,
-        start_turns: StartTurns | None = None,
+        start_slots: StartSlots | None = None,
     ) -> None:
         self.server = server
         self.key = server.key
@@ -90,7 +90,7 @@ class Child:
         """Set when the present attempt has succeeded or failed; then there is a new one."""
         self.why_stopped = ""
         self.calls = Calls(self, options)
-        self.start_turns = start_turns or StartTurns()
+        self.start_slots = start_slots or StartSlots()
         """Shared with all children of the aggregator."""
         self._awaited = 0
         self._events = events
@@ -100,7 +100,7 @@ class Child:
         self._phase: Phase = "startup"
         self._health = Health(server.key, self.calls)
         self._lists = Lists(server.key, options.max_tools, options.screen)
-        self._retrying = Retrying()
+        self._retrying = Retry()
         self._connecting = Connecting(
             server,
             options.endpoint,
@@ -178,7 +178,7 @@ class Child:
     def _turn_to_start(self) -> AbstractAsyncContextManager[None]:
         if not isinstance(self.server, StdioServer):
             return nullcontext()
-        return self.start_turns.turn(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
+        return self.start_slots.turn(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
 
     def _is_reached(self) -> None:
         self._phase = "initialization"

@@ -18,7 +18,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Endpoint, Launch, endpoint_for
 from fastmcp_aggregator.children.session.incoming import SessionEvents
 from fastmcp_aggregator.children.session.session import ChildSession, open_session
-from fastmcp_aggregator.children.session.transport import Tally, WatchedTransport
+from fastmcp_aggregator.children.session.transport import Counters, WatchedTransport
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.settings.options import EndpointOptions
 
@@ -49,7 +49,7 @@ class Connecting:
         self._events = events
         self._refused: set[str] = set()
         """Eras that the child does not speak."""
-        self.tally = Tally()
+        self.tally = Counters()
         self.endpoint: Endpoint = self._new_endpoint()
 
     def begin(self) -> None:

@@ -168,7 +168,7 @@ class Instances:
             self._events,
             profile=profile,
             place=(child.key, name),
-            start_turns=child.start_turns,
+            start_slots=child.start_slots,
         )
         self._of[child][name] = instance
         self._keeper.begin(instance)

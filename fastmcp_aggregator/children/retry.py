@@ -15,7 +15,7 @@ _RENEWAL_PAUSE = 10.0
 """Seconds between two sessions that a remote child forgets, so that it is not asked for new ones without end."""
 
 
-class Retrying:
+class Retry:
     """One child's failures and the waits after them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

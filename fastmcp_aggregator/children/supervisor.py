@@ -18,7 +18,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Launch
 from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
-from fastmcp_aggregator.children.process.start_slots import StartTurns
+from fastmcp_aggregator.children.process.start_slots import StartSlots
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -49,7 +49,7 @@ class Supervisor:
         self._profile = profile or ClientProfile()
         self.instances = Instances(self, events, self._profile, limit=max_isolated)
         self._events = events
-        self._start_turns = StartTurns()
+        self._start_slots = StartSlots()
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -90,7 +90,7 @@ class Supervisor:
 
     def _child(self, server: ServerConfig, launch: Launch = ChildProcess.spawn) -> Child:
         options = self._options(server.key)
-        return Child(server, options, self._events, launch, self._profile, start_turns=self._start_turns)
+        return Child(server, options, self._events, launch, self._profile, start_slots=self._start_slots)
 
     def begin(self, child: Child) -> None:
         """Run one more child, which is nobody's successor."""

@@ -58,7 +58,7 @@ class FairShare:
             del self._held[holder]
 
 
-class FairTurns:
+class FairLimiter:
     """At most so many turns are taken at once, and a share more. Holders that wait come one after the other; what one
     holder waits for comes in order.
     """

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 import anyio
 
 
-class WhileUsed:
+class SharedContext:
     """`open_` is entered in the task of the first user, and left in that of the last."""
 
     def __init__(self, open_: Callable[[], AbstractAsyncContextManager[None]]) -> None:

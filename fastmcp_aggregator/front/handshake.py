@@ -15,7 +15,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from fastmcp_aggregator.callers.caller import Resident, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
-from fastmcp_aggregator.front.fastmcp.local import OwnParts
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
 from fastmcp_aggregator.relay.list_changed import Audience
@@ -32,7 +32,7 @@ class Handshakes:
         directory: Directory,
         profile: ClientProfile,
         audience: Audience,
-        own: OwnParts,
+        own: LocalComponents,
     ) -> None:
         self._directory = directory
         self._profile = profile

@@ -35,7 +35,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import InFlight
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
-from fastmcp_aggregator.front.fastmcp.local import OwnParts
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
@@ -68,7 +68,7 @@ class Pipeline:
         *,
         group_id: str,
         server_info: Callable[[], dict[str, Any]],
-        own: OwnParts,
+        own: LocalComponents,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
@@ -206,7 +206,7 @@ class Pipeline:
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
         found = await self._locate(caller, text_param(params, "uri"))
-        if found is None or not self._own.are_passive:
+        if found is None or not self._own.bypass_allowed:
             return None
         child, original = found
         publish = self._directory.table.publisher(child)
@@ -289,7 +289,7 @@ class Pipeline:
         """
         route = await self._directory.route(kind, name)
         if route is not None:
-            return route if self._own.are_passive else None
+            return route if self._own.bypass_allowed else None
         if await self._own.have(kind, name):
             return None
         await self._directory.ready()

@@ -37,7 +37,7 @@ from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, RoundCaller, is_ours, is_over
 from fastmcp_aggregator.relay.remote_rounds import Round, answered, continued_elsewhere, round_of
-from fastmcp_aggregator.replicas.peers import Alone, Message, Peers, Say
+from fastmcp_aggregator.replicas.peers import Message, NoPeers, Peers, Say
 
 _CONNECTION_META = frozenset(
     {
@@ -66,7 +66,7 @@ class Rounds:
     """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
     def __init__(self, logging: Logging, peers: Peers | None = None) -> None:
-        self._peers = Alone() if peers is None else peers
+        self._peers = NoPeers() if peers is None else peers
         self._pending = PendingCalls(lambda: self._peers.id)
         self._logging = logging
 

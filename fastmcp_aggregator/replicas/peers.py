@@ -22,7 +22,7 @@ class PeerLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
+class PeerEvents:
     """What is done with what the others say."""
 
     notice: Say
@@ -41,7 +41,7 @@ class Peers(Protocol):
         """By which the others reach this one, 16 hexadecimal digits; empty while there is no way to it."""
         ...
 
-    def open(self, ears: Ears) -> AbstractAsyncContextManager[None]:
+    def open(self, ears: PeerEvents) -> AbstractAsyncContextManager[None]:
         """While this replica serves.
 
         Raises:
@@ -65,13 +65,13 @@ class Peers(Protocol):
         ...
 
 
-class Alone:
+class NoPeers:
     """No other replicas: one machine, everything in memory."""
 
     id = ""
 
     @asynccontextmanager
-    async def open(self, ears: Ears) -> AsyncIterator[None]:
+    async def open(self, ears: PeerEvents) -> AsyncIterator[None]:
         """See `Peers`."""
         yield
 

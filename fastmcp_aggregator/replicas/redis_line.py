@@ -36,7 +36,7 @@ ALL = "all"
 """In place of a replica's id: every replica."""
 
 
-class RedisLine:
+class RedisChannel:
     """See `Line`. `hear` is told what the others say, and who; `up` and `down` when the way is there, or lost."""
 
     def __init__(

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from fastmcp_aggregator.errors import SharedStateError
-from fastmcp_aggregator.replicas.peers import Ears, Message, Say
+from fastmcp_aggregator.replicas.peers import Message, PeerEvents, Say
 from fastmcp_aggregator.replicas.questions import Questions
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX
-from fastmcp_aggregator.replicas.redis_line import ALL, RedisLine
+from fastmcp_aggregator.replicas.redis_line import ALL, RedisChannel
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ class RedisPeers:
 
     def __init__(self, url: str) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened."""
-        self._line = RedisLine(url, hear=self._hear, up=self._up, down=self._down)
+        self._line = RedisChannel(url, hear=self._hear, up=self._up, down=self._down)
         self._questions = Questions(self._line)
-        self._ears: Ears | None = None
+        self._ears: PeerEvents | None = None
         self._notices: dict[str, Message] = {}
         """Those that are being collected."""
         self._has_lost_some = False
@@ -45,7 +45,7 @@ class RedisPeers:
         return self._line.own_id if self._line.is_up.is_set() else ""
 
     @asynccontextmanager
-    async def open(self, ears: Ears) -> AsyncIterator[None]:
+    async def open(self, ears: PeerEvents) -> AsyncIterator[None]:
         """See `Peers`."""
         self._ears = ears
         self._was_down = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fastmcp_aggregator.children.backoff import CRASH_LOOP, CRASH_LOOP_DELAY, CRASH_LOOP_PAUSE, SERVED_AFTER
-from fastmcp_aggregator.children.retry import Retrying
+from fastmcp_aggregator.children.retry import Retry
 
 
 class Clock:
@@ -18,12 +18,12 @@ class Clock:
         return self.now
 
 
-def failed(retrying: Retrying, times: int = 1, *, ran_for: float = 0.0, pause: float = 0.0) -> None:
+def failed(retrying: Retry, times: int = 1, *, ran_for: float = 0.0, pause: float = 0.0) -> None:
     for _ in range(times):
         retrying.failed(ran_for=ran_for, pause=pause, is_crash=True)
 
 
-async def is_awaited(retrying: Retrying) -> bool:
+async def is_awaited(retrying: Retry) -> bool:
     """Whether the next attempt is still to be waited for."""
     waiting = asyncio.ensure_future(retrying.wait(asyncio.Event()))
     for _ in range(10):
@@ -36,7 +36,7 @@ async def is_awaited(retrying: Retrying) -> bool:
 
 async def test_a_child_that_has_served_is_back_at_once_each_time() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
+    retrying = Retry(clock)
     for _ in range(3 * CRASH_LOOP):
         clock.now += SERVED_AFTER
         failed(retrying, ran_for=SERVED_AFTER)
@@ -44,7 +44,7 @@ async def test_a_child_that_has_served_is_back_at_once_each_time() -> None:
 
 
 async def test_a_call_brings_the_next_attempt_forward() -> None:
-    retrying = Retrying(Clock())
+    retrying = Retry(Clock())
     failed(retrying)
     assert retrying.bring_forward()
     assert not await is_awaited(retrying)
@@ -52,7 +52,7 @@ async def test_a_call_brings_the_next_attempt_forward() -> None:
 
 async def test_in_a_crash_loop_a_call_has_it_tried_every_ten_seconds() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
+    retrying = Retry(clock)
     failed(retrying, CRASH_LOOP)
     for _ in range(3):
         assert retrying.remaining == CRASH_LOOP_DELAY
@@ -69,7 +69,7 @@ async def test_in_a_crash_loop_a_call_has_it_tried_every_ten_seconds() -> None:
 
 async def test_no_call_brings_forward_what_a_server_has_asked_to_wait_for() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
+    retrying = Retry(clock)
     failed(retrying, pause=30)
     assert retrying.before_call == retrying.remaining == 30
     clock.now += 29
@@ -79,4 +79,4 @@ async def test_no_call_brings_forward_what_a_server_has_asked_to_wait_for() -> N
 
 
 async def test_what_nobody_waits_for_has_no_time() -> None:
-    assert Retrying(Clock()).before_call is None
+    assert Retry(Clock()).before_call is None

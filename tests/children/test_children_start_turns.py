@@ -14,7 +14,7 @@ from support.harness import PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 from fastmcp_aggregator.children.process.process import launch_early
-from fastmcp_aggregator.children.process.start_slots import EARLY, StartTurns
+from fastmcp_aggregator.children.process.start_slots import EARLY, StartSlots
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.settings.options import EndpointOptions
 
@@ -24,7 +24,7 @@ FOREVER = 3600.0
 class Starts:
     """Starts that take turns; each goes on until it is ended."""
 
-    def __init__(self, turns: StartTurns) -> None:
+    def __init__(self, turns: StartSlots) -> None:
         self._turns = turns
         self.begun: list[str] = []
         self.wanted: set[str] = set()
@@ -58,7 +58,7 @@ async def settle() -> None:
 
 @pytest.fixture
 async def starts() -> AsyncIterator[Starts]:
-    starts = Starts(StartTurns(2, FOREVER))
+    starts = Starts(StartSlots(2, FOREVER))
     yield starts
     for task in starts.tasks.values():
         task.cancel()
@@ -104,7 +104,7 @@ async def test_a_start_that_fails_or_is_cancelled_gives_its_turn_back(starts: St
 
 
 async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
-    turns = StartTurns(1, patience=0.0)
+    turns = StartSlots(1, patience=0.0)
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
@@ -120,7 +120,7 @@ async def starting(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str, **settings: Any
 ) -> AsyncIterator[tuple[Aggregator, RawClient]]:
     """An app whose children start two at a time, and a client of it that has been answered."""
-    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 2, FOREVER))
+    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartSlots", partial(StartSlots, 2, FOREVER))
     app = build_aggregator(gated(folder, keys), strict=False, ready_wait=0.0, **settings)
     async with app, connected(app) as client:
         yield app, client
@@ -186,7 +186,7 @@ async def test_a_server_that_waits_is_not_started_any_more_when_the_app_ends(
 
 
 async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 1, FOREVER))
+    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartSlots", partial(StartSlots, 1, FOREVER))
     app = build_aggregator(config(hangs=lean(silent=True), b=lean()), strict=False, startup_timeout=1.0)
     async with app:
         settled = [status.server_key async for status in app.settling()]

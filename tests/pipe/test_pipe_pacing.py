@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from support.harness import until
 
-from fastmcp_aggregator.children.stdio.flow_control import PacedValve
+from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
 
 LONG = 3600.0
 
@@ -31,7 +31,7 @@ def pipe() -> Pipe:
 
 
 async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
+    valve = PacedFlowControl(pipe)
     valve.pause_reading()
     assert not pipe.is_open
     valve.resume_reading()
@@ -39,14 +39,14 @@ async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pip
 
 
 async def test_a_rest_closes_it_until_it_is_over(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
+    valve = PacedFlowControl(pipe)
     valve.rest(0.01)
     assert not pipe.is_open
     await until(lambda: pipe.is_open)
 
 
 async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
+    valve = PacedFlowControl(pipe)
     valve.rest(LONG)
     valve.pause_reading()
     valve.resume_reading()
@@ -54,7 +54,7 @@ async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pi
 
 
 async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(pipe: Pipe) -> None:
-    valve, rested = PacedValve(pipe), asyncio.Event()
+    valve, rested = PacedFlowControl(pipe), asyncio.Event()
     valve.pause_reading()
     valve.rest(0.0)
     _soon(rested.set)
@@ -65,7 +65,7 @@ async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(p
 
 
 async def test_resting_twice_is_resting_once(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
+    valve = PacedFlowControl(pipe)
     valve.rest(0.01)
     valve.rest(LONG)
     await until(lambda: pipe.is_open)

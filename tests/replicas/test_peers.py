@@ -18,7 +18,7 @@ from support.wire import until_answered
 
 from fastmcp_aggregator.relay import remote_rounds as elsewhere
 from fastmcp_aggregator.replicas import questions, redis_line
-from fastmcp_aggregator.replicas.peers import Alone, Ears, Message, PeerLostError, Say
+from fastmcp_aggregator.replicas.peers import Message, NoPeers, PeerEvents, PeerLostError, Say
 from fastmcp_aggregator.replicas.questions import TOO_LARGE
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -40,7 +40,7 @@ class Replica:
         """Open it, until the stack or the test closes it."""
         own = await stack.enter_async_context(AsyncExitStack())
         self.stop = own.aclose
-        await own.enter_async_context(self.peers.open(Ears(self.notices.append, self._miss, self._answer)))
+        await own.enter_async_context(self.peers.open(PeerEvents(self.notices.append, self._miss, self._answer)))
 
     def _miss(self) -> None:
         self.missed += 1
@@ -225,8 +225,8 @@ async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
 
 
 async def test_alone_nobody_is_told_or_asked() -> None:
-    alone = Alone()
-    async with alone.open(Ears(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
+    alone = NoPeers()
+    async with alone.open(PeerEvents(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
         alone.tell({"kind": "a"})
         assert (alone.id, await alone.shared_key()) == ("", None)
         with pytest.raises(PeerLostError):

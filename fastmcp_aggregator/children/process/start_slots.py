@@ -32,7 +32,7 @@ PATIENCE = 2.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
 
-class StartTurns:
+class StartSlots:
     """At most `limit` turns are held at once."""
 
     def __init__(self, limit: int = AT_ONCE, patience: float = PATIENCE) -> None:

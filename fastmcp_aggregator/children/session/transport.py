@@ -43,7 +43,7 @@ class WatchedTransport(ClientTransport):
         """Why we have ended it, where it was us."""
         self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
-        self.tally = Tally()
+        self.tally = Counters()
         """Counts what is left out."""
         self.session_class: Callable[..., ClientSession] = ClientSession
         """What makes the session over a reader and a writer."""
@@ -75,7 +75,7 @@ class WatchedTransport(ClientTransport):
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """The counts of one child."""
 
     ignored_lines: int = 0

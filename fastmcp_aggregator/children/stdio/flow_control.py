@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fastmcp_aggregator.message_streams import Valve
+from fastmcp_aggregator.message_streams import FlowControl
 
 
-class PacedValve:
+class PacedFlowControl:
     """Around another valve, which is open while there is no reason to close it."""
 
-    def __init__(self, valve: Valve) -> None:
+    def __init__(self, valve: FlowControl) -> None:
         self._valve = valve
         self._is_wanted = True
         self._rests = False

@@ -22,7 +22,7 @@ from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.session.transport import WatchedTransport
-from fastmcp_aggregator.children.stdio.flow_control import PacedValve
+from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
 from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -50,7 +50,7 @@ class ProcessTransport(WatchedTransport):
         self._process = process
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
-        self._valve = PacedValve(process)
+        self._valve = PacedFlowControl(process)
 
     @asynccontextmanager
     async def connect_session(

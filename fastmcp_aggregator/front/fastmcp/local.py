@@ -17,7 +17,7 @@ _OF_EVERY_AGGREGATOR = 2
 """Providers that are always there: the app's own components, and its children's."""
 
 
-class OwnParts:
+class LocalComponents:
     """Looks at the app as it is now: parts can be added at any time."""
 
     def __init__(self, app: FastMCP[None], views: ToolViews) -> None:
@@ -25,7 +25,7 @@ class OwnParts:
         self._views = views
 
     @property
-    def are_passive(self) -> bool:
+    def bypass_allowed(self) -> bool:
         """Whether the children's components are served as they are: no middleware, and no transform but our views."""
         views = self._views.transforms
         return not self._app.middleware and all(transform in views for transform in self._app._transforms)
@@ -39,7 +39,7 @@ class OwnParts:
     def are_none(self) -> bool:
         """Whether the children's components are all there is, as they are, apart from views."""
         others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or self._app.local_provider._components
-        return self.are_passive and not others
+        return self.bypass_allowed and not others
 
     def are_none_of(self, kind: Kind) -> bool:
         """Whether the children's components of this kind are all there is."""

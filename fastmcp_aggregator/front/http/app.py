@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from fastmcp_aggregator.front.http.endpoints import Endpoints
-from fastmcp_aggregator.front.http.gate import Gate, GateLimits, Places
+from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.disconnects import Presence
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.resume.resumption import NoResumption, Resumption
@@ -39,7 +39,7 @@ def with_ours(
     has_auth: bool,
     group_id: str,
     path: str,
-    places: Places,
+    places: AdmissionQueue,
     on_denied: OnDenied,
 ) -> dict[str, Any]:
     """Options for FastMCP's `http_app`, with what is ours added. What is given there wins.

@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import principal_of
-from fastmcp_aggregator.concurrency.fair_share import FairShare, FairTurns, Holder
+from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
 from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
@@ -55,11 +55,11 @@ class GateLimits:
     body_grace: float = 10.0
 
 
-class Places:
+class AdmissionQueue:
     """The requests that run and wait, as one count for all gates of a hub."""
 
     def __init__(self, limits: GateLimits) -> None:
-        self.turns = FairTurns(limits.running)
+        self.turns = FairLimiter(limits.running)
         self._admitted = FairShare(limits.running + limits.waiting)
         self._body_bytes = FairShare(limits.body_bytes)
 
@@ -101,14 +101,14 @@ class Gate:
         endpoints: Endpoints,
         *,
         has_auth: bool,
-        places: Places | None = None,
+        places: AdmissionQueue | None = None,
     ) -> None:
         """`places` are those that several gates have together; without them, this one has its own."""
         self._app = app
         self._limits = limits
         self._endpoints = endpoints
         self._has_auth = has_auth
-        self._places = places or Places(limits)
+        self._places = places or AdmissionQueue(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -171,7 +171,7 @@ class Gate:
 class _Turn:
     """One request's turn to run, which others have while it waits for something else."""
 
-    def __init__(self, turns: FairTurns, holder: Holder) -> None:
+    def __init__(self, turns: FairLimiter, holder: Holder) -> None:
         self._turns = turns
         self._holder = holder
         self._is_had = False

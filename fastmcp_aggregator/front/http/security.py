@@ -92,7 +92,7 @@ def add_cors(app: Starlette, origins: Sequence[str]) -> None:
     app.user_middleware.insert(guards[0] + 1 if guards else 0, cors)
 
 
-class BareValues:
+class StripHeaderWhitespace:
     """An ASGI app around another."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import DRAIN_BOUND
-from fastmcp_aggregator.message_streams import MessageWriter, Outlet
+from fastmcp_aggregator.message_streams import LineWriter, MessageWriter
 
 _NEVER_ANSWERED = "subscriptions/listen"
 
@@ -70,7 +70,7 @@ class Conversation:
 class ConversationWriter(MessageWriter):
     """Messages in, lines out, each told to the conversation."""
 
-    def __init__(self, outlet: Outlet, conversation: Conversation) -> None:
+    def __init__(self, outlet: LineWriter, conversation: Conversation) -> None:
         super().__init__(outlet)
         self._conversation = conversation
 
