@@ -449,7 +449,7 @@ async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Pat
     record = tmp_path / "pid"
     code = f"""
 import asyncio
-from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.config import StdioServer
 async def main():
     args = {lean(record=str(record), ignore_eof=True)["args"]!r}

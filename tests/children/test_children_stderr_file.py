@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_is_reported_once_and_used_again_when_it_has_room(tm
     code = """
 import logging, resource, sys, time
 from pathlib import Path
-from fastmcp_aggregator.children.stderr_file import open_stderr_file
+from fastmcp_aggregator.children.process.stderr_file import open_stderr_file
 logging.basicConfig(format="%(message)s")
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))

@@ -162,7 +162,9 @@ async def test_with_credentials_a_group_that_is_not_there_is_not_found() -> None
 async def test_what_can_be_no_group_has_no_metadata(tmp_path: Path, group_id: str) -> None:
     async with hub(auth(tmp_path, ISSUERS[0])) as http:
         assert (await http.get(f"{WELL_KNOWN}/groups/{group_id}/mcp")).status_code == 404
-        assert (await http.post(f"/groups/{group_id}/mcp")).status_code == 404
+        refused = await http.post(f"/groups/{group_id}/mcp")
+        assert refused.status_code in (401, 404)
+        assert "/groups/" not in refused.headers.get("WWW-Authenticate", "")
 
 
 @asynccontextmanager
