@@ -71,7 +71,7 @@ DRAIN_BOUND = 30.0
 """Seconds that requests in flight have to finish once the program is told to end."""
 
 
-class InFlight:
+class InFlightCounter:
     """A count of requests that can be closed to new ones and waited out."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class InFlight:
         self._idle.set()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def track(self) -> Iterator[None]:
         """While one request is answered."""
         self._count += 1
         self._idle.clear()

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,10 +29,10 @@ from pydantic_core import from_json, to_json
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.callers.caller import Caller, Context
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.concurrency.limiter import InFlight
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -41,6 +41,7 @@ from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnec
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
     publish_read_result,
@@ -50,9 +51,6 @@ from fastmcp_aggregator.routing.addresses import (
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
 
-Context = ServerRequestContext[Any, Any]
-Result = dict[str, Any]
-Params = Mapping[str, Any]
 _LEGACY_ONLY = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 
@@ -78,7 +76,7 @@ class Pipeline:
         self._own = own
         self._messages = messages
         self._handshakes = handshakes
-        self.in_flight = InFlight()
+        self.in_flight = InFlightCounter()
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             "tools/call": self._call_tool,
@@ -117,7 +115,7 @@ class Pipeline:
         params = checked_params(ctx)
         caller = Caller(ctx)
         try:
-            with self.in_flight.one():
+            with self.in_flight.track():
                 result = await answer(caller, params)
         except ChildServerError as error:
             raise errors.unavailable(error, is_local=not caller.is_remote) from error

@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from functools import cached_property
 from typing import Any, Literal
 
-from fastmcp_aggregator.observability.escaping import printable
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.observability.redaction import Redactor
 
 _INDENT = "    "

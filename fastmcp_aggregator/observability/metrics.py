@@ -45,7 +45,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class MetricSources:
     """What is asked for when the metrics are read."""
 
     statuses: Callable[[], Mapping[str, ServerStatus]]
@@ -58,7 +58,7 @@ class Sources:
 class Metrics:
     """Counts calls, and tells."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: MetricSources) -> None:
         self._registry = registry = CollectorRegistry()
         self._calls = Counter(
             f"{_PREFIX}_calls", "Calls that have ended.", ["server", "method", "tool", "outcome"], registry=registry
@@ -135,7 +135,7 @@ class _Together(Collector):
         yield from self._found
 
 
-def _state_of(sources: Sources) -> Iterator[Metric]:
+def _state_of(sources: MetricSources) -> Iterator[Metric]:
     """What the sources say at the moment."""
     statuses = sources.statuses()
     yield _states(statuses)

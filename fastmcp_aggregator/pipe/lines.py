@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+LINE_LIMIT = 100 * 1024 * 1024
+"""Bytes of one message on a pipe, unless the settings say otherwise."""
 EDGE = 256
 """Bytes of the beginning and of the end of an oversized line that are kept, to tell whose it is."""
 PATIENCE = 3

@@ -17,7 +17,8 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Refused
+from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _ARGUMENTS_LIMIT = 64 * 1024

@@ -98,10 +98,10 @@ class Policies:
     def _metering(
         self, statuses: Callable[[], Mapping[str, ServerStatus]], http_requests: Callable[[], tuple[int, int]]
     ) -> Policy:
-        from fastmcp_aggregator.observability.metrics import Metrics, Sources  # noqa: PLC0415
+        from fastmcp_aggregator.observability.metrics import Metrics, MetricSources  # noqa: PLC0415
         from fastmcp_aggregator.policies.call_metrics import Metering  # noqa: PLC0415 - only if asked for
 
         audit = self._audit
         lost = (lambda: audit.log.lost) if audit is not None else (lambda: 0)
-        self._metrics = Metrics(Sources(statuses, http_requests=http_requests, audit_entries_lost=lost))
+        self._metrics = Metrics(MetricSources(statuses, http_requests=http_requests, audit_entries_lost=lost))
         return Metering(self._metrics)

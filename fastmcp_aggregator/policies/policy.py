@@ -13,8 +13,6 @@ from typing import Any, Literal, Protocol
 
 from fastmcp_aggregator.callers.call import Call, json_size
 
-SERVER_UNAVAILABLE = -32000
-"""JSON-RPC: the request cannot be served now."""
 Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
 """`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
 (2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.

@@ -10,15 +10,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Outcome, Policy, Refused
-
-Result = dict[str, Any]
+from fastmcp_aggregator.policies.policy import End, Outcome, Policy, Refused
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
 
 
 class Stack:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
+from mcp_types import INVALID_PARAMS
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.config.paths import path_step
@@ -23,7 +24,6 @@ from fastmcp_aggregator.policies.schema_cost import SchemaCost, TooCostly
 
 logger = logging.getLogger(__name__)
 
-INVALID_PARAMS = -32602
 _MOST_TEXT = 200
 """Characters of a path, and of what is wrong there."""
 _MOST_PARTS = 20_000

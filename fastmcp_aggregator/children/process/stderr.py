@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
-from fastmcp_aggregator.observability.escaping import json_line, printable
+from fastmcp_aggregator.escaping import json_line, printable
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 

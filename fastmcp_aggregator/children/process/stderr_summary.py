@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
+from fastmcp_aggregator.escaping import printable
+
 LONGEST = 300
 """Characters of a summary, at most."""
 _LONGEST_LINE = 1000
@@ -55,7 +57,7 @@ def summary_of(lines: Sequence[str]) -> str | None:
     text = " ".join(line.strip() for line in kept[_beginning(kept) :] if line.strip())
     if _NPM.match(kept[-1]):
         text = _first_of_npm(kept)
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    escaped = printable(text)
     return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
 
 

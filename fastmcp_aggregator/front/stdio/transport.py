@@ -20,14 +20,13 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
-from fastmcp_aggregator.concurrency.limiter import InFlight
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
-from fastmcp_aggregator.pipe.lines import LineSplitter
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 logger = logging.getLogger(__name__)
 
-LINE_LIMIT = 100 * 1024 * 1024
 _FLUSH_BOUND = 2.0
 """Seconds that the client has to take our last answers."""
 
@@ -40,7 +39,7 @@ class StdioStreams:
     write: Any
     conversation: Conversation | None = None
 
-    async def finish(self, in_flight: InFlight) -> None:
+    async def finish(self, in_flight: InFlightCounter) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
 
         Nothing is answered to a client that does not read.

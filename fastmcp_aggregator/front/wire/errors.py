@@ -12,11 +12,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 
 logger = logging.getLogger(__name__)
-
-SERVER_UNAVAILABLE = -32000
-"""JSON-RPC: the server cannot be asked now. `data` names it, and says when it is tried again, in seconds."""
 
 
 def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
