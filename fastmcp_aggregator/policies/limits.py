@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
 from fastmcp_aggregator.settings.access import DEFAULT_RATE, GROUP_MARK
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -31,7 +31,7 @@ class RateLimiting:
         """Take a token of the caller's.
 
         Raises:
-            Refused: there is none; `retry_in` says when there is.
+            Rejected: there is none; `retry_in` says when there is.
         """
         if not call.caller.is_remote:
             return None
@@ -44,7 +44,7 @@ class RateLimiting:
         _decide(wait, rate)
         return None
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         """Keep the token taken, whatever came of the call."""
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ def _limiter(settings: AggregatorSettings) -> RateLimiter:
 def _decide(wait: float, rate: Rate) -> None:
     if wait > 0:
         allowed = f"{rate.per_minute:g} calls a minute, and {rate.burst} at once"
-        raise Refused(TOO_MANY_CALLS, f"rate limit exceeded: {allowed}; try again in {wait:.1f} s", retry_in=wait)
+        raise Rejected(TOO_MANY_CALLS, f"rate limit exceeded: {allowed}; try again in {wait:.1f} s", retry_in=wait)
 
 
 async def _decide_later(wait: Awaitable[float], rate: Rate) -> None:

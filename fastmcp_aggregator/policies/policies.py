@@ -12,7 +12,7 @@ from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
 from fastmcp_aggregator.policies.policy import Policy
 from fastmcp_aggregator.policies.recent import RecentCalls
-from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
 
@@ -41,7 +41,7 @@ class Policies:
             from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - only if asked for
 
             policies.append(ArgumentValidation())
-        self.stack = Stack([policy for policy in policies if policy is not None])
+        self.stack = PolicyStack([policy for policy in policies if policy is not None])
 
     @cached_property
     def recent_calls(self) -> RecentCalls:

@@ -16,8 +16,8 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.policies.limits import RateLimiting, limits_from_settings
-from fastmcp_aggregator.policies.policy import Refused
-from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.policies.policy import Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter
@@ -42,7 +42,7 @@ def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = Tr
 def passes(limits: RateLimiting, call: Call) -> bool:
     try:
         limits.before(call)
-    except Refused:
+    except Rejected:
         return False
     return True
 
@@ -70,7 +70,7 @@ def test_calls_pass_at_the_rate_and_as_a_burst(gaps: list[float], expected: str)
 
 async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
     clock = Clock()
-    stack = Stack([RateLimiting(SLOW, {}, InMemoryRateLimiter(clock=clock))])
+    stack = PolicyStack([RateLimiting(SLOW, {}, InMemoryRateLimiter(clock=clock))])
 
     async def forward(_: Any = None) -> dict[str, Any]:
         return {}
@@ -182,7 +182,7 @@ async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
     settings = load_settings(rate_limit=6, rate_burst=3, redis_url=redis.url)
     limits = limits_from_settings(settings, has_auth=True)
     assert limits is not None
-    stack, forwarded = Stack([limits]), []
+    stack, forwarded = PolicyStack([limits]), []
 
     async def forward(_: Any = None) -> dict[str, Any]:
         forwarded.append(True)

@@ -15,7 +15,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import json_size
 from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, MetricSources
 from fastmcp_aggregator.policies.call_metrics import Metering
-from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.version import VERSION
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -36,7 +36,7 @@ async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def call_tool(metrics: Metrics, server: str, tool: str, outcome: str = "ok", seconds: float = 0.02) -> None:
-    metrics.called(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
+    metrics.record_call(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
 
 
 def silent() -> Metrics:
@@ -62,7 +62,7 @@ async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
 ) -> None:
     metrics = silent()
     call = doubles.call(Principal(), "default", method, "git", name, {"a": 1})
-    await Stack([Metering(metrics)]).run(call, lambda _: answered(result))
+    await PolicyStack([Metering(metrics)]).run(call, lambda _: answered(result))
     assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
     assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')

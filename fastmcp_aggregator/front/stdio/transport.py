@@ -27,7 +27,7 @@ from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 logger = logging.getLogger(__name__)
 
-_FLUSH_BOUND = 2.0
+_FLUSH_TIMEOUT = 2.0
 """Seconds that the client has to take our last answers."""
 
 
@@ -147,7 +147,7 @@ class _Output(asyncio.Protocol):
         """Write what is buffered, within a bound, and close."""
         self._transport.close()
         try:
-            await asyncio.wait_for(self._gone.wait(), _FLUSH_BOUND)
+            await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT)
         except TimeoutError:
             self._transport.abort()
 
