@@ -77,9 +77,9 @@ class Handshakes:
         ]
         if len(known) < len(children):
             known.append(EVERYTHING)
-        if not self._own.are_none:
+        if not self._own.is_empty:
             known.append(own)
-        elif self._own.are_viewed:
+        elif self._own.has_views:
             known.append({"tools": {}})
         return union(known)
 

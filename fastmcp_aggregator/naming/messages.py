@@ -1,4 +1,4 @@
-"""What a client is told when it asks for a name or an address that does not exist."""
+"""Error messages for unknown names and URIs, with suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server's last lines on stderr say about its end, in one line. Pure.
+"""The summary of a crash: what the last lines on stderr say about it, in one line. Pure.
 
 Theory. The last line is often not the one that tells: stack frames, the version of Node, where npm keeps its log, and
 hints on `--help` come after it. These are left out from the end. What is then last is taken with what it belongs to:

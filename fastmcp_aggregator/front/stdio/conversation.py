@@ -1,4 +1,4 @@
-"""One client's conversation on a pipe: what it has asked and we have not answered yet.
+"""Requests of one client on a pipe that are not answered yet, for a graceful end.
 
 A client may close its end right after its last request. Everything that came before the end is still answered, so the
 program ends when the last answer is written, and not when the pipe does.
