@@ -31,8 +31,8 @@ from fastmcp_aggregator.policies.policies import Policies
 from fastmcp_aggregator.relay.pending_calls import is_over
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
-from fastmcp_aggregator.replicas.peers import Message, PeerEvents, Say
-from fastmcp_aggregator.runtime import Runtime, View
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
+from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions, Deadlines
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -83,12 +83,12 @@ class Backend:
         self._settings = settings
         self._version = version
         self._launched = launched
-        self._views: list[View] = []
+        self._views: list[ServedView] = []
         self._begun = asyncio.Event()
         self._life = SharedContext(self._run)
         self._sharing = SharedContext(self._share)
 
-    def show_in(self, view: View) -> None:
+    def show_in(self, view: ServedView) -> None:
         """Keep one more view up to date."""
         self._views.append(view)
         if self.runtime is not None:
@@ -143,9 +143,9 @@ class Backend:
 
     @asynccontextmanager
     async def _share(self) -> AsyncIterator[None]:
-        ears = PeerEvents(self.changes.heard, self.changes.missed, self._answer)
+        events = PeerEvents(self.changes.on_notice, self.changes.on_missed, self._answer)
         try:
-            async with self.peers.open(ears):
+            async with self.peers.open(events):
                 self.request_states.share(await self.peers.shared_key())
                 yield
         finally:
@@ -199,7 +199,7 @@ class Backend:
     def _changed(self) -> None:
         self.on_changed()
 
-    async def _answer(self, question: Message, say: Say) -> Message:
+    async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, for another replica."""
         if self.runtime is None:
             raise is_over()

@@ -1,4 +1,4 @@
-"""What is used of libraries though it is private to them, and the error for a version that does not have it.
+"""Compatibility checks: the private parts of libraries that are used, and the error for a version without them.
 
 Without this a version that has moved or renamed something would be noticed by a traceback at the first call that needs
 it, or not at all: a method that overrides nothing is just never called. `tests/test_libraries.py` finds whatever is
@@ -80,7 +80,7 @@ _BOUNDED = ("fastmcp", "mcp")
 
 
 def require_parts(parts: Parts) -> None:
-    """Look whether the libraries, which are imported by now, have these parts.
+    """Check that the libraries, which are imported by now, have these parts.
 
     Raises:
         DependencyError: one is missing.
@@ -95,7 +95,7 @@ def require_parts(parts: Parts) -> None:
 
 @contextmanager
 def usable_libraries() -> Iterator[None]:
-    """Import here what imports libraries.
+    """Translate the ImportErrors of libraries that are imported inside.
 
     Raises:
         DependencyError: a library does not have something that is imported from it.

@@ -1,7 +1,7 @@
-"""JSON-RPC messages over lines, as the read and write streams that the SDK's sessions run on.
+"""Message streams: JSON-RPC messages over lines, as the read and write streams that the SDK's sessions run on.
 
-Flow control is end to end: a reader that falls behind stops reading its pipe, so the writer at the other end
-waits; a writer whose pipe is full suspends whoever sends.
+Backpressure is end to end: a reader that falls behind pauses its pipe, so the writer at the other end blocks; a writer
+whose pipe is full suspends its sender.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 _HIGH_WATER = 256
 _LOW_WATER = 64
-"""Lines that wait to be received: from the first number on the pipe is not read, down to the second."""
+"""Lines in the queue: above the first number the pipe is paused, at the second it is resumed."""
 _HIGH_WATER_BYTES = 1024 * 1024
-_TURN = 16
-"""Lines that are looked at before others get their turn."""
+_BATCH = 16
+"""Lines that are parsed before the event loop runs other tasks."""
 
 
 class FlowControl(Protocol):
-    """What a reader needs from its pipe: to stop it and to let it go on."""
+    """Flow control of a pipe that is read: pause and resume."""
 
     def pause_reading(self) -> None: ...
 
@@ -34,7 +34,7 @@ class FlowControl(Protocol):
 
 
 class LineWriter(Protocol):
-    """What a writer needs from its pipe. Both methods raise OSError when the other end is gone."""
+    """A pipe that is written. Both methods raise OSError when the connection is lost."""
 
     @property
     def has_room(self) -> bool: ...
@@ -65,19 +65,19 @@ class _Stream:
 class MessageReader(_Stream):
     """Lines in, messages out.
 
-    A line that is no JSON-RPC message is handed to `on_junk` and left out; so is a message that `admit` refuses.
+    A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped.
     """
 
     def __init__(
-        self, valve: FlowControl, on_junk: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
+        self, flow: FlowControl, on_invalid: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
     ) -> None:
-        self._valve = valve
-        self._on_junk = on_junk
+        self._flow = flow
+        self._on_invalid = on_invalid
         self._admit = admit
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._turn = _TURN
+        self._batch = _BATCH
         self._ended = False
         self._paused = False
 
@@ -87,32 +87,32 @@ class MessageReader(_Stream):
         self._size += sum(map(len, lines))
         if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):
             self._paused = True
-            self._valve.pause_reading()
+            self._flow.pause_reading()
         self._wake()
 
     def feed_end(self) -> None:
-        """The pipe is closed at the other end; what was fed before is still delivered."""
+        """Handle end of file: what was fed before is still delivered."""
         self._ended = True
         self._wake()
 
     @property
     def has_more(self) -> bool:
-        """Whether lines wait to be received."""
+        """Whether the queue has lines."""
         return bool(self._lines)
 
     async def receive(self) -> SessionMessage:
-        """The next message.
+        """Return the next message.
 
         Raises:
             anyio.EndOfStream: the pipe was closed.
         """
         while True:
-            while self._lines and self._turn:
-                self._turn -= 1
+            while self._lines and self._batch:
+                self._batch -= 1
                 item = self._next_message()
                 if item is not None:
                     if isinstance(item.message, JSONRPCNotification):
-                        self._turn = 0  # it costs as much as a turn, and nobody waits for it
+                        self._batch = 0  # it costs as much as a batch, and nobody waits for it
                     return item
             if self._lines:
                 await asyncio.sleep(0)
@@ -121,7 +121,7 @@ class MessageReader(_Stream):
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
-            self._turn = _TURN
+            self._batch = _BATCH
 
     def __aiter__(self) -> Self:
         return self
@@ -142,12 +142,12 @@ class MessageReader(_Stream):
         self._size -= len(line)
         if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
-            self._valve.resume_reading()
+            self._flow.resume_reading()
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError:
             if line.strip():
-                self._on_junk(line)
+                self._on_invalid(line)
             return None
         return SessionMessage(message) if self._admit(message) else None
 
@@ -159,14 +159,14 @@ class MessageReader(_Stream):
 class MessageWriter(_Stream):
     """Messages in, lines out."""
 
-    def __init__(self, outlet: LineWriter) -> None:
-        self._outlet = outlet
+    def __init__(self, pipe: LineWriter) -> None:
+        self._pipe = pipe
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message, as soon as the pipe has room.
 
-        A cancellation is dropped when there is none: it would be stuck behind the request that it is to cancel.
+        A cancellation is dropped when it has none: it would be stuck behind the request that it is to cancel.
 
         Raises:
             anyio.ClosedResourceError: this stream was closed.
@@ -176,11 +176,11 @@ class MessageWriter(_Stream):
             raise anyio.ClosedResourceError
         line = encode(item.message)
         try:
-            if not self._outlet.has_room:
+            if not self._pipe.has_room:
                 if getattr(item.message, "method", None) == "notifications/cancelled":
                     return
-                await self._outlet.drained()
-            self._outlet.write(line)
+                await self._pipe.drained()
+            self._pipe.write(line)
         except OSError as error:
             raise anyio.BrokenResourceError from error
 

@@ -27,7 +27,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ServedView:
     """What one virtual server shows, and to whom."""
 
     id: str
@@ -57,7 +57,7 @@ class Runtime:
         *,
         profile: ClientProfile,
         launched: Launched | None,
-        views: Sequence[View],
+        views: Sequence[ServedView],
         peers: Peers,
         changes: Changes,
         on_changed: Callable[[], None],

@@ -38,7 +38,7 @@ from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
-from fastmcp_aggregator.runtime import View
+from fastmcp_aggregator.runtime import ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
@@ -72,7 +72,7 @@ class VirtualServer(FastMCP[None]):
         )
         self._audience = Audience()
         self._entered: list[AsyncExitStack] = []
-        backend.show_in(View(group_id, self._directory, self._audience))
+        backend.show_in(ServedView(group_id, self._directory, self._audience))
         super().__init__(
             name,
             version=version,

@@ -22,6 +22,7 @@ MOST_MODULES = 12
 
 FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
+    ["escaping"],
     ["errors", "version", "concurrency", "pipe", "protocol", "catalogue", "naming", "status"],
     ["config", "libraries", "message_streams", "children.process_groups"],
     ["files"],
@@ -90,6 +91,7 @@ BEFORE_FASTMCP = {
     "children.process",
     "config",
     "errors",
+    "escaping",
     "file_descriptors",
     "files",
     "concurrency",

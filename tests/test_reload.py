@@ -539,7 +539,7 @@ async def test_what_goes_wrong_in_one_read_does_not_end_the_following(
         await went.wait()
         file.ask()
         await asyncio.wait_for(done.wait(), PATIENCE)
-    assert "the config could not be changed" in caplog.text
+    assert "unhandled exception while the config was reloaded" in caplog.text
 
 
 async def test_a_bad_file_is_told_once_for_each_change_with_all_that_is_wrong_and_no_secret(

@@ -1,4 +1,4 @@
-"""The header `X-API-Key`, turned into the one that authentication looks at."""
+"""The `X-API-Key` header, translated to `Authorization: Bearer`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STANDARD = b"authorization"
 
 
 class ApiKeyHeader:
-    """An ASGI app around another, in front of authentication. Who sends two different credentials gets a 400."""
+    """ASGI middleware in front of authentication. Rejects a request with two different credentials with a 400."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""From what authentication tells to the principal that policies know."""
+"""From token claims to the principal that policies know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP requests without valid credentials, seen in one place, whatever it is that refuses them."""
+"""Authentication failures: HTTP requests without valid credentials, observed in one place, whoever rejects them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ _CREDENTIALS = (b"authorization", b"x-api-key")
 
 
 class AuthenticationFailures:
-    """An ASGI app around another. Tells of each 401, and of each 403 for want of a scope: the client's address, the
-    path, and why.
-    """
+    """ASGI middleware that reports each 401, and each 403 for a missing scope: client address, path, reason."""
 
     def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
         self._app = app
@@ -20,7 +18,7 @@ class AuthenticationFailures:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and (reason := _why_refused(scope, message)):
+            if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
                 client = scope.get("client")
                 self._on_failure(client[0] if client else "", scope["path"], reason)
             await send(message)
@@ -28,7 +26,7 @@ class AuthenticationFailures:
         await self._app(scope, receive, watched if scope["type"] == "http" else send)
 
 
-def _why_refused(scope: Scope, start: Message) -> str | None:
+def _rejection_reason(scope: Scope, start: Message) -> str | None:
     """Why authentication has refused a request; None if it has not."""
     if start["status"] == 401:
         has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])

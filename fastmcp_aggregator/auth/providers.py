@@ -7,8 +7,8 @@ from pathlib import Path
 from fastmcp.server.auth import AuthProvider, RemoteAuthProvider
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys
-from fastmcp_aggregator.auth.resource_metadata import Announced
-from fastmcp_aggregator.auth.verifiers import AllSources, KeyVerifier, ProviderTokens
+from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
+from fastmcp_aggregator.auth.verifiers import AnyVerifier, KeyVerifier, ProviderTokens
 from fastmcp_aggregator.config.files import read_text
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
@@ -31,8 +31,8 @@ def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
     if keys is None:
         return provider
     if isinstance(provider, RemoteAuthProvider):
-        return AllSources(server=provider, verifiers={"keys": keys}, server_source_id="provider")
-    return AllSources(verifiers={"keys": keys, "provider": tokens})
+        return AnyVerifier(server=provider, verifiers={"keys": keys}, server_source_id="provider")
+    return AnyVerifier(verifiers={"keys": keys, "provider": tokens})
 
 
 def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
@@ -53,7 +53,7 @@ def _announced(tokens: ProviderTokens, settings: AggregatorSettings) -> RemoteAu
     """With the metadata by which clients find the identity provider (RFC 9728), for which our address must be known."""
     if settings.public_url is None or settings.jwt_issuer is None:
         return None
-    return Announced(tokens, [settings.jwt_issuer], settings.public_url)  # type: ignore[list-item]
+    return IssuerMetadataProvider(tokens, [settings.jwt_issuer], settings.public_url)  # type: ignore[list-item]
 
 
 def _path(text: str) -> Path:

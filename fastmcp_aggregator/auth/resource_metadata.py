@@ -19,13 +19,12 @@ _CACHED = {"Cache-Control": "public, max-age=3600"}
 _METHODS = ["GET", "OPTIONS"]
 
 
-class Announced(RemoteAuthProvider):
+class IssuerMetadataProvider(RemoteAuthProvider):
     """FastMCP's, with issuers as they were written: clients compare them as text (RFC 8414, section 3.3), and as
     pydantic's URLs they would get a slash at their end.
     """
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
-        """See AuthProvider."""
         self.set_mcp_path(mcp_path)
 
         async def serve(_: Request) -> Response:

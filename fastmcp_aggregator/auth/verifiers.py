@@ -1,4 +1,4 @@
-"""What checks the credentials of a request: API keys, and the tokens of an identity provider."""
+"""Token verifiers: API keys, and the JWTs of an identity provider."""
 
 from __future__ import annotations
 
@@ -62,24 +62,22 @@ class KeyToken(AccessToken):
 
 
 class KeyVerifier(TokenVerifier):
-    """Lets in whoever has an API key of the file."""
+    """Accepts the API keys of the file, also in the header `X-API-Key`."""
 
     def __init__(self, keys: FollowedKeys) -> None:
         super().__init__()
         self._keys = keys
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The token of a key."""
         key = self._keys.find(token)
         return None if key is None else KeyToken.of(key, self._keys)
 
     def get_middleware(self) -> list[Any]:
-        """See AuthProvider; the header `X-API-Key` is understood too."""
         return [Middleware(ApiKeyHeader), *super().get_middleware()]
 
 
 class ProviderTokens(JWTVerifier):
-    """Lets in whoever has a JWT of the identity provider that is for us, has begun, and ends some day."""
+    """Accepts JWTs of the identity provider that are for us, valid already (`nbf`), and have an expiry."""
 
     def __init__(self, *, groups_claim: str | None, **options: Any) -> None:
         """`groups_claim` names the claim with the groups that the caller may use; without one these are all."""
@@ -87,7 +85,6 @@ class ProviderTokens(JWTVerifier):
         self._groups_claim = groups_claim
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The token, if it is one."""
         found = await super().verify_token(token)
         if found is None or found.expires_at is None or not _has_begun(found.claims):
             return None
@@ -96,11 +93,10 @@ class ProviderTokens(JWTVerifier):
         return found.model_copy(update={"claims": claims})
 
 
-class AllSources(MultiAuth):
-    """Several of them, asked in turn; `X-API-Key` is understood."""
+class AnyVerifier(MultiAuth):
+    """Accepts what any of several verifiers accepts, also in the header `X-API-Key`."""
 
     def get_middleware(self) -> list[Any]:
-        """See AuthProvider."""
         return [Middleware(ApiKeyHeader), *super().get_middleware()]
 
 

@@ -33,6 +33,9 @@ from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 
 logger = logging.getLogger(__name__)
 
+Context = ServerRequestContext[Any, Any]
+"""One request as the SDK's server hands it to its middleware."""
+
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
@@ -43,7 +46,7 @@ _INITIALIZE_BOUND = 30.0
 class Caller:
     """The client that sent one request, and the way back to it. To be closed when the request is over."""
 
-    def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
+    def __init__(self, ctx: Context) -> None:
         session = ctx.session
         meta = (ctx.params or {}).get("_meta")
         self._meta: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}

@@ -25,14 +25,13 @@ from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.settings.options import ChildOptions
 
 WAKE_BOUND = 5.0
 """Seconds that a call waits for the attempt that it has brought forward."""
 _NOTICE_BOUND = 1.0
 """Seconds that a call waits for the end of a lost session to be noticed, at most."""
-
-Result = dict[str, Any]
 
 
 class Callee(Protocol):

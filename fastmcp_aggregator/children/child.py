@@ -178,7 +178,7 @@ class Child:
     def _turn_to_start(self) -> AbstractAsyncContextManager[None]:
         if not isinstance(self.server, StdioServer):
             return nullcontext()
-        return self.start_slots.turn(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
+        return self.start_slots.slot(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
 
     def _is_reached(self) -> None:
         self._phase = "initialization"

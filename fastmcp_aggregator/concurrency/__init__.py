@@ -1,1 +1,1 @@
-"""How much runs at once, for whom, and for how long: limiters, shares, shared contexts."""
+"""Concurrency: FIFO and fair limiters (semaphores), a drain counter, a reference-counted context."""

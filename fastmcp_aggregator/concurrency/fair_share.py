@@ -1,8 +1,8 @@
-"""A capacity that several holders use together, so that none of them can keep the others out.
+"""A fair limiter: a shared capacity of which no holder can starve the others.
 
-Theory. Everybody may use what is free. A quarter as much again is kept aside, and only those may use it who have less
-than that quarter: so whoever comes finds room, though somebody else has taken all that there was and keeps it. It needs
-no history, takes nothing away from anybody, and costs the same for any number of holders.
+Theory. Any holder may use what is free. A reserve of a quarter as much again is for holders that have less than that
+quarter: so a newcomer finds room, though another holder has taken the whole capacity and keeps it. This needs no
+history, preempts nobody, and costs the same for any number of holders.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Hashable
 
 Holder = Hashable
-"""Who uses a part of the capacity: a principal, or the address of a client that has none."""
+"""Who holds a part of the capacity: a principal, or the address of a client that has none."""
 
 
 def share_of(capacity: int) -> int:
-    """What is kept aside, and what a holder may have who uses it."""
+    """Return the size of the reserve, which is also the most that a holder that uses it may have."""
     return max(1, capacity // 4)
 
 
 class FairShare:
-    """So much of something: places, bytes."""
+    """A capacity of anything that is counted, such as queue places or bytes."""
 
     __slots__ = ("_capacity", "_held", "_share", "taken")
 
@@ -30,28 +30,28 @@ class FairShare:
         self._share = share_of(capacity)
         self._held: dict[Holder, int] = {}
         self.taken = 0
-        """By all of them together."""
+        """By all holders together."""
 
     @property
     def is_full(self) -> bool:
-        """Whether there is nothing left for anybody."""
+        """Whether capacity and reserve are used up."""
         return self.taken >= self._capacity + self._share
 
-    def take(self, holder: Holder, amount: int = 1) -> bool:
-        """Take so much, if there is room for it."""
+    def try_acquire(self, holder: Holder, amount: int = 1) -> bool:
+        """Take this amount if there is room; return whether there was."""
         is_within_share = self._held.get(holder, 0) + amount <= self._share
         if self.taken + amount > self._capacity + (self._share if is_within_share else 0):
             return False
-        self.take_anyway(holder, amount)
+        self.force_acquire(holder, amount)
         return True
 
-    def take_anyway(self, holder: Holder, amount: int = 1) -> None:
-        """Take so much, even if there is no room for it."""
+    def force_acquire(self, holder: Holder, amount: int = 1) -> None:
+        """Take this amount, even beyond the capacity."""
         self.taken += amount
         self._held[holder] = self._held.get(holder, 0) + amount
 
-    def give_back(self, holder: Holder, amount: int = 1) -> None:
-        """Give back so much of what the holder has taken."""
+    def release(self, holder: Holder, amount: int = 1) -> None:
+        """Return this amount of what the holder has taken."""
         self.taken -= amount
         self._held[holder] -= amount
         if self._held[holder] == 0:
@@ -59,68 +59,66 @@ class FairShare:
 
 
 class FairLimiter:
-    """At most so many turns are taken at once, and a share more. Holders that wait come one after the other; what one
-    holder waits for comes in order.
-    """
+    """A semaphore of `limit` slots and a reserve. Waiting holders are served round-robin, and each of them FIFO."""
 
-    __slots__ = ("_turns", "_waiting")
+    __slots__ = ("_slots", "_waiting")
 
     def __init__(self, limit: int) -> None:
-        self._turns = FairShare(limit)
+        self._slots = FairShare(limit)
         self._waiting: dict[Holder, deque[asyncio.Future[None]]] = {}
-        """By holder; the first of them is next."""
+        """The queues, by holder; the first holder is next."""
 
     @property
     def taken(self) -> int:
-        """How many are taken."""
-        return self._turns.taken
+        """Slots taken."""
+        return self._slots.taken
 
-    def take(self, holder: Holder) -> bool:
-        """Take a turn if one is free for this holder, of whom nobody waits then."""
-        return self._turns.take(holder)
+    def acquire_nowait(self, holder: Holder) -> bool:
+        """Take a slot if one is free for this holder; nothing of it waits then."""
+        return self._slots.try_acquire(holder)
 
-    async def wait(self, holder: Holder) -> None:
-        """Take a turn when it is this holder's. Who is cancelled leaves the queue."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(holder, deque()).append(turn)
+    async def acquire(self, holder: Holder) -> None:
+        """Take a slot when it is this holder's turn. A waiter that is cancelled leaves the queue."""
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(holder, deque()).append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._leave(holder, turn)
+            if slot.cancelled():
+                self._leave(holder, slot)
             else:
-                self.give_back(holder)  # it came at the same moment
+                self.release(holder)  # it came at the same moment
             raise
 
-    def give_back(self, holder: Holder) -> None:
-        """Let the next one have the turn."""
-        self._turns.give_back(holder)
-        while not self._turns.is_full and self._hand_on():
+    def release(self, holder: Holder) -> None:
+        """Give a slot back; the next waiter gets it."""
+        self._slots.release(holder)
+        while not self._slots.is_full and self._hand_on():
             pass
 
-    def take_back(self, holder: Holder) -> None:
-        """Take again a turn that was given back for a while, even if none is free: there are more for a moment."""
-        self._turns.take_anyway(holder)
+    def reacquire(self, holder: Holder) -> None:
+        """Take back a slot that was released for a while, even if none is free: the limit is exceeded for a moment."""
+        self._slots.force_acquire(holder)
 
     def _hand_on(self) -> bool:
-        """Give a turn to the first who may have one; those passed over have a share each, so they are few."""
+        """Give a slot to the first holder that may have one; those passed over hold a reserve each, so they are few."""
         for holder, queue in self._waiting.items():
-            if not self._turns.take(holder):
+            if not self._slots.try_acquire(holder):
                 continue
-            turn = queue.popleft()
+            slot = queue.popleft()
             del self._waiting[holder]
             if queue:
                 self._waiting[holder] = queue  # behind the others
-            if turn.cancelled():
-                self._turns.give_back(holder)
+            if slot.cancelled():
+                self._slots.release(holder)
             else:
-                turn.set_result(None)
+                slot.set_result(None)
             return True
         return False
 
-    def _leave(self, holder: Holder, turn: asyncio.Future[None]) -> None:
+    def _leave(self, holder: Holder, slot: asyncio.Future[None]) -> None:
         queue = self._waiting.get(holder)
-        if queue is not None and turn in queue:
-            queue.remove(turn)
+        if queue is not None and slot in queue:
+            queue.remove(slot)
             if not queue:
                 del self._waiting[holder]

@@ -1,4 +1,4 @@
-"""How much runs at once: a FIFO concurrency limiter, and a count of requests that can be drained.
+"""A FIFO concurrency limiter (a semaphore), and a counter of requests in flight for a graceful shutdown.
 
 What waits here may hold a slot elsewhere: an HTTP request has one of its server's. It releases that one meanwhile
 (`released_while_waiting`), so that requests that wait for one child do not keep those for others from running.
@@ -67,12 +67,12 @@ class ConcurrencyLimiter:
         self.taken += 1
 
 
-DRAIN_BOUND = 30.0
+DRAIN_TIMEOUT = 30.0
 """Seconds that requests in flight have to finish once the program is told to end."""
 
 
-class InFlight:
-    """A count of requests that can be closed to new ones and waited out."""
+class InFlightCounter:
+    """Counts requests in flight; can be closed to new ones and drained."""
 
     def __init__(self) -> None:
         self.is_closing = False
@@ -81,8 +81,8 @@ class InFlight:
         self._idle.set()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """While one request is answered."""
+    def track(self) -> Iterator[None]:
+        """Count one request, while it is answered."""
         self._count += 1
         self._idle.clear()
         try:
@@ -93,13 +93,13 @@ class InFlight:
                 self._idle.set()
 
     async def close(self) -> None:
-        """Take no new requests and wait for those in flight, within a bound."""
+        """Reject new requests from now on, and wait for those in flight, for DRAIN_TIMEOUT seconds at most."""
         self.is_closing = True
         try:
-            await asyncio.wait_for(self._idle.wait(), DRAIN_BOUND)
+            await asyncio.wait_for(self._idle.wait(), DRAIN_TIMEOUT)
         except TimeoutError:
             return
 
     def open(self) -> None:
-        """Take requests again: the app is run once more."""
+        """Accept requests again, for another run of the app."""
         self.is_closing = False

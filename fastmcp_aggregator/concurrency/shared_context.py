@@ -1,4 +1,4 @@
-"""Something that is open while anybody uses it: opened by the first user, and closed by the last."""
+"""A reference-counted async context manager: the first user enters it, the last one exits it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 
 
 class SharedContext:
-    """`open_` is entered in the task of the first user, and left in that of the last."""
+    """Shares what `open_` makes. The task that exits it may be another than entered it, so it has no cancel scope."""
 
     def __init__(self, open_: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         self._open = open_
@@ -20,12 +20,12 @@ class SharedContext:
 
     @property
     def is_changing(self) -> bool:
-        """Whether it is being opened or closed."""
+        """Whether it is being entered or exited."""
         return self._changes.locked()
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """While somebody uses it. Raises what opening it raises; then it is not open."""
+        """Use it. Raises what entering it raises; then the next user tries again."""
         async with self._changes:
             if self._users == 0:
                 await self._life.enter_async_context(self._open())

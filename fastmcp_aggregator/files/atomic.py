@@ -1,4 +1,4 @@
-"""Writing a file as a whole or not at all."""
+"""Atomic file writes: a file is replaced as a whole or not at all."""
 
 from __future__ import annotations
 

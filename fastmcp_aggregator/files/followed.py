@@ -1,4 +1,4 @@
-"""Following the config file of a program that serves: it is read again when it changes, or when the program is told to.
+"""Hot reload: a file watcher that has the config read again when it changes, or on demand (SIGHUP).
 
 Editors write a file anew, or write another and rename it; a mounted volume exchanges a link somewhere above. So the
 directory is watched, and whatever happens there only leads to a look at the file. The look is repeated from time to
@@ -19,13 +19,13 @@ from fastmcp_aggregator.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 5.0
-"""Seconds between looks when nothing is told."""
+"""Seconds between looks when no change is reported."""
 QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
 
 
 class FollowedFile:
-    """A config file, and what reads it again. Reads come one after the other."""
+    """Watches one config file. Reloads never overlap."""
 
     def __init__(self, path: Path, read_again: Callable[[Path], Awaitable[None]]) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class FollowedFile:
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
-        """Have the file read again, whether it has changed or not."""
+        """Request a reload, whether the file has changed or not."""
         self._asked.set()
 
     @asynccontextmanager
@@ -58,10 +58,10 @@ class FollowedFile:
             except ConfigError as error:
                 logger.warning("the config in use is kept, for the new one cannot be used: %s", error)
             except Exception:
-                logger.exception("the config could not be changed")
+                logger.exception("unhandled exception while the config was reloaded; the config in use is kept")
 
     async def _watch(self) -> None:
-        """Ask for a read after every change, and once at first: it may have changed since the program read it."""
+        """Request a reload after every change, and once at first: it may have changed since the program read it."""
         seen = None
         async with aclosing(_occasions(self._path.parent)) as occasions:
             async for _ in occasions:
@@ -79,7 +79,7 @@ class FollowedFile:
 
 
 class FollowedFiles:
-    """Several files of which any leads to the same reading of all."""
+    """Watches several files; a change of any reloads all."""
 
     def __init__(self, paths: Sequence[Path], read_again: Callable[[Path], Awaitable[None]]) -> None:
         self._files = [FollowedFile(path, read_again) for path in paths]
@@ -88,7 +88,7 @@ class FollowedFiles:
         return bool(self._files)
 
     def ask(self) -> None:
-        """Have everything read again."""
+        """Request a reload of all."""
         for file in self._files[:1]:
             file.ask()
 

@@ -1,4 +1,4 @@
-"""A file of lines, readable by its owner only; when it is full it gets a number, and a new one begins."""
+"""A rotating file of lines, readable by its owner only: a full one is renamed with a number, and a new one begins."""
 
 from __future__ import annotations
 

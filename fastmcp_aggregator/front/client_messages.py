@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from mcp.server.context import ServerRequestContext
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from fastmcp_aggregator.backend import Backend
-from fastmcp_aggregator.callers.caller import Caller, remember_log_level
+from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.runtime import Runtime
-
-Context = ServerRequestContext[Any, Any]
 
 
 class ClientMessages:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.callers.caller import Resident, remember_declared
+from fastmcp_aggregator.callers.caller import Context, Resident, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -20,8 +20,6 @@ from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
-
-Context = ServerRequestContext[Any, Any]
 
 
 class Handshakes:
@@ -79,9 +77,9 @@ class Handshakes:
         ]
         if len(known) < len(children):
             known.append(EVERYTHING)
-        if not self._own.are_none:
+        if not self._own.is_empty:
             known.append(own)
-        elif self._own.are_viewed:
+        elif self._own.has_views:
             known.append({"tools": {}})
         return union(known)
 

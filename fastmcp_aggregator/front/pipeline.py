@@ -1,4 +1,4 @@
-"""The pipeline of requests: every request of a client, from its parameters to its result in the client's era.
+"""The request pipeline: every request of a client, from its parameters to its result in the client's era.
 
 Theory. This is a middleware of the SDK's server, outermost in its chain. The requests about components it answers
 itself: a look-up in the route table and a call, with JSON objects going through as they came. FastMCP's own path would
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,10 +29,10 @@ from pydantic_core import from_json, to_json
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.callers.caller import Caller, Context
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.concurrency.limiter import InFlight
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -41,6 +41,7 @@ from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnec
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
     publish_read_result,
@@ -50,14 +51,11 @@ from fastmcp_aggregator.routing.addresses import (
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
 
-Context = ServerRequestContext[Any, Any]
-Result = dict[str, Any]
-Params = Mapping[str, Any]
 _LEGACY_ONLY = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 
 class Pipeline:
-    """Serves the requests of one virtual server; hands handshakes and client messages on to who serves those."""
+    """SDK middleware that serves the requests of one virtual server, and dispatches handshakes and client messages."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Pipeline:
         self._own = own
         self._messages = messages
         self._handshakes = handshakes
-        self.in_flight = InFlight()
+        self.in_flight = InFlightCounter()
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             "tools/call": self._call_tool,
@@ -91,7 +89,7 @@ class Pipeline:
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """The middleware. It is the error boundary, too: the text of an unhandled exception is not for clients."""
+        """Handle one request. It is the error boundary too: the text of an unhandled exception is not for clients."""
         try:
             if ctx.request is None:
                 return await self._answer(ctx, call_next)
@@ -117,7 +115,7 @@ class Pipeline:
         params = checked_params(ctx)
         caller = Caller(ctx)
         try:
-            with self.in_flight.one():
+            with self.in_flight.track():
                 result = await answer(caller, params)
         except ChildServerError as error:
             raise errors.unavailable(error, is_local=not caller.is_remote) from error
@@ -132,7 +130,7 @@ class Pipeline:
     # A call.
 
     async def serve(self, call: Call) -> Result:
-        """The way of every call: policies, then the child or an instance of it, then its rounds of questions.
+        """Serve one call: policies, then the child or an instance of it, then its rounds of questions.
 
         An unhandled exception is contained here: FastMCP would tell its text.
 
@@ -251,7 +249,7 @@ class Pipeline:
     def _lister(self, kind: Kind) -> Callable[[Caller, Params], Awaitable[Result | None]]:
         async def answer(caller: Caller, params: Params) -> Result | None:
             await self._directory.ready()
-            if not self._own.are_none_of(kind):
+            if not self._own.has_none_of(kind):
                 return None
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")
@@ -261,7 +259,7 @@ class Pipeline:
         return answer
 
     async def _notified(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Take a notification. A request without an id is none, and cannot be answered: it is left out."""
+        """Dispatch a notification. A request without an id is none, and cannot be answered: it is dropped."""
         if not ctx.method.startswith("notifications/"):
             return None
         await self._messages.notified(ctx)
@@ -270,27 +268,27 @@ class Pipeline:
     # Routes.
 
     async def _locate(self, caller: Caller, uri: str) -> tuple[Child, str] | None:
-        """The child that an address belongs to, and what it calls it; None when it is one of FastMCP's.
+        """Resolve a URI to its child and original URI; None when it is one of FastMCP's.
 
         Raises:
-            MCPError: nobody has this address.
+            MCPError: no server has this URI.
         """
         found = await self._directory.locate(uri)
-        if found is None and not await self._own.have(Kind.RESOURCE, uri):
+        if found is None and not await self._own.has(Kind.RESOURCE, uri):
             self._denied(caller, uri)
             raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, self._rule(caller)))
         return found
 
     async def _route(self, caller: Caller, kind: Kind, name: str) -> Route | None:
-        """Where to forward; None when FastMCP's chain is to serve the request.
+        """Resolve a name to its route; None when FastMCP's chain is to serve the request.
 
         Raises:
-            MCPError: nobody has this name.
+            MCPError: no server has this name.
         """
         route = await self._directory.route(kind, name)
         if route is not None:
             return route if self._own.bypass_allowed else None
-        if await self._own.have(kind, name):
+        if await self._own.has(kind, name):
             return None
         await self._directory.ready()
         rule = self._rule(caller)
@@ -299,23 +297,23 @@ class Pipeline:
         raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
 
     def _rule(self, caller: Caller) -> NameRule:
-        """How names are listed for this caller."""
+        """Return the name rule of this caller."""
         return self._directory.naming.rule(caller.client_name)
 
     def _denied(self, caller: Caller, name: str) -> None:
-        """A caller has asked for what is not here; in a group, it may be what others have."""
+        """Record a request for an unknown name; in a group, it may be one of another group's."""
         if self._directory.is_restricted:
             self._policies.denied(caller.principal, self._group_id, caller.method, name)
 
 
 def require_initialized(ctx: Context) -> None:
-    """Nothing is answered before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
+    """Reject requests before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
     if not ctx.session._connection.initialize_accepted:
         raise MCPError(INVALID_PARAMS, "Received request before initialization was complete")
 
 
 def checked_params(ctx: Context) -> Params:
-    """The request's parameters, which may be absent.
+    """Return the request's parameters, which may be absent.
 
     Raises:
         MCPError: they, or their `_meta`, are not objects.
@@ -328,7 +326,7 @@ def checked_params(ctx: Context) -> Params:
 
 
 def text_param(params: Params, name: str) -> str:
-    """A parameter that must be a string."""
+    """Return a parameter that must be a string."""
     value = params.get(name)
     if not isinstance(value, str):
         raise errors.invalid_params(f"{name}: must be a string")
@@ -336,14 +334,14 @@ def text_param(params: Params, name: str) -> str:
 
 
 def require_object(params: Params, name: str) -> None:
-    """A parameter that must be an object, where it is given."""
+    """Reject a parameter that is given and no object."""
     value = params.get(name)
     if value is not None and not isinstance(value, Mapping):
         raise errors.invalid_params(f"{name}: must be an object")
 
 
 def require_readable(ctx: Context) -> None:
-    """Parameters must be JSON that every parser takes.
+    """Reject parameters that are not JSON for every parser.
 
     The SDK reads what modern clients send over HTTP with Python's parser, which takes half a surrogate pair for a text
     and nests five times as deep as others.
@@ -358,7 +356,7 @@ _make_span = OpenTelemetryMiddleware()
 
 
 async def in_span(ctx: Context, forward: Callable[[], Awaitable[Result]]) -> Result:
-    """The result of `forward`, which is done inside of the request's span.
+    """Run `forward` inside of the request's OpenTelemetry span; return its result.
 
     Raises:
         Exception: whatever `forward` raises.

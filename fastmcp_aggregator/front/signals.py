@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and SIGHUP: the first asks the program to end, the second ends it at once.
+"""Signals and graceful shutdown: the first SIGTERM, SIGINT or SIGHUP asks to end, the second ends at once.
 
 SIGHUP has two meanings. From a service manager or a user it asks a program to read its config again; from the system it
 says that the terminal was closed. The second is known by the terminal being gone.

@@ -1,4 +1,4 @@
-"""Public and original names: how components are listed, and what is said about a name that is not known."""
+"""Naming: public and original names, per-client name rules, and suggestions for unknown names."""
 
 from fastmcp_aggregator.naming.client_rules import (
     KNOWN_CLIENTS,

@@ -1,4 +1,4 @@
-"""Which clients refuse which names, and the name rule that each client gets."""
+"""Client profiles: which clients reject which names, and the name rule that each client gets."""
 
 from __future__ import annotations
 

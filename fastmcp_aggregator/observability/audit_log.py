@@ -1,10 +1,10 @@
 """The audit log: who called what, when, and what came of it; one JSON object a line.
 
 Theory. `record` puts an entry into a bounded queue and returns at once; one thread of the log's own writes. So a slow
-disk never holds a call up. While nothing can be written, entries wait in the queue and are tried again; those that it
+disk never blocks a call. While nothing can be written, entries wait in the queue and are tried again; those that it
 has no room for are lost, which the program's log says at most once a minute, and the audit log itself as soon as it can
-be written, where they are missing. Whoever must not work without a complete audit log lets it refuse: then
-`must_refuse` is true from the first failure on, while there still is room for the entries of the calls in flight.
+be written, where they are missing. For those who must not work without a complete audit log it fails closed: then
+`must_reject` is true from the first failure on, while the queue still has room for the entries of the calls in flight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastmcp_aggregator.errors import AggregatorError
 logger = logging.getLogger(__name__)
 
 QUEUE_BYTES = 16 * 1024**2
-"""Bytes of entries that wait to be written, at most."""
+"""Bytes of the queue, at most."""
 _TEXT_LIMIT = 2048
 """Characters of one text in an entry, at most: clients may send names and addresses of any length."""
 _ALARM_PAUSE = 60.0
@@ -51,26 +51,26 @@ class StandardOutput:
         return "stdout"
 
     def open(self) -> None:
-        """It is open."""
+        """Do nothing: it is open."""
 
     def write(self, lines: bytes) -> int:
         """Write to the descriptor itself, so that what is not written is known."""
         return os.write(1, lines)
 
     def close(self) -> None:
-        """It stays open: it is not ours."""
+        """Do nothing: it is not ours."""
 
 
 class AuditLog:
     """Takes entries from any thread and writes them in order, while it is entered."""
 
-    def __init__(self, destination: Destination, *, refuses: bool = False) -> None:
+    def __init__(self, destination: Destination, *, rejects: bool = False) -> None:
         self._destination = destination
-        self._refuses = refuses
+        self._rejects = rejects
         self.lost = 0
-        """Entries that were not written, of all so far."""
+        """Entries dropped so far."""
         self._lost_here = 0
-        """Those that the log itself has not told yet."""
+        """Those of them that no entry of the log reports yet."""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -105,12 +105,12 @@ class AuditLog:
             logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_BOUND)
 
     @property
-    def must_refuse(self) -> bool:
-        """Whether no call may be made, because it might not be recorded."""
-        return self._refuses and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)
+    def must_reject(self) -> bool:
+        """Whether calls are to be rejected, because they might not be recorded."""
+        return self._rejects and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Have one entry written; never waits. Fields that are None are left out."""
+        """Queue an entry; never blocks. Fields that are None are left out."""
         line = _line(event, fields)
         with self._changed:
             is_lost = self._waiting_bytes + len(line) > QUEUE_BYTES
@@ -153,7 +153,7 @@ class AuditLog:
     def _failed(self, error: OSError) -> None:
         if not self._is_failing:
             self._is_failing = True
-            then = "calls are refused" if self._refuses else "entries wait, as many as there is room for"
+            then = "calls are refused" if self._rejects else "entries wait, as many as there is room for"
             self._alarm(f"cannot be written: {error.strerror or type(error).__name__}; until it can, {then}")
 
     def _succeeded(self) -> None:

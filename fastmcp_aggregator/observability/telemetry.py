@@ -1,4 +1,4 @@
-"""Exporting traces, as the standard OTEL_* environment variables say.
+"""OpenTelemetry: export of traces, as the standard OTEL_* environment variables say.
 
 Spans are made by the MCP SDK through OpenTelemetry's API; here is only where they go. Needs the extra `otel`.
 """
@@ -21,7 +21,7 @@ from fastmcp_aggregator.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_FLUSH_BOUND = 2.0
+_FLUSH_TIMEOUT = 2.0
 """Seconds that the end waits for the last spans to be exported: a collector may be gone."""
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
@@ -45,7 +45,7 @@ def exporting_traces(service_name: str) -> Iterator[None]:
         if provider is not None:
             flushing = Thread(target=provider.force_flush, name="last spans", daemon=True)
             flushing.start()
-            flushing.join(_FLUSH_BOUND)
+            flushing.join(_FLUSH_TIMEOUT)
 
 
 @cache

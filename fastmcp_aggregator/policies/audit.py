@@ -1,4 +1,4 @@
-"""What the audit log says: an entry for each call, each request that was denied, and failed authentication.
+"""The audit policy: an entry for each call, each request that was denied, and failed authentication.
 
 The fields are described in `docs/observability.md`.
 """
@@ -17,7 +17,8 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Refused
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _ARGUMENTS_LIMIT = 64 * 1024
@@ -34,7 +35,7 @@ def audit_of(settings: AggregatorSettings) -> Audit | None:
     if settings.audit != "stdout":
         path = Path(settings.audit).expanduser()
         destination = RotatingFile(path, max_bytes=int(settings.audit_max_mb * 1024**2), keep=settings.audit_keep)
-    log = AuditLog(destination, refuses=settings.audit_on_failure == "refuse")
+    log = AuditLog(destination, rejects=settings.audit_on_failure == "refuse")
     return Audit(log, with_arguments=settings.audit_arguments == "full")
 
 
@@ -50,13 +51,12 @@ class Audit:
         self._unnamed = 0
 
     def before(self, call: Call) -> None:
-        """See `Policy`. Refuses while what is asked for cannot be recorded, if it has to be."""
-        if self.log.must_refuse:
+        """Reject calls while they cannot be recorded, if they must be."""
+        if self.log.must_reject:
             reason = "the call was not made, because it could not be recorded: the audit log cannot be written"
-            raise Refused(SERVER_UNAVAILABLE, reason, retry_in=_RETRY_IN)
+            raise Rejected(SERVER_UNAVAILABLE, reason, retry_in=_RETRY_IN)
 
-    def after(self, call: Call, end: End) -> None:
-        """See `Policy`."""
+    def after(self, call: Call, end: CallEnd) -> None:
         self.log.record(
             "call",
             {

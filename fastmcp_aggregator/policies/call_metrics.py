@@ -1,24 +1,23 @@
-"""A policy that counts calls."""
+"""The metrics policy: counts calls."""
 
 from __future__ import annotations
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.observability.metrics import Metrics
-from fastmcp_aggregator.policies.policy import End
+from fastmcp_aggregator.policies.policy import CallEnd
 
 
 class Metering:
-    """Tells the metrics of each call, what came of it, and how long it took."""
+    """Counts each call by its outcome, and times it."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def before(self, call: Call) -> None:
-        """See `Policy`. Everything passes."""
+        """Let every call pass."""
 
-    def after(self, call: Call, end: End) -> None:
-        """See `Policy`."""
-        self._metrics.called(
+    def after(self, call: Call, end: CallEnd) -> None:
+        self._metrics.record_call(
             call.server,
             call.method,
             call.name if call.method == "tools/call" else "",

@@ -12,7 +12,7 @@ from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
 from fastmcp_aggregator.policies.policy import Policy
 from fastmcp_aggregator.policies.recent import RecentCalls
-from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
 
@@ -41,7 +41,7 @@ class Policies:
             from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - only if asked for
 
             policies.append(ArgumentValidation())
-        self.stack = Stack([policy for policy in policies if policy is not None])
+        self.stack = PolicyStack([policy for policy in policies if policy is not None])
 
     @cached_property
     def recent_calls(self) -> RecentCalls:
@@ -98,10 +98,10 @@ class Policies:
     def _metering(
         self, statuses: Callable[[], Mapping[str, ServerStatus]], http_requests: Callable[[], tuple[int, int]]
     ) -> Policy:
-        from fastmcp_aggregator.observability.metrics import Metrics, Sources  # noqa: PLC0415
+        from fastmcp_aggregator.observability.metrics import Metrics, MetricSources  # noqa: PLC0415
         from fastmcp_aggregator.policies.call_metrics import Metering  # noqa: PLC0415 - only if asked for
 
         audit = self._audit
         lost = (lambda: audit.log.lost) if audit is not None else (lambda: 0)
-        self._metrics = Metrics(Sources(statuses, http_requests=http_requests, audit_entries_lost=lost))
+        self._metrics = Metrics(MetricSources(statuses, http_requests=http_requests, audit_entries_lost=lost))
         return Metering(self._metrics)

@@ -1,4 +1,4 @@
-"""One request to a child as policies see it: plain values, nothing of FastMCP. A policy is asked before, told after.
+"""The Policy contract: one concern around each call, asked before it and notified after it; may reject it.
 
 Policies are quick: what takes long is not done on the way of a call. What costs something, such as a
 size, is worked out when a policy first wants it, and once for all of them.
@@ -13,8 +13,6 @@ from typing import Any, Literal, Protocol
 
 from fastmcp_aggregator.callers.call import Call, json_size
 
-SERVER_UNAVAILABLE = -32000
-"""JSON-RPC: the request cannot be served now."""
 Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
 """`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
 (2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.
@@ -22,8 +20,8 @@ Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "canc
 
 
 @dataclass(frozen=True)
-class End:
-    """What came of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
+class CallEnd:
+    """The outcome of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
 
     outcome: Outcome
     seconds: float
@@ -37,8 +35,8 @@ class End:
         return 0 if self.result is None else json_size(self.result)
 
 
-class Refused(Exception):
-    """A policy refuses a call. Becomes a JSON-RPC error; `retry_in` is in seconds, where trying again may help."""
+class Rejected(Exception):
+    """A policy rejects a call. Becomes a JSON-RPC error; `retry_in` is in seconds, where a retry may help."""
 
     def __init__(self, code: int, message: str, *, retry_in: float | None = None, data: Any = None) -> None:
         super().__init__(message)
@@ -55,8 +53,8 @@ class Policy(Protocol):
         """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.
 
         Raises:
-            Refused: it may not be made, or not now.
+            Rejected: it may not be made, or not now.
         """
 
-    def after(self, call: Call, end: End) -> None:
-        """The call is over; told of every call that passed this policy, and to those before it of refusals too."""
+    def after(self, call: Call, end: CallEnd) -> None:
+        """Handle the end of a call that passed this policy, though a later one may have rejected it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.policies.policy import End, Outcome
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome
 
 KEPT = 1000
 """Calls that are kept, at most."""
@@ -59,7 +59,7 @@ class RecentCalls:
     def before(self, call: Call) -> None:
         """See `Policy`. Everything passes."""
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         """See `Policy`."""
         self.count += 1
         self._calls.append(

@@ -1,6 +1,6 @@
-"""All policies around a call, in one order.
+"""The policy stack: all policies around a call, in one order.
 
-Audit is outermost, so that it records what the others refuse; metrics next, for the same reason; then limits, which
+Audit is outermost, so that it records what the others reject; metrics next, for the same reason; then limits, which
 are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call.
 """
 
@@ -10,18 +10,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Outcome, Policy, Refused
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
 
-Result = dict[str, Any]
 
-
-class Stack:
+class PolicyStack:
     """Runs calls through policies, outermost first."""
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
@@ -35,7 +33,7 @@ class Stack:
         """The result of `send`, if every policy lets the call pass.
 
         Raises:
-            MCPError: a policy refused it, or the child's own error.
+            MCPError: a policy rejected it, or the child's own error.
             ChildServerError: as `send`.
         """
         passed: list[Policy] = []
@@ -46,25 +44,25 @@ class Stack:
                     await pending
                 passed.append(policy)
             result = await send(call)
-        except Refused as refusal:
-            _tell(passed, call, _failed(call, refusal))
-            raise as_error(refusal) from None
+        except Rejected as rejection:
+            _notify(passed, call, _failed(call, rejection))
+            raise as_error(rejection) from None
         except BaseException as error:
-            _tell(passed, call, _failed(call, error))
+            _notify(passed, call, _failed(call, error))
             raise
-        _tell(passed, call, End(_outcome_of(result), time.monotonic() - call.began, result=result))
+        _notify(passed, call, CallEnd(_outcome_of(result), time.monotonic() - call.began, result=result))
         return result
 
 
-def as_error(refusal: Refused) -> MCPError:
-    """A refusal on the wire; `data.retryIn` is in seconds."""
-    data = refusal.data
-    if refusal.retry_in is not None:
-        data = {**(data or {}), "retryIn": round(refusal.retry_in, 3)}
-    return MCPError(refusal.code, refusal.message, data)
+def as_error(rejection: Rejected) -> MCPError:
+    """Turn a rejection into a JSON-RPC error; `data.retryIn` is in seconds."""
+    data = rejection.data
+    if rejection.retry_in is not None:
+        data = {**(data or {}), "retryIn": round(rejection.retry_in, 3)}
+    return MCPError(rejection.code, rejection.message, data)
 
 
-def _tell(passed: Sequence[Policy], call: Call, end: End) -> None:
+def _notify(passed: Sequence[Policy], call: Call, end: CallEnd) -> None:
     """Innermost first, and all of them, whatever one of them raises."""
     with ExitStack() as steps:
         for policy in passed:
@@ -77,16 +75,16 @@ def _outcome_of(result: Result) -> Outcome:
     return "input_required" if result.get("resultType") == "input_required" else "ok"
 
 
-def _failed(call: Call, error: BaseException) -> End:
+def _failed(call: Call, error: BaseException) -> CallEnd:
     seconds = time.monotonic() - call.began
     match error:
-        case Refused():
-            return End("denied", seconds, error.code, error.message)
+        case Rejected():
+            return CallEnd("denied", seconds, error.code, error.message)
         case MCPError():
-            return End("error", seconds, error.error.code)
+            return CallEnd("error", seconds, error.error.code)
         case ChildServerError():
-            return End("error", seconds, SERVER_UNAVAILABLE)
+            return CallEnd("error", seconds, SERVER_UNAVAILABLE)
         case asyncio.CancelledError():
-            return End("cancelled", seconds)
+            return CallEnd("cancelled", seconds)
         case _:
-            return End("error", seconds)
+            return CallEnd("error", seconds)

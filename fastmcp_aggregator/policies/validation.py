@@ -1,8 +1,8 @@
-"""Arguments against a tool's input schema, before the server is asked.
+"""The validation policy: reject arguments that do not match a tool's input schema, before the server is asked.
 
 What a check costs is bounded before it begins, because it holds the interpreter's lock: a thread would not help.
-A call whose arguments cannot be checked is refused, whatever the reason. What the check leaves out depends on the
-schema alone, never on the arguments: `format`, and a pattern that may take more than linear time.
+It fails closed: a call whose arguments cannot be checked is rejected, whatever the reason. What the check leaves out
+depends on the schema alone, never on the arguments: `format`, and a pattern that may take more than linear time.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
+from mcp_types import INVALID_PARAMS
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.config.paths import path_step
-from fastmcp_aggregator.policies.policy import End, Refused
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost, TooCostly
 
 logger = logging.getLogger(__name__)
 
-INVALID_PARAMS = -32602
 _MOST_TEXT = 200
 """Characters of a path, and of what is wrong there."""
 _MOST_PARTS = 20_000
@@ -43,10 +43,10 @@ class ArgumentValidation:
         self._parts = 0
 
     def before(self, call: Call) -> Awaitable[None] | None:
-        """See Policy.
+        """Check the arguments of a tool call.
 
         Raises:
-            Refused: the arguments are not what the schema wants, which is told of one place; or they cannot be checked.
+            Rejected: the arguments do not match the schema (the error names one place), or cannot be checked.
         """
         if call.method != "tools/call" or call.input_schema is None:
             return None
@@ -64,8 +64,8 @@ class ArgumentValidation:
                 self._keep((call.server, call.name), check)
         check.refuse_invalid(call)
 
-    def after(self, call: Call, end: End) -> None:
-        """See Policy."""
+    def after(self, call: Call, end: CallEnd) -> None:
+        """Do nothing: arguments are checked before."""
 
     def _known(self, call: Call, schema: Mapping[str, Any]) -> _Check | None:
         tool = call.server, call.name
@@ -110,15 +110,15 @@ class _Check:
         """Do nothing if the arguments are what the schema wants.
 
         Raises:
-            Refused: see `ArgumentValidation.before`.
+            Rejected: see `ArgumentValidation.before`.
         """
         try:
             problem = self.problem(call.params.get("arguments") or {})
         except TooCostly as error:
-            raise Refused(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {error}") from None
+            raise Rejected(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {error}") from None
         if problem:
             told = f"{problem['path']}: {problem['message']}"
-            raise Refused(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
+            raise Rejected(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
 
     def problem(self, arguments: Any) -> dict[str, str] | None:
         """Where something is wrong, as a JSON path, and what.

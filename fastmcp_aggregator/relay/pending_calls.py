@@ -26,6 +26,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
 PENDING_TIMEOUT = 600.0
@@ -37,8 +38,6 @@ _MARK = "."
 """Between the replica that keeps a call and what cannot be guessed."""
 _BREATH = 0.01
 """Seconds in which what a child asks counts as asked at once, in one round of the client."""
-
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.pending_calls import RoundCaller, is_over
-from fastmcp_aggregator.replicas.peers import Message, PeerLostError, Peers, Say
-from fastmcp_aggregator.replicas.questions import TOO_LARGE
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError, Peers
+from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
-Result = dict[str, Any]
 _REPORTED = ("server_key", "phase", "reason", "public_reason", "retry_in", "auth_error")
 """What the other replica is told of a failure of a child."""
 
@@ -35,13 +35,13 @@ class Round:
     request: Hashable
     answers: Mapping[str, Any]
 
-    def caller(self, say: Say) -> RoundCaller:
+    def caller(self, say: OnMessage) -> RoundCaller:
         """Who is told what the child says: the other replica."""
         return _Elsewhere(say)
 
 
 class _Elsewhere:
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: OnMessage) -> None:
         self._say = say
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ async def continued_elsewhere(peers: Peers, replica: str, round_: Round, caller:
         "answers": dict(round_.answers),
     }
     try:
-        answer = await peers.ask(replica, question, lambda part: caller.tell(part["method"], part["params"]))
+        answer = await peers.request(replica, question, lambda part: caller.tell(part["method"], part["params"]))
     except PeerLostError:
         raise is_over() from None
     except TooLargeError:

@@ -34,10 +34,11 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.incoming import QUESTIONS
 from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, RoundCaller, is_ours, is_over
 from fastmcp_aggregator.relay.remote_rounds import Round, answered, continued_elsewhere, round_of
-from fastmcp_aggregator.replicas.peers import Message, NoPeers, Peers, Say
+from fastmcp_aggregator.replicas.peers import Message, NoPeers, OnMessage, Peers
 
 _CONNECTION_META = frozenset(
     {
@@ -57,9 +58,6 @@ _ROUNDS = 10
 """How often a modern child may ask a legacy client before the call is given up, as in the SDKs' clients."""
 _PAUSE = 0.1
 """Seconds before a child is asked again that has asked nothing of the client."""
-
-Result = dict[str, Any]
-Params = Mapping[str, Any]
 
 
 class Rounds:
@@ -106,7 +104,7 @@ class Rounds:
             return await continued_elsewhere(self._peers, replica, round_, caller)
         return await self._continued(round_, caller)
 
-    async def answer(self, question: Message, say: Say) -> Message:
+    async def answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a call that is pending here, for a client that has come back to another replica; see `Peers`."""
         round_ = round_of(question)
         return await answered(self._continued(round_, round_.caller(say)))

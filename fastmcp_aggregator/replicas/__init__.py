@@ -1,4 +1,4 @@
-"""What replicas of one hub share: counts of calls, a key, and what they say to each other. NoPeers, it is in memory."""
+"""What replicas of one hub share: rate limits, a key, and messages. One replica alone keeps it all in memory."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Algorithm = Literal[
 ]
 """Signatures that only the identity provider can make; with a shared secret, whoever checks could also sign."""
 Text = Annotated[str, Field(min_length=1)]
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+CallsPerMinute = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 GROUP_MARK = "group:"
 """How an entry of `callers` begins that is for everyone who calls through a group."""
@@ -76,7 +76,7 @@ class CallerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rate_limit: Rate | None = Field(
+    rate_limit: CallsPerMinute | None = Field(
         default=None, description="Calls a minute, in the long run; 0: any number (default: as for every caller)."
     )
     rate_burst: int | None = Field(default=None, ge=1, description="Calls at once (default: as for every caller).")
@@ -135,7 +135,7 @@ class AccessSettings(BaseSettings):
         default=None,
         description="Directory for the tokens of servers with `oauth` (default `aggregator-oauth` in FastMCP's home).",
     )
-    rate_limit: Rate | None = Field(
+    rate_limit: CallsPerMinute | None = Field(
         default=None,
         description="Calls a minute of one caller over HTTP, in the long run; 0: any number "
         "(default 100 where callers authenticate, else 0).",

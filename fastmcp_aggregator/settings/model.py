@@ -20,7 +20,7 @@ from fastmcp_aggregator.settings.options import EndpointOptions
 from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, unknown
 from fastmcp_aggregator.settings.tools import ServerToolSettings, ToolChanges, ViewSettings
 
-Era = Literal["auto", "legacy", "modern"]
+EraSetting = Literal["auto", "legacy", "modern"]
 Separator = Literal["auto", ":", "__", ".", "_"]
 Profile = Literal["development", "production"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -50,7 +50,9 @@ class ServerSettings(ServerToolSettings):
     max_concurrent_calls: int | None = Field(
         default=None, ge=1, description="Calls to the server in flight at once, at most (default: as for every server)."
     )
-    era: Era = Field(default="auto", description="Protocol era to speak with the server (default auto: its best).")
+    era: EraSetting = Field(
+        default="auto", description="Protocol era to speak with the server (default auto: its best)."
+    )
     isolation: Literal["shared", "session"] = Field(
         default="shared", description="Whether each client session has an instance of its own (default shared)."
     )
@@ -225,7 +227,7 @@ class AggregatorSettings(ViewSettings):
         limits = (own, self.max_concurrent_calls, max(1, self.max_concurrent_requests // 2))
         return next(limit for limit in limits if limit is not None)
 
-    def era_of(self, key: str) -> Era:
+    def era_of(self, key: str) -> EraSetting:
         """The protocol era to speak with the server."""
         return self._of(key).era
 

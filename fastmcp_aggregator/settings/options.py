@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
-
-LINE_LIMIT = 100 * 1024 * 1024
-"""Bytes of one message, at most, unless the settings say otherwise; a longer one is dropped."""
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

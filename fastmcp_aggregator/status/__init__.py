@@ -1,1 +1,1 @@
-"""Status values: a server's state, and what is told of it."""
+"""Status values: a server's state machine, and a snapshot of it."""

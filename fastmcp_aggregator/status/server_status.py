@@ -1,4 +1,4 @@
-"""What can be said about one child at one moment."""
+"""ServerStatus: a snapshot of one child at one moment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ServerStatus:
 
     `since` is how many seconds it has been in `state`; `retry_in` how many seconds remain until a failed child
     is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials.
-    `restarts` counts starts after the first, `unanswered` the requests that it was silent about until their deadline,
-    `ignored_lines` what it wrote to stdout that is no MCP, and `dropped_notifications` those that were too many;
-    `in_flight` is the number of requests it has not answered yet, `waiting` that of those that wait for their turn.
-    `is_cut_off` says that it was silent so often that calls are turned away for a while. `pid` is None for remote
+    `restarts` counts starts after the first, `unanswered` the requests that timed out, `ignored_lines` what it wrote to
+    stdout that is no JSON-RPC message, and `dropped_notifications` those beyond the rate limit; `in_flight` is the
+    number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
+    `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
     `instances` are the further ones that serve single client sessions, or clients of the other era.
     """

@@ -1,4 +1,4 @@
-"""The states of a child and the only ways between them: a table, without I/O."""
+"""The state machine of a child: its states and the transitions between them, as a table without I/O."""
 
 from __future__ import annotations
 

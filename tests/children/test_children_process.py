@@ -28,7 +28,8 @@ from fastmcp_aggregator.children.process.process import (
 )
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.settings.options import LINE_LIMIT, EndpointOptions
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
 

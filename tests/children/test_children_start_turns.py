@@ -44,7 +44,7 @@ class Starts:
         await settle()
 
     async def _start(self, name: str) -> None:
-        async with self._turns.turn(name, self.stopping, lambda: name in self.wanted):
+        async with self._turns.slot(name, self.stopping, lambda: name in self.wanted):
             if not self.stopping.is_set():
                 self.begun.append(name)
                 await self._ends[name].wait()
@@ -108,7 +108,7 @@ async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
-                await stack.enter_async_context(turns.turn(name, asyncio.Event(), lambda: False))
+                await stack.enter_async_context(turns.slot(name, asyncio.Event(), lambda: False))
     assert (turns.held, turns.waiting) == (0, 0)
 
 

@@ -16,7 +16,7 @@ PROGRAM = (
     "import sys\n"
     "from fastmcp_aggregator import build_aggregator\n"
     "from fastmcp_aggregator.concurrency import limiter\n"
-    "limiter.DRAIN_BOUND = float(sys.argv[2])\n"
+    "limiter.DRAIN_TIMEOUT = float(sys.argv[2])\n"
     "tell = lambda url: print('listening on', url, file=sys.stderr, flush=True)\n"
     "options = {'transport': 'http', 'port': 0, 'on_listening': tell} if sys.argv[3:] else {}\n"
     "build_aggregator(sys.argv[1]).run(**options)\n"

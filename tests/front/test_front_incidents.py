@@ -19,7 +19,7 @@ from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
-from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 SECRET = "/home/ann/hunter2.py"
@@ -44,7 +44,7 @@ def check(error: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     assert error.keys() == {"code", "message"}
     records = [record for record in caplog.records if told[1] in record.getMessage()]
     assert len(records) == 1
-    for formatter in (Words(Redactor(["hunter2"])), Structured(Redactor(["hunter2"]), "json")):
+    for formatter in (PlainFormatter(Redactor(["hunter2"])), StructuredFormatter(Redactor(["hunter2"]), "json")):
         line = formatter.format(records[0])
         assert f"id {told[1]}" in line
         assert "Traceback" in line

@@ -19,8 +19,8 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.audit_log import AuditLog
 from fastmcp_aggregator.policies.audit import Audit, audit_of
-from fastmcp_aggregator.policies.policy import End, Refused
-from fastmcp_aggregator.policies.stack import Stack
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))
@@ -35,7 +35,7 @@ class Entries(AuditLog):
         self.refusing = False
 
     @property
-    def must_refuse(self) -> bool:
+    def must_reject(self) -> bool:
         return self.refusing
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:
@@ -44,9 +44,9 @@ class Entries(AuditLog):
 
 class Refusing:
     def before(self, call: Call) -> None:
-        raise Refused(-32003, "too many calls")
+        raise Rejected(-32003, "too many calls")
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         raise AssertionError("it refused")
 
 
@@ -149,7 +149,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
 async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fields: dict[str, Any]) -> None:
     entries = Entries()
     try:
-        await Stack([Audit(entries)]).run(call, forward)
+        await PolicyStack([Audit(entries)]).run(call, forward)
     except (MCPError, ChildServerError):
         assert fields["outcome"] == "error"
     ((event, written),) = entries.all
@@ -161,14 +161,14 @@ async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fi
 async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason() -> None:
     entries = Entries()
     with pytest.raises(MCPError):
-        await Stack([Audit(entries), Refusing()]).run(call_of(), lambda _: failed(AssertionError()))
+        await PolicyStack([Audit(entries), Refusing()]).run(call_of(), lambda _: failed(AssertionError()))
     ((_, written),) = entries.all
     assert (written["outcome"], written["error_code"], written["reason"]) == ("denied", -32003, "too many calls")
 
 
 async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_huge() -> None:
     entries = Entries()
-    stack = Stack([Audit(entries, with_arguments=True)])
+    stack = PolicyStack([Audit(entries, with_arguments=True)])
     await stack.run(call_of(arguments={"path": "a"}), lambda _: answered({}))
     await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda _: answered({}))
     small, huge = (fields for _, fields in entries.all)
@@ -180,14 +180,14 @@ async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_
 
 async def test_arguments_with_half_a_surrogate_pair_have_a_digest_too() -> None:
     entries = Entries()
-    await Stack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
+    await PolicyStack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
     assert len(entries.all[0][1]["arguments_sha256"]) == 64
 
 
 async def test_nothing_is_forwarded_while_it_could_not_be_recorded() -> None:
     entries = Entries()
     entries.refusing = True
-    stack = Stack([Audit(entries)])
+    stack = PolicyStack([Audit(entries)])
     with pytest.raises(MCPError, match="the audit log cannot be written") as caught:
         await stack.run(call_of(), lambda _: failed(AssertionError("was forwarded")))
     assert caught.value.error.code == -32000
@@ -234,7 +234,7 @@ def test_the_settings_say_where_entries_go(
             policy = audit_of(load_settings(audit=place, audit_arguments="full"))
             assert policy is not None
             with policy.log:
-                policy.after(call_of(arguments={"a": 1}), End("ok", 0.0123456))
+                policy.after(call_of(arguments={"a": 1}), CallEnd("ok", 0.0123456))
     finally:
         os.umask(before)
     path = tmp_path / "log" / "audit.jsonl"

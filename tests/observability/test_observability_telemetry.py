@@ -179,7 +179,7 @@ async def test_traces_go_where_the_variables_say(environment: dict[str, str], se
 
 async def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
     async with collecting(answers=False) as collector:
-        short = "telemetry._FLUSH_BOUND = 0.5"
+        short = "telemetry._FLUSH_TIMEOUT = 0.5"
         patience = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
         code, _, err = await run(EXPORTING, short, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **patience)
         assert (code, err) == (0, "")

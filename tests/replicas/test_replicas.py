@@ -25,7 +25,7 @@ from support.wire_http import Connect, HttpClient, served
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
 from fastmcp_aggregator.relay import pending_calls
-from fastmcp_aggregator.replicas import changes, redis_line, wire
+from fastmcp_aggregator.replicas import changes, redis_channel, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 
 pytestmark = [needs_redis]
@@ -38,7 +38,7 @@ NOTE = "note://remote//a"
 @pytest.fixture(autouse=True)
 def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "_GRACE", 0.05)
-    monkeypatch.setattr(redis_line, "_PAUSES", (0.05,))
+    monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
 
 
 @pytest_asyncio.fixture
@@ -333,7 +333,7 @@ async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
     params = play({"ask": {"a": ROOTS}})
     before = await asking.result("tools/call", params)
     redis.stop()
-    await until(lambda: caplog.text.count("replicas do not hear of each other meanwhile") == 2)
+    await until(lambda: caplog.text.count("replicas receive no notices of each other") == 2)
     assert (await one.call("old:echo", x=1))["arguments"] == {"x": 1}
     assert (await asking.result("tools/call", with_answers(params, before)))["resultType"] == "complete"
     alone = await asking.result("tools/call", params)
@@ -347,7 +347,7 @@ async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
     await redis.start()
     await other.heard("notifications/tools/list_changed")
     assert "remote:new" in await other.names()
-    assert caplog.text.count("replicas do not hear of each other meanwhile") == 2
+    assert caplog.text.count("replicas receive no notices of each other") == 2
     assert "of-redis" not in caplog.text
 
 
@@ -385,13 +385,13 @@ NONSENSE = [
 
 async def test_nonsense_on_the_channels_is_left_out(hubs: Hubs) -> None:
     await hubs.start(config(a=lean()))
-    line = hubs.apps[0]._backend.peers._line  # type: ignore[attr-defined]
+    line = hubs.apps[0]._backend.peers._channel  # type: ignore[attr-defined]
     for said in NONSENSE:
         for channel in ("all", line.own_id):
             assert await line.redis.publish(line._channel(channel), said)
-    hubs.apps[1]._backend.peers.tell({"kind": "lists", "server": "a"})
+    hubs.apps[1]._backend.peers.publish({"kind": "lists", "server": "a"})
     await fence(hubs.apps[1])
-    assert line.is_up.is_set()
+    assert line.is_connected.is_set()
     one, _ = await hubs.clients(modern=True)
     assert (await one.call("a:echo"))["server"] == "lean"
 
@@ -450,10 +450,10 @@ async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: Redis
 async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch, rights: list[str], said: str
 ) -> None:
-    admin = RedisPeers(redis.url)._line.redis
+    admin = RedisPeers(redis.url)._channel.redis
     await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
-    monkeypatch.setattr(redis_line, "START_BOUND", 0.2)
+    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 0.2)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
     with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
@@ -462,7 +462,7 @@ async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
 async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
     [rights] = re.findall(r"ACL\) need\s+`([^`]+)`, keys `fastmcp-aggregator:\*`", page)
-    admin = RedisPeers(redis.url)._line.redis
+    admin = RedisPeers(redis.url)._channel.redis
     everything = ["~fastmcp-aggregator:*", "&fastmcp-aggregator:*", *rights.split()]
     await admin.execute_command("ACL", "SETUSER", "hub", "reset", "on", ">of-hub", *everything)
     await admin.aclose()

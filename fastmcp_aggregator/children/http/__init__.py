@@ -1,1 +1,1 @@
-"""The HTTP transports to a server: client, credentials, failures."""
+"""The HTTP transports to a remote server: client, credentials, failures."""

@@ -1,4 +1,4 @@
-"""The HTTP client of one remote child: it sends the secrets, and lets in only what is bounded.
+"""The HTTP client of one remote child: adds the secrets, and bounds what it receives.
 
 Theory. The SDK's transports put whatever an HTTP library raises into a task group, where one failed request ends the
 whole session; and what they make of a status does not say which it was. So nothing is raised here: a request that
@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
-from fastmcp_aggregator.children.http.event_streams import BrokenStream, CappedEvents, EventBody, read_body
+from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, read_body
 from fastmcp_aggregator.children.http.failures import (
     cancelled_id,
     compressed,
@@ -39,11 +39,11 @@ from fastmcp_aggregator.children.session.transport_failure import HttpFailed, Ht
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_BOUND = 10.0
+_CONNECT_TIMEOUT = 10.0
 """Seconds to connect. How long an answer may take is up to the caller's deadline."""
-_TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_BOUND, write=30.0)
-_ASIDE_BOUND = 5.0
-"""Seconds for what nobody waits for: notifications, and the goodbye."""
+_TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=30.0)
+_ONE_WAY_TIMEOUT = 5.0
+"""Seconds for messages without an answer: notifications, and the DELETE of the session."""
 _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
 _MOST_QUERIES = 10
@@ -69,8 +69,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._mark = secrets.token_hex(16)
         self._has_answered = False
         self._is_over = False
-        self._broken = BrokenStream()
-        self._response_streams: dict[int | str | None, BrokenStream] = {}
+        self._broken = StreamBreaker()
+        self._response_streams: dict[int | str | None, StreamBreaker] = {}
         self._network = httpx2.AsyncHTTPTransport(
             proxy=_proxy_for(self.url), limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         )
@@ -101,10 +101,10 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             return await self._open_events(request)
         try:
             if request.method == "POST" and (self._is_sse or request_id(request.content) is None):
-                return await self._send_aside(request)
+                return await self._send_one_way(request)
             if request.method == "DELETE":
-                return await self._say_goodbye(request)
-            return await self._ask(request)
+                return await self._delete_session(request)
+            return await self._request(request)
         except Exception as error:
             logger.debug("a request to %s ended with %s", self.url, error.__class__.__name__)
             return self._answer_for(request, of_exception(error))
@@ -115,8 +115,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     # One way to send each kind of message.
 
-    async def _ask(self, request: httpx2.Request) -> httpx2.Response:
-        """A request whose answer is in the response."""
+    async def _request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request whose answer is in the response."""
         if self.failure is not None and self._is_over:
             return self._answer_for(request, self.failure)
         response = await self._send(request)
@@ -130,17 +130,17 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if failure is not None:
             return self._answer_for(request, failure, status=response.status_code)
         self._has_answered, self.failure = True, None
-        return self._passed_on(request, response, body)
+        return self._forwarded(request, response, body)
 
-    async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
-        """A message whose answer, if there is one, comes by the event stream. The SDK sends one after the other."""
+    async def _send_one_way(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a message whose answer, if any, comes by the event stream. The SDK sends one after the other."""
         accepted = httpx2.Response(202)
         if self._is_over:
             return accepted
         if stream := self._response_streams.get(cancelled_id(request.content)):
             stream.set()  # the server does not answer any more, and need not end it
         try:
-            async with asyncio.timeout(_ASIDE_BOUND):
+            async with asyncio.timeout(_ONE_WAY_TIMEOUT):
                 response = await self._send(request)
                 body = await read_body(response, self._limit)
         except Exception as error:
@@ -151,13 +151,13 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if failure is not None and self._is_sse:
             self._break(failure)
             return accepted
-        return accepted if response.status_code >= 400 else self._passed_on(request, response, body)
+        return accepted if response.status_code >= 400 else self._forwarded(request, response, body)
 
-    async def _say_goodbye(self, request: httpx2.Request) -> httpx2.Response:
-        """The end of a session, told to a server that still knows it."""
+    async def _delete_session(self, request: httpx2.Request) -> httpx2.Response:
+        """End the session, at a server that still knows it."""
         if not self._is_over:
             with suppress(Exception):
-                async with asyncio.timeout(_ASIDE_BOUND):
+                async with asyncio.timeout(_ONE_WAY_TIMEOUT):
                     await read_body(await self._send(request), self._limit)
         return httpx2.Response(204)
 
@@ -174,7 +174,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             if found is None and self._is_sse and response.status_code < 300:
                 found = of_content_type(response, "an event stream")
             if found is None:
-                return self._passed_on(request, response, body)
+                return self._forwarded(request, response, body)
             failure = found
         if self._is_sse:
             self.failure = failure
@@ -217,7 +217,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     # What comes back.
 
-    def _passed_on(self, request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
+    def _forwarded(self, request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
         """The response for the SDK; of a redirect within the origin, the query stays here."""
         headers = response.headers.copy()
         if 300 <= response.status_code < 400 and "location" in headers:
@@ -228,7 +228,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         return httpx2.Response(response.status_code, headers=headers, content=body)
 
     def _answer_for(self, request: httpx2.Request, failure: HttpFailure, *, status: int = 0) -> httpx2.Response:
-        """A JSON-RPC error in place of the answer."""
+        """Answer with a JSON-RPC error of our own, and record the failure."""
         self._note(failure)
         return httpx2.Response(
             200, headers={"content-type": "application/json"}, content=self._error_for(request, failure, status)
@@ -250,9 +250,9 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     async def _events_of_answer(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The events of one request; the last is the answer, or ours in its place."""
-        asked, stream = request_id(request.content), BrokenStream()
+        asked, stream = request_id(request.content), StreamBreaker()
         self._response_streams[asked] = stream
-        events = CappedEvents(response, self._limit, stream)
+        events = BoundedEvents(response, self._limit, stream)
         try:
             async for event in events:
                 yield event
@@ -269,7 +269,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     async def _open_stream(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The rest of an answer, or the events that belong to no request, or in the SSE transport to all of them."""
         limit = min(self._limit, _SSE_EVENT_LIMIT) if self._is_sse else self._limit
-        events = CappedEvents(response, limit, self._broken if self._is_sse else None)
+        events = BoundedEvents(response, limit, self._broken if self._is_sse else None)
         async for event in events:
             yield event
         if events.failure is None:

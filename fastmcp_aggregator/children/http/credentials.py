@@ -1,4 +1,4 @@
-"""What a request to a remote child is sent with, besides what the SDK puts there.
+"""Credentials of a remote child: the headers that its requests get, besides what the SDK puts there.
 
 What belongs to no caller (the handshake, lists, signs of life) has the headers of the config, and the token of its
 setting. A request of a caller has them too, but for the headers that are passed on: those are the caller's own, or

@@ -1,4 +1,4 @@
-"""Response bodies of remote children, read no further than a limit: whole ones, and server-sent events one by one."""
+"""Server-sent events and response bodies of remote children, read up to a size limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ID_LINE = re.compile(rb"(?:^|[\r\n])id[:\r\n]")
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes:
-    """The body as it came, and the end of the response.
+    """Read the whole body, and close the response.
 
     Raises:
         HttpFailed: it has more than `limit` bytes.
@@ -34,7 +34,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
 
 
 def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The bytes from the network."""
+    """Iterate over the bytes from the network."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     return aiter(response.stream)
 
@@ -76,8 +76,8 @@ class EventSplitter:
         return event
 
 
-class BrokenStream:
-    """Ends an event stream from outside."""
+class StreamBreaker:
+    """Ends an event stream from another task."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -89,7 +89,7 @@ class BrokenStream:
         self._scope.cancel()
 
     async def next_chunk(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """The next bytes; None at the end."""
+        """Return the next bytes; None at the end."""
         if self.is_set:
             return None
         with anyio.CancelScope() as self._scope:
@@ -97,15 +97,15 @@ class BrokenStream:
         return None
 
 
-class CappedEvents:
+class BoundedEvents:
     """The events of a response. When it ended early, `failure` says why; it is not raised."""
 
-    def __init__(self, response: httpx2.Response, limit: int, broken: BrokenStream | None = None) -> None:
+    def __init__(self, response: httpx2.Response, limit: int, broken: StreamBreaker | None = None) -> None:
         self.failure: HttpFailure | None = None
         self._response = response
         self._limit = limit
         self._splitter = EventSplitter(limit)
-        self._broken = broken or BrokenStream()
+        self._broken = broken or StreamBreaker()
 
     @property
     def is_resumable(self) -> bool:

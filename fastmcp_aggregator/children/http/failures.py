@@ -1,4 +1,4 @@
-"""What an HTTP server did instead of answering: one value per failed request, told from its status or the exception.
+"""HTTP failures of upstream servers: one value per failed request, from its status or its exception.
 
 No message repeats an address, a header or a body: any of them may carry a secret.
 """

@@ -1,6 +1,7 @@
-"""The addresses at which clouds hand out credentials to whoever asks from inside: never a server of anybody's config.
+"""A block list against SSRF: the addresses at which clouds hand out credentials are never connected to.
 
-Other private addresses and this machine's own are allowed; servers run there.
+They give credentials to whoever asks from inside, and no server is there. Other private addresses and this machine's
+own are allowed.
 """
 
 from __future__ import annotations

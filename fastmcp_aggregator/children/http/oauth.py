@@ -1,8 +1,8 @@
-"""The OAuth tokens of a remote child: kept in a file by `login`, and renewed from there. Nobody is ever asked here.
+"""OAuth tokens of a remote child: kept in a file by `login`, and refreshed from there, without a person.
 
 Theory. Whoever serves has no browser, and must not wait for a person; so a child without usable tokens fails, and says
 which command mends that. It is tried again as any child that refuses its credentials, and finds new tokens in the file
-by itself. All connections to one address share one `Login`, because a token for renewal is good for one time only.
+by itself. All connections to one address share one `Login`, because a refresh token may be good for one time only.
 """
 
 from __future__ import annotations

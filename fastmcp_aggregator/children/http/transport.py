@@ -1,6 +1,6 @@
-"""How a remote child is reached: the SDK's transports, over an HTTP client of ours.
+"""The HTTP transport to a remote child: the SDK's streamable HTTP and SSE, over an HTTP client of ours.
 
-What the client could not bring arrives here as an error response with its mark, and leaves as `RemoteFailure`.
+A failed request arrives here as a JSON-RPC error with the client's mark, and leaves as `RemoteFailure`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a child process is started with, and why it could not be started."""
+"""The environment of a child process, and the reason why one could not be spawned."""
 
 from __future__ import annotations
 

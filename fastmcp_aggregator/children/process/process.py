@@ -1,4 +1,4 @@
-"""One child process: its process group, its three pipes, and its end.
+"""One child process: its process group, its three pipes, its graceful shutdown and kill.
 
 Theory. A process is started in a group of its own (on POSIX a process group, on Windows a Job Object), so that it and
 everything it starts can be ended together. Its end comes in one of two ways:
@@ -68,7 +68,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         secrets = Redactor(secrets_in(server))
         self.stderr = ChildStderr(server.key, options.stderr_dir, secrets=secrets, as_json=options.json_stderr)
         self.exited = asyncio.Event()
-        """Set when the process has ended."""
+        """Set when the process has exited."""
         self.closed = asyncio.Event()
         """Set when nothing more can be read from it: its stdout ended, or it did."""
         self._line_limit = options.line_limit
@@ -172,7 +172,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._stdout.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to its stdin; see `drained`."""
+        """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure."""
         if self._broken:
             raise BrokenPipeError
         self._stdin.write(data)
@@ -189,7 +189,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             raise BrokenPipeError
 
     async def stop(self) -> None:
-        """End the process and its whole group, politely first. Takes at most about 4 s, usually milliseconds."""
+        """Stop the process and its whole group: gracefully, then kill. Takes at most about 4 s, usually far less."""
         try:
             with suppress(OSError, RuntimeError):
                 self._stdin.close()
@@ -205,11 +205,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
                 self._transport.close()
 
     def kill_group(self) -> None:
-        """End everything that is left of its group, at once."""
+        """Kill everything that is left of its group, at once."""
         self._group.kill()
 
     def describe_exit(self) -> str:
-        """How it ended, in words."""
+        """Describe how it ended, for an error message."""
         code = self.returncode
         if code is None:
             return "it closed its stdout"

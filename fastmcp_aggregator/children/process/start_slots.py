@@ -1,9 +1,9 @@
-"""Turns to start: how many processes start at once, and which is next.
+"""Start slots: a limiter of how many processes start at once, in config order, with priority for awaited ones.
 
 Theory. Many servers import for seconds. Started all at once, they take the processors from the aggregator, which then
 answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
-a request waits for: these go first. A turn ends when the process is listed or has failed; one that only waits, for the
-network or for ever, keeps its turn no longer than `patience`.
+a request waits for: these go first. A slot is released when the process is listed or has failed; one that only waits,
+for the network or for ever, keeps its slot no longer than `patience`.
 
 This module knows neither FastMCP nor the SDK.
 """
@@ -33,7 +33,7 @@ PATIENCE = 2.0
 
 
 class StartSlots:
-    """At most `limit` turns are held at once."""
+    """At most `limit` slots are held at once."""
 
     def __init__(self, limit: int = AT_ONCE, patience: float = PATIENCE) -> None:
         self._limit = limit
@@ -43,17 +43,17 @@ class StartSlots:
 
     @property
     def held(self) -> int:
-        """How many turns are held."""
+        """Slots held."""
         return len(self._held)
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The length of the queue."""
         return len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool]) -> AsyncIterator[None]:
-        """Wait for a turn, or until `stopping` is set, and hold it inside, for `patience` seconds at most.
+    async def slot(self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most.
 
         `is_wanted` says whether a request waits for it, at any time.
         """

@@ -1,7 +1,7 @@
-"""What a child says on stderr: passed on line by line under its key, and the end of it kept for error messages.
+"""The stderr of a child: drained always, passed on line by line under its key, its tail kept for error messages.
 
-All lines also go to a file, if one is wanted. Wherever they go, the secrets of the child's config are hidden. What a
-terminal would obey is escaped where they are passed on.
+All lines also go to a file, if one is wanted. Wherever they go, the secrets of the child's config are redacted.
+Where they are passed on, control characters are escaped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
-from fastmcp_aggregator.observability.escaping import json_line, printable
+from fastmcp_aggregator.escaping import json_line, printable
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
@@ -53,14 +53,14 @@ class ChildStderr:
         self._take(self._splitter.feed(data))
 
     def end(self) -> None:
-        """The pipe is closed: take what stands after the last newline."""
+        """Handle end of file: take what stands after the last newline."""
         self._take(self._splitter.end())
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines, oldest first."""
+        """Return the last lines, oldest first."""
         return tuple(map(_text, tuple(self._tail)[-lines:]))
 
     def _take(self, lines: list[bytes]) -> None:

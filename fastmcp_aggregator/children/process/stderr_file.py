@@ -1,4 +1,4 @@
-"""A file that keeps what one child says on stderr: a few of limited size, the newest without a number.
+"""The stderr file of one child: rotating, of limited size, written by a thread behind a bounded queue.
 
 Theory. A disk may be full, slow, or a share on a network that is gone, and nobody may wait for it: neither the event
 loop, nor through it the child and all the others. So a thread writes, which begins with the first line and ends with

@@ -1,4 +1,4 @@
-"""What a server's last lines on stderr say about its end, in one line. Pure.
+"""The summary of a crash: what the last lines on stderr say about it, in one line. Pure.
 
 Theory. The last line is often not the one that tells: stack frames, the version of Node, where npm keeps its log, and
 hints on `--help` come after it. These are left out from the end. What is then last is taken with what it belongs to:
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import islice, takewhile
+
+from fastmcp_aggregator.escaping import printable
 
 LONGEST = 300
 """Characters of a summary, at most."""
@@ -55,7 +57,7 @@ def summary_of(lines: Sequence[str]) -> str | None:
     text = " ".join(line.strip() for line in kept[_beginning(kept) :] if line.strip())
     if _NPM.match(kept[-1]):
         text = _first_of_npm(kept)
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    escaped = printable(text)
     return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
 
 

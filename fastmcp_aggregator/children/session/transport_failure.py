@@ -7,7 +7,7 @@ from typing import Literal
 
 from mcp.shared.exceptions import MCPError
 
-Kind = Literal["auth", "status", "busy", "unreachable", "broken", "expired", "unacceptable"]
+HttpFailureKind = Literal["auth", "status", "busy", "unreachable", "broken", "expired", "unacceptable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class HttpFailure:
     `pause` is how many seconds the server is to be left alone.
     """
 
-    kind: Kind
+    kind: HttpFailureKind
     reason: str
     pause: float = 0.0
 

@@ -1,4 +1,4 @@
-"""A valve that closes for two reasons: its reader has fallen behind, or what came through was too much at once."""
+"""Flow control of a server's pipe: pause reading when the consumer falls behind, throttle it during a flood."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from fastmcp_aggregator.message_streams import FlowControl
 
 
 class PacedFlowControl:
-    """Around another valve, which is open while there is no reason to close it."""
+    """Pauses a pipe while there is one of two reasons to; each ends by itself."""
 
-    def __init__(self, valve: FlowControl) -> None:
-        self._valve = valve
+    def __init__(self, flow: FlowControl) -> None:
+        self._flow = flow
         self._is_wanted = True
-        self._rests = False
+        self._is_throttled = False
 
     def pause_reading(self) -> None:
-        """The reader has fallen behind."""
         self._is_wanted = False
-        self._valve.pause_reading()
+        self._flow.pause_reading()
 
     def resume_reading(self) -> None:
-        """The reader has caught up."""
         self._is_wanted = True
-        self._open()
+        self._resume_if_free()
 
-    def rest(self, seconds: float) -> None:
-        """Stay closed for so long, so that others get their turn."""
-        if not self._rests:
-            self._rests = True
-            self._valve.pause_reading()
-            asyncio.get_running_loop().call_later(seconds, self._rested)
+    def throttle(self, seconds: float) -> None:
+        """Throttle: pause for that long, so that other servers' messages are read meanwhile."""
+        if not self._is_throttled:
+            self._is_throttled = True
+            self._flow.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, self._end_throttle)
 
-    def _rested(self) -> None:
-        self._rests = False
-        self._open()
+    def _end_throttle(self) -> None:
+        self._is_throttled = False
+        self._resume_if_free()
 
-    def _open(self) -> None:
-        if self._is_wanted and not self._rests:
-            self._valve.resume_reading()
+    def _resume_if_free(self) -> None:
+        if self._is_wanted and not self._is_throttled:
+            self._flow.resume_reading()

@@ -1,10 +1,9 @@
-"""MCP over the pipes of a child process, whatever the process writes into them.
+"""The stdio transport: MCP over the pipes of a child process, whatever the process writes into them.
 
-- A line that is no message is ignored and counted; at most one a second is reported, and a child that writes more than
-  a thousand a minute is taken for broken.
+- A line that is no message is ignored and counted; at most one a second is logged, and a child that writes more than a
+  thousand a minute is taken for broken.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
-- A notification that is too much is not even parsed, if it can be told from its text, and its pipe is left alone for a
-  moment.
+- A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 JUNK_PER_MINUTE = 1000
 _TOO_LARGE = "response too large"
 _DROPPING_COSTS = 0.00015
-"""Seconds that a pipe is not read for each notification that was too many; one read brings some hundreds."""
+"""Seconds of throttling for each notification dropped; one read brings some hundreds."""
 _ANSWER_HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
     rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
@@ -43,14 +42,14 @@ _ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 
 
 class ProcessTransport(WatchedTransport):
-    """MCP over the pipes of a process that somebody else owns."""
+    """MCP over the pipes of a process; its owner stops it."""
 
     def __init__(self, process: ChildProcess) -> None:
         super().__init__(process.server_key)
         self._process = process
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
-        self._valve = PacedFlowControl(process)
+        self._flow = PacedFlowControl(process)
 
     @asynccontextmanager
     async def connect_session(
@@ -59,7 +58,7 @@ class ProcessTransport(WatchedTransport):
         transport_options: TransportOptions | None = None,
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
-        reader = MessageReader(self._valve, self._count_junk, self.admits)
+        reader = MessageReader(self._flow, self._count_junk, self.admits)
 
         def end() -> None:
             reader.feed_end()
@@ -85,7 +84,7 @@ class ProcessTransport(WatchedTransport):
         kept = [line for line in lines if not _can_be_dropped(line)]
         if len(kept) < len(lines):
             dropped = len(lines) - len(kept)
-            self._valve.rest(dropped * _DROPPING_COSTS)
+            self._flow.throttle(dropped * _DROPPING_COSTS)
             self._count_dropped(dropped)
         return kept
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.env_file import env_text
-from fastmcp_aggregator.cli.terminal.console import counted, printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
@@ -21,6 +21,7 @@ from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variabl
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
 Servers = dict[str, dict[str, Any]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.env_file import add_variables_of, variables_of
-from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
 from fastmcp_aggregator.client_configs.documents import read, text_of
@@ -25,6 +25,7 @@ from fastmcp_aggregator.client_configs.installing import (
 from fastmcp_aggregator.client_configs.known import CLIENTS, Client, this_machine
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
+from fastmcp_aggregator.escaping import printable
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
 

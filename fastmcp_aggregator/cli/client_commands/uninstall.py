@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from fastmcp_aggregator.cli.client_commands.install import allowed, client_file
-from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.installing import FileChanged, removal, restore, shown_diff
+from fastmcp_aggregator.escaping import printable
 
 
 def run(options: argparse.Namespace) -> int:

@@ -31,12 +31,13 @@ from fastmcp_aggregator.cli.running.starting import (
     started,
     tolerant,
 )
-from fastmcp_aggregator.cli.terminal.console import counted, printable, put, put_json
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings

@@ -11,9 +11,10 @@ from typing import Any
 from fastmcp_aggregator.access.keys import ApiKey, is_name, new_key
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.principal import ANYONE
-from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.escaping import printable
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,10 +12,11 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running
 from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
-from fastmcp_aggregator.cli.terminal.console import counted, printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins

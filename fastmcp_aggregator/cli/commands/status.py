@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
-from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.escaping import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastmcp_aggregator.cli.output.report import Report, is_running, why_failed
-from fastmcp_aggregator.cli.terminal.console import printable
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.status.server_status import ServerStatus
 
 _MOST_NAMED = 3

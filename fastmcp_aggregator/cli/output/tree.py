@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.cli.terminal.console import printable, put
+from fastmcp_aggregator.cli.terminal.console import put
+from fastmcp_aggregator.escaping import printable
 
 if TYPE_CHECKING:
     from rich.tree import Tree

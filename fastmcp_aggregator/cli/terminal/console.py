@@ -7,6 +7,8 @@ import select
 import sys
 from typing import Any, TextIO
 
+from fastmcp_aggregator.escaping import printable
+
 _PIECE = 400
 """POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
 
@@ -28,11 +30,6 @@ def put_json(value: Any) -> None:
     """Write a result to stdout as JSON, which is always UTF-8."""
     # Of all text only half of a surrogate pair has no UTF-8, and its replacement is its escape in JSON.
     _put(json.dumps(value, indent=2, ensure_ascii=False), "utf-8")
-
-
-def printable(text: str) -> str:
-    """The text in one line and without anything that a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,6 +1,6 @@
 """The log of the program, on stderr: words for a person, or, in production, lines of JSON and nothing else.
 
-Words are for warnings and worse; with `--debug` there are lines about everything of ours.
+PlainFormatter are for warnings and worse; with `--debug` there are lines about everything of ours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 logger = logging.getLogger("fastmcp_aggregator")
@@ -40,9 +40,9 @@ def set_up_logging(*, debug: bool, profile: Literal["development", "production"]
     _HANDLER.secrets = secrets = Redactor()
     _HANDLER.is_for_programs = profile == "production"
     if _HANDLER.is_for_programs:
-        _HANDLER.setFormatter(Structured(secrets, "json"))
+        _HANDLER.setFormatter(StructuredFormatter(secrets, "json"))
     else:
-        _HANDLER.setFormatter(Structured(secrets, "lines") if debug else Words(secrets))
+        _HANDLER.setFormatter(StructuredFormatter(secrets, "lines") if debug else PlainFormatter(secrets))
     usual = logging.INFO if _HANDLER.is_for_programs else logging.WARNING
     logger.setLevel(logging.DEBUG if debug else usual)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fastmcp_aggregator.cli.terminal.console import printable, say
+from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.escaping import printable
 
 NOTHING_WRITTEN = "Nothing is written."
 """Every question comes before the first write."""

@@ -1,4 +1,4 @@
-"""One component of a child as FastMCP sees it: it runs, reads or renders by forwarding to the child."""
+"""A child's component as FastMCP sees it: it runs, reads or renders by forwarding to the child."""
 
 from __future__ import annotations
 

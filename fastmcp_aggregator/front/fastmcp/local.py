@@ -1,4 +1,4 @@
-"""What the app has besides its children: FastMCP middleware, transforms, and components of its own.
+"""Local components: what the app has besides its children, and whether FastMCP's chain may be bypassed.
 
 FastMCP serves those; what is said here decides which requests it gets. `_transforms` and `_components` are private to
 FastMCP.
@@ -31,23 +31,23 @@ class LocalComponents:
         return not self._app.middleware and all(transform in views for transform in self._app._transforms)
 
     @property
-    def are_viewed(self) -> bool:
+    def has_views(self) -> bool:
         """Whether there are tools that show what the children have in another way."""
         return self._views.are_on
 
     @property
-    def are_none(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the children's components are all there is, as they are, apart from views."""
         others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or self._app.local_provider._components
         return self.bypass_allowed and not others
 
-    def are_none_of(self, kind: Kind) -> bool:
+    def has_none_of(self, kind: Kind) -> bool:
         """Whether the children's components of this kind are all there is."""
-        return self.are_none and not (kind is Kind.TOOL and self.are_viewed)
+        return self.is_empty and not (kind is Kind.TOOL and self.has_views)
 
-    async def have(self, kind: Kind, name: str) -> bool:
+    async def has(self, kind: Kind, name: str) -> bool:
         """Whether FastMCP has a component of this name; to be asked for names that are no child's."""
-        return not self.are_none_of(kind) and await self._find(kind, name) is not None
+        return not self.has_none_of(kind) and await self._find(kind, name) is not None
 
     async def _find(self, kind: Kind, name: str) -> Any:
         if kind is Kind.TOOL:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.concurrency.limiter import InFlight
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, turn_away
 
 
@@ -23,7 +23,7 @@ class Drain:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.in_flight = InFlight()
+        self.in_flight = InFlightCounter()
         self._answering: set[anyio.CancelScope] = set()
         self._is_over = False
 
@@ -38,7 +38,7 @@ class Drain:
             await self._answer(scope, receive, send)
         else:
             with ExitStack() as counted:
-                counted.enter_context(self.in_flight.one())
+                counted.enter_context(self.in_flight.track())
                 scope[ON_LISTENING] = counted.close
                 await self._answer(scope, receive, send)
 

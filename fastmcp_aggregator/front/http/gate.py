@@ -71,14 +71,14 @@ class AdmissionQueue:
     @contextmanager
     def one(self, holder: Holder) -> Iterator[Callable[[int], bool] | None]:
         """A place among those that run or wait, and how to take bytes for its body; None if there is no place."""
-        if not self._admitted.take(holder):
+        if not self._admitted.try_acquire(holder):
             yield None
             return
         size = 0
 
         def has_room(more: int) -> bool:
             nonlocal size
-            if not self._body_bytes.take(holder, more):
+            if not self._body_bytes.try_acquire(holder, more):
                 return False
             size += more
             return True
@@ -86,9 +86,9 @@ class AdmissionQueue:
         try:
             yield has_room
         finally:
-            self._admitted.give_back(holder)
+            self._admitted.release(holder)
             if size:
-                self._body_bytes.give_back(holder, size)
+                self._body_bytes.release(holder, size)
 
 
 class Gate:
@@ -179,10 +179,10 @@ class _Turn:
 
     async def comes_within(self, seconds: float) -> bool:
         """Wait for it; whether it has come in time."""
-        if not self._turns.take(self._holder):
+        if not self._turns.acquire_nowait(self._holder):
             try:
                 async with asyncio.timeout(seconds):
-                    await self._turns.wait(self._holder)
+                    await self._turns.acquire(self._holder)
             except TimeoutError:
                 return False
         self._is_had = True
@@ -196,7 +196,7 @@ class _Turn:
             yield
         finally:
             if not self._is_had and not self._is_over:
-                self._turns.take_back(self._holder)
+                self._turns.reacquire(self._holder)
                 self._is_had = True
 
     def end(self) -> None:
@@ -207,7 +207,7 @@ class _Turn:
     def _give_back(self) -> None:
         if self._is_had:
             self._is_had = False
-            self._turns.give_back(self._holder)
+            self._turns.release(self._holder)
 
 
 def _holder(scope: Scope) -> Holder:

@@ -25,8 +25,9 @@ from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.bodies import whole_body
 from fastmcp_aggregator.front.http.exchange import exchange
 from fastmcp_aggregator.front.http.security import guarded_route
-from fastmcp_aggregator.front.wire.errors import SERVER_UNAVAILABLE, failed_start, unexpected
+from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.routing.table import RouteTable
 
 METHODS = (

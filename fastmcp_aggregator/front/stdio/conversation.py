@@ -1,4 +1,4 @@
-"""One client's conversation on a pipe: what it has asked and we have not answered yet.
+"""Requests of one client on a pipe that are not answered yet, for a graceful end.
 
 A client may close its end right after its last request. Everything that came before the end is still answered, so the
 program ends when the last answer is written, and not when the pipe does.
@@ -14,7 +14,7 @@ from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from fastmcp_aggregator.concurrency.limiter import DRAIN_BOUND
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.message_streams import LineWriter, MessageWriter
 
 _NEVER_ANSWERED = "subscriptions/listen"
@@ -62,7 +62,7 @@ class Conversation:
     async def over(self) -> None:
         """Wait until the client has left and everything that it had asked is answered, within a bound."""
         try:
-            await asyncio.wait_for(self._over.wait(), DRAIN_BOUND)
+            await asyncio.wait_for(self._over.wait(), DRAIN_TIMEOUT)
         except TimeoutError:
             return
 
@@ -70,8 +70,8 @@ class Conversation:
 class ConversationWriter(MessageWriter):
     """Messages in, lines out, each told to the conversation."""
 
-    def __init__(self, outlet: LineWriter, conversation: Conversation) -> None:
-        super().__init__(outlet)
+    def __init__(self, pipe: LineWriter, conversation: Conversation) -> None:
+        super().__init__(pipe)
         self._conversation = conversation
 
     async def send(self, item: SessionMessage, /) -> None:

@@ -1,4 +1,4 @@
-"""The stdio front: MCP over this process's stdin and stdout.
+"""The stdio transport to the client: MCP over this process's stdin and stdout, with backpressure.
 
 While it serves, the two descriptors are ours alone: descriptor 0 reads from the null device and 1 writes to stderr,
 so that a stray `print` cannot break the protocol. Pipes, sockets and terminals are read and written by the event loop
@@ -20,15 +20,14 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
-from fastmcp_aggregator.concurrency.limiter import InFlight
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
-from fastmcp_aggregator.pipe.lines import LineSplitter
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 logger = logging.getLogger(__name__)
 
-LINE_LIMIT = 100 * 1024 * 1024
-_FLUSH_BOUND = 2.0
+_FLUSH_TIMEOUT = 2.0
 """Seconds that the client has to take our last answers."""
 
 
@@ -40,7 +39,7 @@ class StdioStreams:
     write: Any
     conversation: Conversation | None = None
 
-    async def finish(self, in_flight: InFlight) -> None:
+    async def finish(self, in_flight: InFlightCounter) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
 
         Nothing is answered to a client that does not read.
@@ -80,9 +79,9 @@ def _is_pollable(descriptor: int) -> bool:
 async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
     loop = asyncio.get_running_loop()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
-    _divert()
-    outlet = _Output()
-    inlet = _Input(outlet, on_end)
+    _redirect_stdio()
+    outlet = _StdoutProtocol()
+    inlet = _StdinProtocol(outlet, on_end)
     outlet.on_gone = inlet.abandon
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
@@ -100,14 +99,14 @@ def _own(descriptor: int, flags: int) -> int:
     return os.dup(descriptor)
 
 
-def _divert() -> None:
+def _redirect_stdio() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
 
 
-class _Output(asyncio.Protocol):
+class _StdoutProtocol(asyncio.Protocol):
     """Our end of stdout."""
 
     def __init__(self) -> None:
@@ -148,15 +147,15 @@ class _Output(asyncio.Protocol):
         """Write what is buffered, within a bound, and close."""
         self._transport.close()
         try:
-            await asyncio.wait_for(self._gone.wait(), _FLUSH_BOUND)
+            await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT)
         except TimeoutError:
             self._transport.abort()
 
 
-class _Input(asyncio.Protocol):
+class _StdinProtocol(asyncio.Protocol):
     """Our end of stdin."""
 
-    def __init__(self, outlet: _Output, on_end: Callable[[], None]) -> None:
+    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None]) -> None:
         self._outlet = outlet
         self._on_end = on_end
         self._splitter = LineSplitter(LINE_LIMIT)

@@ -1,1 +1,1 @@
-"""What crosses the wire to a client: parameters in, results and errors out."""
+"""The wire format to clients: errors, the error boundary, results by era."""

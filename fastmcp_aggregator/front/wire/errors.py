@@ -1,4 +1,4 @@
-"""What crosses the wire when something goes wrong: the one place that turns our errors into JSON-RPC errors."""
+"""JSON-RPC errors for clients: the one place that turns our exceptions into what crosses the wire."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 
 logger = logging.getLogger(__name__)
 
-SERVER_UNAVAILABLE = -32000
-"""JSON-RPC: the server cannot be asked now. `data` names it, and says when it is tried again, in seconds."""
-
 
 def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
-    """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log.
+    """Report a child that is unavailable, or whose connection was lost during the call. Its stderr stays in our log.
 
     `is_local`: the caller is on this machine, as on stdio, and may be told of its commands and files.
     """
@@ -30,12 +28,12 @@ def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
 
 
 def ending() -> MCPError:
-    """The program has been told to end, and takes no new work."""
-    return MCPError(SERVER_UNAVAILABLE, "the aggregator is ending and takes no new requests")
+    """Reject a request during graceful shutdown."""
+    return MCPError(SERVER_UNAVAILABLE, "the aggregator is shutting down and takes no new requests")
 
 
 def failed_start(error: StartupError, *, is_local: bool = True) -> MCPError:
-    """A strict start that ended. `is_local`: see `unavailable`."""
+    """Report a strict start that failed. `is_local` as for `unavailable`."""
     reasons = "; ".join(
         unavailable(failure, is_local=is_local).message if isinstance(failure, ChildServerError) else str(failure)
         for failure in error.failures
@@ -44,25 +42,25 @@ def failed_start(error: StartupError, *, is_local: bool = True) -> MCPError:
 
 
 def unexpected(error: Exception, doing: str) -> MCPError:
-    """An error that nobody has foreseen. What it says may be meant for nobody: the log has it, under an id.
+    """Report an unhandled exception. Its text is not for clients: the log has it, with the traceback, under an id.
 
     `doing` is what failed, for the log.
     """
     incident = secrets.token_hex(4)
-    logger.error("internal error (id %s) in %s", incident, doing, exc_info=error, extra={"incident": incident})
+    logger.error("unhandled exception (id %s) in %s", incident, doing, exc_info=error, extra={"incident": incident})
     return MCPError(INTERNAL_ERROR, f"Internal error (id {incident})")
 
 
 def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> MCPError:
-    """No component has this name."""
+    """Report a name that no component has."""
     return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
 
 
 def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
-    """No child serves this address; `data.uri` echoes it (SEP-2164)."""
+    """Report a URI that no child serves; `data.uri` echoes it (SEP-2164)."""
     return MCPError(INVALID_PARAMS, unknown_uri_message(uri, candidates), {"uri": uri[:2048]})
 
 
 def invalid_params(what: str) -> MCPError:
-    """The request is not of the shape that the protocol prescribes."""
+    """Report parameters that the protocol does not allow."""
     return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")

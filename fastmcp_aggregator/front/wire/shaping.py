@@ -1,4 +1,4 @@
-"""A result in the form that the client's protocol era prescribes. Pure.
+"""Result envelopes by protocol era. Pure.
 
 The envelope differs between the eras: 2026-07-28 has `resultType`, cache hints and a stamp of the server's identity;
 earlier versions have none of them, and know structured content only as objects (`protocol/legacy.py`). What a child

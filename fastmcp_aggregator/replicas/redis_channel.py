@@ -1,10 +1,9 @@
-"""The way to the other replicas: channels of Redis. Nothing is stored there.
+"""The connection to the other replicas: Redis publish/subscribe channels. Nothing is stored there.
 
-Theory. One task has one life after the other. A life subscribes to two channels, that of all replicas and that of this
-one, and then listens and sends until either fails; then both end, so that whoever asks this replica finds that nobody
-listens on its channel any more. After a pause comes the next life. What was said meanwhile is lost, and nobody knows
-what it was. Redis tells who listens to a channel: that is how a replica that has died is known, without a register
-that somebody would have to clean.
+Theory. One task keeps the connection: it subscribes to two channels, the broadcast channel and this replica's inbox,
+and then receives and sends until either fails; then both end, so that a replica with a request for this one finds no
+subscriber on its inbox. After a back-off it reconnects. What was sent meanwhile is lost, and nobody knows what it was.
+Redis counts the subscribers of a channel: that is how a dead replica is known, without a registry to clean up.
 """
 
 from __future__ import annotations
@@ -19,42 +18,42 @@ from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
 from fastmcp_aggregator.replicas.peers import Message, PeerLostError
-from fastmcp_aggregator.replicas.redis_connection import LOST, START_BOUND, channel_scope, connect, require_reachable
+from fastmcp_aggregator.replicas.redis_connection import LOST, START_TIMEOUT, channel_scope, connect, require_reachable
 from fastmcp_aggregator.replicas.wire import TooLargeError, decoded, encoded
 
 logger = logging.getLogger(__name__)
 
 _QUEUE_LIMIT = 32 * 1024 * 1024
-"""Bytes that wait to be sent, at most."""
-_SILENCE = 10.0
-"""Seconds of silence after which Redis is asked for a sign of life, and again until it is given up."""
+"""Bytes in the send queue, at most."""
+_PING_AFTER = 10.0
+"""Seconds of silence after which Redis is pinged; after as many again without an answer the connection is lost."""
 _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
-_PAUSES = (0.5, 1.0, 2.0, 5.0)
-"""Seconds between two lives, of which the last is repeated."""
+_BACKOFF = (0.5, 1.0, 2.0, 5.0)
+"""Seconds of back-off before a reconnect, of which the last is repeated."""
 ALL = "all"
 """In place of a replica's id: every replica."""
 
 
 class RedisChannel:
-    """See `Line`. `hear` is told what the others say, and who; `up` and `down` when the way is there, or lost."""
+    """A `Channel` over Redis. `on_message` gets the sender's id and the message."""
 
     def __init__(
         self,
         url: str,
         *,
-        hear: Callable[[str, Message], None],
-        up: Callable[[], None],
-        down: Callable[[], Awaitable[None]],
+        on_message: Callable[[str, Message], None],
+        on_connected: Callable[[], None],
+        on_lost: Callable[[], Awaitable[None]],
     ) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened."""
         self.own_id = secrets.token_hex(8)
-        self.is_up = asyncio.Event()
+        self.is_connected = asyncio.Event()
         self.redis = connect(url)
         self._url = url
-        self._hear = hear
-        self._up = up
-        self._down = down
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_lost = on_lost
         self._scope = channel_scope(self.redis)
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
@@ -64,23 +63,22 @@ class RedisChannel:
     async def open(self) -> AsyncIterator[None]:
         """While this replica serves. Raises: SharedStateError."""
         await require_reachable(self._url)
-        living = asyncio.create_task(self._live(), name="replicas")
+        staying = asyncio.create_task(self._stay_connected(), name="replicas")
         try:
             try:
-                await asyncio.wait_for(self.is_up.wait(), START_BOUND)
+                await asyncio.wait_for(self.is_connected.wait(), START_TIMEOUT)
             except TimeoutError:
                 raise SharedStateError(
-                    "redis_url: Redis answers, but does not let this user SUBSCRIBE to what replicas say; allow it"
+                    "redis_url: Redis does not let this user SUBSCRIBE to the channels of replicas; allow it in its ACL"
                 ) from None
             yield
         finally:
-            await _ended([living])
+            await _ended([staying])
             await self.redis.aclose()
 
     def send(self, replica: str, message: Mapping[str, Any]) -> None:
-        """See `Line`."""
         data = encoded({"from": self.own_id, **message})
-        if not self.is_up.is_set():
+        if not self.is_connected.is_set():
             return
         if self._queued + len(data) > _QUEUE_LIMIT:
             raise TooLargeError
@@ -89,9 +87,8 @@ class RedisChannel:
         self._to_send.set()
 
     async def send_now(self, replica: str, message: Mapping[str, Any]) -> None:
-        """See `Line`."""
         data = encoded({"from": self.own_id, **message})
-        if not self.is_up.is_set():
+        if not self.is_connected.is_set():
             raise PeerLostError
         try:
             listeners = await self.redis.publish(self._channel(replica), data)
@@ -101,7 +98,6 @@ class RedisChannel:
             raise PeerLostError
 
     async def require_there(self, replica: str) -> None:
-        """See `Line`."""
         try:
             [(_, listeners)] = await self.redis.pubsub_numsub(self._channel(replica))
         except LOST as error:
@@ -112,24 +108,27 @@ class RedisChannel:
     def _channel(self, replica: str) -> str:
         return f"{self._scope}:to:{replica}"
 
-    async def _live(self) -> None:
-        pauses = iter(_PAUSES)
-        is_away = False
+    async def _stay_connected(self) -> None:
+        pauses = iter(_BACKOFF)
+        is_lost = False
         while True:
             try:
-                await self._one_life()
+                await self._connection()
             except Exception as error:
-                if self.is_up.is_set():
-                    pauses, is_away = iter(_PAUSES), False
-                if not is_away:
-                    is_away = True
+                if self.is_connected.is_set():
+                    pauses, is_lost = iter(_BACKOFF), False
+                if not is_lost:
+                    is_lost = True
                     name = error.__class__.__name__
-                    logger.warning("Redis does not answer (%s); replicas do not hear of each other meanwhile", name)
+                    logger.warning(
+                        "connection to Redis lost (%s); until it is back, replicas receive no notices of each other",
+                        name,
+                    )
             finally:
-                await self._end_life()
-            await asyncio.sleep(next(pauses, _PAUSES[-1]))
+                await self._disconnect()
+            await asyncio.sleep(next(pauses, _BACKOFF[-1]))
 
-    async def _one_life(self) -> None:
+    async def _connection(self) -> None:
         """Raises: one of LOST, in the end."""
         redis = connect(self._url)
         channels = redis.pubsub()
@@ -146,20 +145,20 @@ class RedisChannel:
                 await channels.aclose()  # type: ignore[no-untyped-call]
             await redis.aclose()
 
-    async def _end_life(self) -> None:
-        was_up = self.is_up.is_set()
-        self.is_up.clear()
+    async def _disconnect(self) -> None:
+        was_connected = self.is_connected.is_set()
+        self.is_connected.clear()
         self._queue.clear()
         self._queued = 0
-        if was_up:
-            await self._down()
+        if was_connected:
+            await self._on_lost()
 
     async def _listen(self, channels: Any) -> None:
-        """Hear what comes. Raises: one of LOST."""
+        """Receive messages. Raises: one of LOST."""
         confirmed = 0
         is_asked = False
         while True:
-            message = await channels.get_message(timeout=_SILENCE)
+            message = await channels.get_message(timeout=_PING_AFTER)
             if message is None:
                 if is_asked:
                     raise TimeoutError
@@ -168,8 +167,8 @@ class RedisChannel:
             if message is not None and message["type"] == "subscribe":
                 confirmed += 1
                 if confirmed == 2:
-                    self.is_up.set()
-                    self._up()
+                    self.is_connected.set()
+                    self._on_connected()
             elif message is not None and message["type"] == "message":
                 self._take(decoded(message["data"]))
 
@@ -177,12 +176,12 @@ class RedisChannel:
         if message is None or message["from"] == self.own_id:
             return
         try:
-            self._hear(message["from"], message)
+            self._on_message(message["from"], message)
         except (LookupError, TypeError, ValueError):
-            logger.debug("a replica said something else than expected: %.200r", message)
+            logger.debug("ignored a malformed message of another replica: %.200r", message)
 
     async def _send_all(self, redis: Any) -> None:
-        """Send what is to be sent. Raises: one of LOST."""
+        """Send what is queued. Raises: one of LOST."""
         while True:
             await self._to_send.wait()
             self._to_send.clear()

@@ -1,7 +1,7 @@
-"""The calls of callers, counted in Redis for all replicas together.
+"""The rate limiter of all replicas together: token buckets in Redis.
 
-While Redis does not answer, each replica counts for itself: calls go on, and limits hold for each replica alone. It is
-asked again after a pause, so that a Redis that hangs holds up one call in a while, and not each.
+While Redis does not answer, each replica limits for itself: it fails open to the fallback, not closed. It is retried
+after a pause, so that a Redis that hangs delays one call in a while, and not each.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, hashed
 
 if TYPE_CHECKING:
-    from fastmcp_aggregator.replicas.counts import CountsInMemory, Rate
+    from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 
 logger = logging.getLogger(__name__)
 
 _PAUSE = 10.0
-"""Seconds after a failure in which it is not asked."""
+"""Seconds after a failure before Redis is tried again."""
 
 # A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again.
 _TAKE = """
@@ -38,46 +38,44 @@ return tostring(wait)
 """
 
 
-class CountsInRedis:
-    """Counts for all that use one Redis; `meanwhile` counts while it does not answer."""
+class RedisRateLimiter:
+    """Token buckets in one Redis; `fallback` limits while it does not answer."""
 
-    def __init__(self, url: str, meanwhile: CountsInMemory) -> None:
+    def __init__(self, url: str, fallback: InMemoryRateLimiter) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
         self._redis = connect(url)
         self._take: Any = self._redis.register_script(_TAKE)
-        self._meanwhile = meanwhile
-        self._ask_again_at = 0.0
-        self._is_away = False
+        self._fallback = fallback
+        self._retry_at = 0.0
+        self._is_down = False
 
-    async def wait(self, key: str, rate: Rate) -> float:
-        """See Counts."""
-        if time.monotonic() >= self._ask_again_at:
+    async def acquire(self, key: str, rate: Rate) -> float:
+        if time.monotonic() >= self._retry_at:
             try:
                 found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
             except (*LOST, ValueError) as error:
-                self._ask_again_at = time.monotonic() + _PAUSE
-                self._told(error)
+                self._retry_at = time.monotonic() + _PAUSE
+                self._log_once(error)
             else:
-                self._told(None)
+                self._log_once(None)
                 return found
-        return self._meanwhile.wait(key, rate)
+        return self._fallback.acquire(key, rate)
 
-    def _told(self, error: Exception | None) -> None:
-        """Log that Redis has gone, or is back; once, however many calls find out."""
-        if self._is_away == (error is not None):
+    def _log_once(self, error: Exception | None) -> None:
+        """Log that the connection to Redis is lost, or back; once, however many calls find out."""
+        if self._is_down == (error is not None):
             return
-        self._is_away = error is not None
+        self._is_down = error is not None
         if error is not None:
             name = error.__class__.__name__
-            logger.warning("Redis does not answer (%s); this replica counts calls for itself meanwhile", name)
+            logger.warning("connection to Redis lost (%s); meanwhile rate limits hold for each replica alone", name)
         else:
-            logger.warning("Redis answers again; the replicas count calls together")
+            logger.warning("connection to Redis restored; rate limits hold for all replicas together")
 
     async def close(self) -> None:
-        """See Counts."""
         await self._redis.aclose()
 
 
 def _name(key: str, rate: Rate) -> str:
-    """A caller's name may be an address or anything else, and another rate is another bucket."""
+    """The key of a bucket, hashed: a caller's name may be any text. Another rate is another bucket."""
     return f"{PREFIX}:calls:{hashed(f'{key} {rate.per_minute:g} {rate.burst}')}"

@@ -1,4 +1,4 @@
-"""Counts of calls by caller: the token buckets of one process."""
+"""The rate limiter: token buckets of callers, in the memory of one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 _MOST_CALLERS = 10_000
-"""Callers that are remembered; of more, those that have been quiet longest begin afresh."""
+"""Buckets that are kept; beyond them the least recently used is dropped, and its caller begins with a full one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +22,25 @@ class Rate:
     burst: int
 
 
-class Counts(Protocol):
-    """Where calls are counted."""
+class RateLimiter(Protocol):
+    """A rate limiter, by any key."""
 
-    def wait(self, key: str, rate: Rate) -> float | Awaitable[float]:
-        """Count one call; the seconds until it may be made, 0: now. What has to wait is not counted."""
+    def acquire(self, key: str, rate: Rate) -> float | Awaitable[float]:
+        """Take a token for one call; return 0, or the seconds until there is one. A call that must wait takes none."""
 
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Close the connection that it has."""
 
 
-class CountsInMemory:
-    """Counts for one process."""
+class InMemoryRateLimiter:
+    """The rate limiter of one process."""
 
     def __init__(self, most: int = _MOST_CALLERS, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
         self._buckets: OrderedDict[tuple[str, Rate], TokenBucket] = OrderedDict()
 
-    def wait(self, key: str, rate: Rate) -> float:
-        """See Counts."""
+    def acquire(self, key: str, rate: Rate) -> float:
         known = key, rate
         bucket = self._buckets.get(known)
         if bucket is None:
@@ -54,4 +53,4 @@ class CountsInMemory:
         return 0.0 if bucket.take(now) else bucket.wait(now)
 
     async def close(self) -> None:
-        """See Counts."""
+        """There is no connection to close."""
