@@ -22,7 +22,7 @@ SERVER_UNAVAILABLE = -32000
 def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
     """A child that cannot be asked, or was lost while it was asked. Its stderr stays in our log.
 
-    `is_local`: the caller is on this machine, as on stdio, and may be told of its commands and files.
+    `is_local`: the caller is on this machine, and may be told of its commands and files.
     """
     data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
     reason = error.reason if is_local else error.public_reason
