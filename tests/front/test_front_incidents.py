@@ -22,6 +22,7 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import Structured, Words
 from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.relay.rounds import Rounds
 
 SECRET = "/home/ann/hunter2.py"
 MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunter2-token"}}
@@ -30,10 +31,10 @@ MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunte
 def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
     """An app with a fault of ours on the path of every call."""
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     return app
 
 
@@ -158,10 +159,10 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
     app = build_aggregator(config(a=lean()))
     app.add_middleware(Middleware())
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._backend.forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     async with served(app) as connect:
         for modern in (False, True):
             client = await connect(modern=modern)
