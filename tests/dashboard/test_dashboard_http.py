@@ -298,7 +298,7 @@ async def test_a_request_waits_until_a_server_dies_and_until_it_is_back() -> Non
             seen = await changed
             while seen.json()["servers"][1]["restarts"] == 0 or seen.json()["servers"][1]["state"] != "running":
                 seen = await waiting(http, seen.headers["etag"])
-        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1"
+        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1 (stderr: leaving)"
 
 
 async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:
