@@ -22,6 +22,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from fastmcp_aggregator.access.locality import is_local
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
@@ -74,6 +75,11 @@ class Caller:
     def request_id(self) -> str:
         """The id that the client gave to the request."""
         return str(self.ctx.request_id)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, and may be told of its commands and files."""
+        return not self.is_remote or is_local(getattr(self.ctx.request, "scope", {}))
 
     @cached_property
     def principal(self) -> Principal:

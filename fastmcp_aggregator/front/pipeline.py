@@ -118,9 +118,9 @@ class Pipeline:
             with self.in_flight.track():
                 result = await answer(caller, params)
         except ChildServerError as error:
-            raise errors.unavailable(error, is_local=not caller.is_remote) from error
+            raise errors.unavailable(error, is_local=caller.is_local) from error
         except StartupError as error:
-            raise errors.failed_start(error, is_local=not caller.is_remote) from error
+            raise errors.failed_start(error, is_local=caller.is_local) from error
         if result is None:
             return await call_next(ctx)
         if is_modern:

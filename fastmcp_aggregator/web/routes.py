@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from fastmcp_aggregator.access.locality import is_local
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
@@ -82,7 +83,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     def servers(request: Request) -> Response:
         principal = _principal(request)
         if principal.groups is None:
-            return status.table(hub)
+            return status.table(hub, is_local=is_local(request.scope))
         mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
         return status.table(hub, mine.__contains__)
 

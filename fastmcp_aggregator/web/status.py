@@ -37,9 +37,9 @@ def ready(hub: Reporting, *, is_ending: bool) -> Response:
     return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
 
 
-def table(hub: Reporting, may_see: Callable[[str], bool] = lambda _: True) -> Response:
-    """The state of every server that the caller may see, by server key."""
-    servers = {key: _fields(status) for key, status in hub.health().items() if may_see(key)}
+def table(hub: Reporting, may_see: Callable[[str], bool] = lambda _: True, *, is_local: bool = False) -> Response:
+    """The state of every server that the caller may see, by server key; in full for those on this machine."""
+    servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items() if may_see(key)}
     return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
 
 
@@ -50,8 +50,8 @@ def _why_not_ready(hub: Reporting) -> str | None:
     return "a server has failed" if hub.settings.strict and is_one_down else None
 
 
-def _fields(status: ServerStatus) -> dict[str, Any]:
-    """Whoever asks is not on this machine."""
+def _fields(status: ServerStatus, *, is_local: bool) -> dict[str, Any]:
     fields = asdict(status)
     del fields["server_key"]
-    return {**fields, "last_error": fields.pop("public_error")}
+    public_error = fields.pop("public_error")
+    return fields if is_local else {**fields, "last_error": public_error}

@@ -158,7 +158,7 @@ async def recorded() -> AsyncIterator[tuple[RelayingSession, Recorder, TalkingSe
     async with (
         talking_server() as server,
         streamable_http_client(server.url) as (reader, writer),
-        RelayingSession(reader, writer, listener=recorder, capabilities={}) as session,
+        RelayingSession(reader, writer, incoming=recorder, capabilities={}) as session,
     ):
         await session.initialize()
         yield session, recorder, server

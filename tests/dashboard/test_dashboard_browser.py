@@ -106,7 +106,7 @@ def test_it_shows_servers_groups_tools_and_calls(chromium: Browser, hub: str) ->
         expect(page.locator("#servers-summary")).to_have_text("3 of 4 servers running")
         for words in ("running", "modern", "4 tools, 1 resource, 1 prompt"):
             expect(row(page, "git")).to_contain_text(words)
-        for words in ("failed", "next try", "it could not be started; the log of the aggregator says why"):
+        for words in ("failed", "next try", "command not found: 'mail-mcp-server-that-is-not-installed'"):
             expect(row(page, "mail")).to_contain_text(words)
         page.get_by_role("link", name="Groups").click()
         coding = page.locator("article").filter(has_text="Repositories and searches")

@@ -17,6 +17,7 @@ from starlette.routing import Mount
 from support import doubles
 from support.harness import PATIENCE, config, lean, until
 from support.serving import serving
+from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principal import Principal
@@ -266,12 +267,14 @@ async def test_what_others_do_is_nothing_new_to_who_does_not_see_it() -> None:
         assert (await http.get("/dashboard/state", headers=unchanged)).status_code == 304
 
 
-async def test_errors_are_told_in_the_words_for_other_machines() -> None:
+async def test_errors_are_told_in_full_on_this_machine_alone() -> None:
     broken = {"command": "/opt/private/program"}
     app = build_aggregator(config(a=lean(), broken=broken), strict=False)
     async with browser(app) as http:
         await until(lambda: app.health() and app.health()["broken"].last_error)
         assert "/opt/private" in str(app.health()["broken"].last_error)
+        assert "/opt/private" in (await state(http))["servers"][1]["last_error"]
+        http.headers.update(ELSEWHERE)
         view = await state(http)
         assert view["servers"][1]["last_error"]
         assert "private" not in json.dumps(view)
@@ -295,7 +298,7 @@ async def test_a_request_waits_until_a_server_dies_and_until_it_is_back() -> Non
             seen = await changed
             while seen.json()["servers"][1]["restarts"] == 0 or seen.json()["servers"][1]["state"] != "running":
                 seen = await waiting(http, seen.headers["etag"])
-        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1"
+        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1 (stderr: leaving)"
 
 
 async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:

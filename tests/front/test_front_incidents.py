@@ -14,6 +14,7 @@ from fastmcp.server.middleware import Middleware
 from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
 from support.harness import config, connected, lean
+from support.wire import ELSEWHERE
 from support.wire_http import served
 from support.wire_sse import served_sse
 
@@ -21,6 +22,7 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.relay.rounds import Rounds
 
 SECRET = "/home/ann/hunter2.py"
 MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunter2-token"}}
@@ -29,10 +31,10 @@ MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunte
 def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
     """An app with a fault of ours on the path of every call."""
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     return app
 
 
@@ -119,7 +121,8 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=strict)
     async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
-        client = await served_old.connect()
+        client = await served_old.connect(headers=ELSEWHERE)
+        http.headers.update(ELSEWHERE)
         error = await client.error("tools/call", {"name": "gone:read"})
         listed = await client.send("tools/list")
         answer = await http.post(served_old.url + "/tools/call", json={"name": "read" if strict else "gone:read"})
@@ -135,9 +138,10 @@ async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -
 
 async def test_who_is_here_is_told() -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=False)
-    async with app, connected(app) as client:
-        error = await client.error("tools/call", {"name": "gone:read"})
-        assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
+    async with app, connected(app) as client, served(app) as connect:
+        for here in (client, await connect(), await connect(modern=True)):
+            error = await here.error("tools/call", {"name": "gone:read"})
+            assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
         assert "/opt/private" in str(app.health()["gone"].last_error)
 
 
@@ -145,7 +149,7 @@ async def test_with_middleware_of_fastmcp_it_is_the_same() -> None:
     app = build_aggregator(config(a=lean(tools=1), gone=MISSING), strict=False)
     app.add_middleware(Middleware())
     async with served(app) as connect:
-        client = await connect()
+        client = await connect(headers=ELSEWHERE)
         assert "/opt/private" not in json.dumps(await client.send("tools/call", {"name": "gone:read"}))
 
 
@@ -155,10 +159,10 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
     app = build_aggregator(config(a=lean()))
     app.add_middleware(Middleware())
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._backend.forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     async with served(app) as connect:
         for modern in (False, True):
             client = await connect(modern=modern)

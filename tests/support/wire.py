@@ -15,6 +15,8 @@ MODERN = "2026-07-28"
 PATIENCE = 30.0
 """Seconds after which a test that waits for something gives up; nothing depends on how fast it comes."""
 META = "io.modelcontextprotocol/"
+ELSEWHERE = {"x-forwarded-for": "192.0.2.9"}
+"""The headers of a request from another machine, as a proxy passes it on."""
 EVERYTHING = {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
     """Report a child that is unavailable, or whose connection was lost during the call. Its stderr stays in our log.
 
-    `is_local`: the caller is on this machine, as on stdio, and may be told of its commands and files.
+    `is_local`: the caller is on this machine, and may be told of its commands and files.
     """
     data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
     reason = error.reason if is_local else error.public_reason

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from fastmcp_aggregator.access.locality import is_local
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
@@ -140,7 +141,7 @@ class _States:
             await asyncio.sleep(0)
             if viewer.may_use(group.id) and group in self._hub.groups():
                 mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
-        return Sources(viewer, self._hub.children, mine, self._calls, self._path)
+        return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
 
     def _look(self) -> Hashable:
         servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())

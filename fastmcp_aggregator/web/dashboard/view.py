@@ -2,8 +2,8 @@
 
 Who may use all groups sees everything: all servers, groups and callers. Anybody else sees the groups that are theirs,
 the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which process
-it runs, tells of others, so they do not see that. Without authentication everybody may use all groups. Errors are in
-the words for those who are not on this machine.
+it runs, tells of others, so they do not see that. Without authentication everybody may use all groups. Errors are told
+in full to those on this machine alone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Sources:
     calls: RecentCalls
     path: str
     """Of the MCP endpoint."""
+    is_local: bool = False
+    """Whether the viewer is on this machine."""
 
     @property
     def sees_all(self) -> bool:
@@ -85,11 +87,18 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
     fields = (*_EVERYBODY, *_ALL_GROUPS_ONLY) if sources.sees_all else _EVERYBODY
     return {
         "key": key,
-        "last_error": child.past_failure.public_reason if child.past_failure else None,
+        "last_error": _error(child, sources),
         "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
         **{name: getattr(status, name) for name in fields},
         **_others(status),
     }
+
+
+def _error(child: Child, sources: Sources) -> str | None:
+    failure = child.past_failure
+    if failure is None:
+        return None
+    return failure.reason if sources.is_local else failure.public_reason
 
 
 def _others(status: ServerStatus) -> dict[str, int]:
