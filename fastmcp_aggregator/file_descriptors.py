@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fastmcp_aggregator.config import McpConfig, RemoteServer, ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions
 
 try:
     import resource
@@ -35,11 +36,12 @@ def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connecti
     it is enough if one of them can have all that it may.
     """
     needed, calls = OWN + connections, 0
-    for key, server in config.servers.items():
-        instances = 1 + (settings.max_isolated_sessions if settings.is_isolated(key) else 0)
+    for server in config.servers.values():
+        options = ChildOptions.from_settings(settings, server)
+        instances = 1 + (settings.max_isolated_sessions if options.own.isolation == "session" else 0)
         needed += instances * _needed(server)
         if isinstance(server, RemoteServer):
-            calls = max(calls, settings.max_concurrent_calls_of(key))
+            calls = max(calls, options.max_concurrent_calls)
     return needed + calls
 
 

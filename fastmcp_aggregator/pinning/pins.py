@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from fastmcp_aggregator.pinning.definitions import (
 from fastmcp_aggregator.pinning.invisible import hidden_in, named
 from fastmcp_aggregator.pinning.pins_file import read_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import CatalogueFilter, unfiltered
+
+logger = logging.getLogger(__name__)
 
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
@@ -78,11 +82,18 @@ def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
     return Pins(read_pins(Path(settings.pins).expanduser()), blocks=settings.on_pin_mismatch == "block")
 
 
-logger = logging.getLogger(__name__)
+def filter_from_settings(settings: AggregatorSettings) -> CatalogueFilter:
+    """Return what leaves out of a catalogue whatever the pins block.
+
+    Raises:
+        ConfigError: the pins file cannot be used; with every problem of it.
+    """
+    pins = pins_from_settings(settings)
+    return unfiltered if pins is None else partial(_without_blocked, pins)
 
 
-def screened(pins: Pins, server_key: str, catalogue: Catalogue) -> Catalogue:
-    """The catalogue without what is blocked; what is not as it was pinned is told in the log."""
+def _without_blocked(pins: Pins, server_key: str, catalogue: Catalogue) -> Catalogue:
+    """Return the catalogue without what is blocked; log what is not as it was pinned."""
     for warning in pins.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
         logger.warning("%s", warning)
     tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not pins.is_blocked(server_key, tool))

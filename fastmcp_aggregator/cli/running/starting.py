@@ -28,6 +28,7 @@ from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
 from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ async def built_early(
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, connections)
     with as_ancestor(config.source):
-        launched = launch_early(needed, settings.endpoint_options)
+        launched = launch_early(needed, EndpointOptions.from_settings(settings))
         try:
             if launched:
                 await asyncio.wait(launched.values())
