@@ -210,7 +210,8 @@ def test_the_constructor_reads_the_environment_too(monkeypatch: pytest.MonkeyPat
 
 
 def options_of(key: str, *, timeout: float | None = None, **overrides: Any) -> ChildOptions:
-    return ChildOptions.from_settings(load_settings(**overrides), StdioServer(key=key, label="x", command="x", timeout=timeout))
+    server = StdioServer(key=key, label="x", command="x", timeout=timeout)
+    return ChildOptions.from_settings(load_settings(**overrides), server)
 
 
 GENERAL_TOO = [name for name in ServerSettings.model_fields if name in AggregatorSettings.model_fields]

@@ -32,8 +32,6 @@ from fastmcp_aggregator.settings.options import EndpointOptions
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry", "tool_search")
-
 
 def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
     """The config and the settings that the options name. From now on the log is as they say.
@@ -44,7 +42,7 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
         ConfigError: with the problems of both.
         UsageError: the file of environment variables cannot be read, or this config is being served above us.
     """
-    overrides = {name: getattr(options, name, None) for name in _SETTINGS}
+    overrides = {name: value for name, value in vars(options).items() if name in AggregatorSettings.model_fields}
     if options.env_file is not None:
         add_variables_of(options.env_file)
     try:
