@@ -1,4 +1,4 @@
-"""What a program that serves makes of the pins: what it warns about, and what it leaves out."""
+"""Enforcement of pins: warnings about what differs from them, and the filter that leaves it out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinne
 
 
 class Pins:
-    """The pins of all servers. `blocks`: what is not as pinned is left out, and not only told."""
+    """The pins of all servers. `blocks`: what differs from them is left out, and not only warned about."""
 
     def __init__(self, servers: Mapping[str, ServerPins], *, blocks: bool) -> None:
         self._servers = servers
@@ -48,7 +48,7 @@ class Pins:
         return self._blocks and found is not None and found != self._of(server_key).instructions
 
     def warnings(self, server_key: str, tools: Iterable[Mapping[str, Any]], instructions: str | None) -> list[str]:
-        """What is to be told of what a server offers now: what is not as pinned, and what cannot be seen in it."""
+        """List the warnings about what a server offers now: differences from its pins, and invisible characters."""
         offered = pins_of(tools, instructions)
         found = differences(server_key, self._of(server_key), offered)
         return [*map(self._told, found), *hidden_characters(server_key, offered)]
@@ -62,7 +62,7 @@ class Pins:
 
 
 def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
-    """What is to be told of the invisible characters in a server's definitions."""
+    """Warn of the invisible characters in a server's definitions."""
     all_pins = {f"tool {name!r}": pin for name, pin in offered.tools.items()}
     if offered.instructions is not None:
         all_pins["instructions"] = offered.instructions
@@ -72,7 +72,7 @@ def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
 
 
 def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
-    """The pins that the settings name; None: there are none.
+    """Read the pins that the settings name; None if they name no file.
 
     Raises:
         ConfigError: their file cannot be used; with every problem of it.
@@ -83,7 +83,7 @@ def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
 
 
 def filter_from_settings(settings: AggregatorSettings) -> CatalogueFilter:
-    """Return what leaves out of a catalogue whatever the pins block.
+    """Return the filter that applies the pins to what a child offers.
 
     Raises:
         ConfigError: the pins file cannot be used; with every problem of it.
