@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from fastmcp_aggregator.catalogue.snapshot import Catalogue
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.http.credentials import require_credentials
@@ -26,7 +25,7 @@ from fastmcp_aggregator.front.http.app import gate_limits
 from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.pinning.pins import pins_from_settings, screened
+from fastmcp_aggregator.pinning.pins import filter_from_settings
 from fastmcp_aggregator.policies.policies import Policies
 from fastmcp_aggregator.relay.pending_calls import is_over
 from fastmcp_aggregator.replicas import peers_from_settings
@@ -34,7 +33,7 @@ from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
-from fastmcp_aggregator.settings.options import ChildOptions, Deadlines
+from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
 
 
@@ -78,10 +77,13 @@ class Backend:
             statuses=lambda: {key: child.status() for key, child in self.children.items()},
             http_requests=self.places.counts,
         )
-        pins = pins_from_settings(settings)
-        self._screen = partial(screened, pins) if pins is not None else _everything
+        self._options = partial(
+            ChildOptions.from_settings,
+            settings,
+            version=version,
+            catalogue_filter=filter_from_settings(settings),
+        )
         self._settings = settings
-        self._version = version
         self._launched = launched
         self._views: list[ServedView] = []
         self._begun = asyncio.Event()
@@ -114,7 +116,7 @@ class Backend:
         """
         if self.runtime is not None:
             require_descriptors(config, self._settings, self.connections)
-        require_credentials(config, self._settings.endpoint_options_of, strict=self._settings.strict)
+        require_credentials(config, self._settings)
         self.config = config
         if self.runtime is not None:
             self.runtime.supervisor.exchange(config)
@@ -154,7 +156,7 @@ class Backend:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         require_descriptors(self.config, self._settings, self.connections)
-        require_credentials(self.config, self._settings.endpoint_options_of, strict=self._settings.strict)
+        require_credentials(self.config, self._settings)
         launched, self._launched = self._launched, None
         runtime = Runtime(
             self.config,
@@ -177,25 +179,6 @@ class Backend:
             self.runtime = None
             self._begun.clear()
 
-    def _options(self, key: str) -> ChildOptions:
-        settings, server = self._settings, self.config.servers[key]
-        return ChildOptions(
-            startup_timeout=settings.startup_timeout_of(key),
-            deadlines=Deadlines(
-                call=settings.call_timeout_of(key, server.timeout),
-                read=settings.read_timeout_of(key),
-                prompt=settings.prompt_timeout_of(key),
-            ),
-            era=settings.era_of(key),
-            version=self._version,
-            endpoint=settings.endpoint_options_of(key),
-            max_tools=settings.max_tools_per_child,
-            screen=self._screen,
-            max_concurrent_calls=settings.max_concurrent_calls_of(key),
-            max_waiting_calls=settings.max_waiting_calls,
-            is_isolated=settings.is_isolated(key),
-        )
-
     def _changed(self) -> None:
         self.on_changed()
 
@@ -214,7 +197,3 @@ class Backend:
         """Another replica has read its files anew; with `watch_config` off, this one does it when it is told to."""
         if self._settings.watch_config:
             self.files.ask()
-
-
-def _everything(server_key: str, catalogue: Catalogue) -> Catalogue:
-    return catalogue

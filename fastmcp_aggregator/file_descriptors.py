@@ -1,4 +1,4 @@
-"""File descriptors: how many a config needs, seeing to it that there are so many, and telling when none is left."""
+"""File descriptors: how many a config needs, the process's limit on them, and errors for lack of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fastmcp_aggregator.config import McpConfig, RemoteServer, ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions
 
 try:
     import resource
@@ -19,27 +20,28 @@ except ImportError:  # Windows has no such limit
 logger = logging.getLogger(__name__)
 
 OWN = 64
-"""What the program itself has open, and what starting a process takes for a moment."""
+"""Those of the program itself, and those that starting a process takes for a moment."""
 PER_PROCESS = 5
 """Three pipes, one to learn of its end (from Python 3.12 on), and the file for its stderr."""
 PER_REMOTE = 2
-"""The stream by which it tells us things, and a request of ours."""
+"""The stream of its notifications, and a request of ours."""
 _PLENTY = 10_240
 """What the limit is raised to where it may be; macOS takes no more (`OPEN_MAX`)."""
 
 
 def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connections: int = 0) -> int:
-    """How many the servers of a config need, and so many clients at once.
+    """Count those that the servers of a config need, with `connections` clients at once.
 
     An isolated server is there once for each client session. Each call to a remote server has a connection of its own;
     it is enough if one of them can have all that it may.
     """
     needed, calls = OWN + connections, 0
-    for key, server in config.servers.items():
-        instances = 1 + (settings.max_isolated_sessions if settings.is_isolated(key) else 0)
+    for server in config.servers.values():
+        options = ChildOptions.from_settings(settings, server)
+        instances = 1 + (settings.max_isolated_sessions if options.own.isolation == "session" else 0)
         needed += instances * _needed(server)
         if isinstance(server, RemoteServer):
-            calls = max(calls, settings.max_concurrent_calls_of(key))
+            calls = max(calls, options.max_concurrent_calls)
     return needed + calls
 
 
@@ -74,7 +76,7 @@ def require_descriptors(config: McpConfig, settings: AggregatorSettings, connect
 
 
 def shortage(error: BaseException | None) -> str | None:
-    """What to say of an exception behind which descriptors ran out; None of any other."""
+    """Explain an exception that descriptors running out led to; None for any other."""
     numbers = {found.errno for found in _behind(error, set()) if isinstance(found, OSError)}
     if errno.EMFILE in numbers:
         return f"all {_limit()} file descriptors are in use; raise the limit (`ulimit -n`)"
@@ -84,7 +86,7 @@ def shortage(error: BaseException | None) -> str | None:
 
 
 def _behind(error: BaseException | None, seen: set[int]) -> Iterator[BaseException]:
-    """The exception and all that led to it, each once: groups and contexts can lead in circles."""
+    """Walk the exception and all that led to it, each once: groups and contexts can be circular."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
@@ -95,7 +97,7 @@ def _behind(error: BaseException | None, seen: set[int]) -> Iterator[BaseExcepti
 
 
 def _limit(needed: int = 0) -> float:
-    """How many this process may have open; raised before, if that is less than `needed` and may be more."""
+    """Return the limit of this process, after raising it if it is below `needed` and may be raised."""
     if resource is None:
         return math.inf
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -14,7 +14,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.supervisor import Supervisor
-from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.rounds import Rounds
@@ -53,7 +53,7 @@ class Runtime:
         self,
         config: McpConfig,
         settings: AggregatorSettings,
-        options: Callable[[str], ChildOptions],
+        options: Callable[[ServerConfig], ChildOptions],
         *,
         profile: ClientProfile,
         launched: Launched | None,

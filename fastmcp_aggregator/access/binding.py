@@ -1,4 +1,4 @@
-"""Where we may listen. Imports nothing, so that the command line can ask before anything is started."""
+"""Safe bind addresses and origins. Light to import, so that the command line can check before anything is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastmcp_aggregator.errors import AggregatorError
 
 
 def require_safe_bind(host: str, *, has_auth: bool) -> None:
-    """No network surface without authentication beyond loopback.
+    """Refuse to listen beyond loopback without authentication.
 
     Raises:
         AggregatorError: anybody on the network could call every tool.
@@ -23,10 +23,10 @@ def require_safe_bind(host: str, *, has_auth: bool) -> None:
 
 
 def require_safe_origins(origins: Collection[str], *, has_auth: bool) -> None:
-    """No door for every web page without authentication: the one that somebody here looks at could call every tool.
+    """Refuse any origin (`*`) without authentication: each web page opened on this machine could call every tool.
 
     Raises:
-        AggregatorError: it would be open.
+        AggregatorError: any web page could call every tool.
     """
     if "*" in origins and not has_auth:
         raise AggregatorError(

@@ -99,7 +99,7 @@ class Child:
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._health = Health(server.key, self.calls)
-        self._lists = Lists(server.key, options.max_tools, options.screen)
+        self._lists = Lists(server.key, options.settings.max_tools_per_child, options.catalogue_filter)
         self._retrying = Retry()
         self._connecting = Connecting(
             server,
@@ -166,7 +166,7 @@ class Child:
             if self._stopping.is_set():
                 raise ChildServerError(self.key, "startup", self.why_stopped)
             try:
-                async with asyncio.timeout(self.options.startup_timeout) as self._startup:
+                async with asyncio.timeout(self.options.settings.startup_timeout) as self._startup:
                     session = await self._connecting.connect(stack, self._is_reached)
                     await self._lists.listen(session, stack)
                     catalogue = await self._lists.read(session)
@@ -252,7 +252,7 @@ class Child:
         """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
         if isinstance(error, ChildServerError):
             return error
-        reason = reason_of(error, self.server, self.options.startup_timeout)
+        reason = reason_of(error, self.server, self.options.settings.startup_timeout)
         if self._stopping.is_set():
             return ChildServerError(self.key, self._phase, reason, cause=error)
         return await self._connecting.endpoint.explain(self._phase, reason, error)

@@ -106,7 +106,7 @@ class Instances:
         """
         if self._profile.is_single:
             return child
-        if child.options.is_isolated:
+        if child.options.own.isolation == "session":
             return self._isolated(child, visitor)
         if visitor.is_modern or child.session is None or child.session.era == _LEGACY:
             return child

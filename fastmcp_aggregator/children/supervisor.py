@@ -38,7 +38,7 @@ class Supervisor:
     def __init__(
         self,
         config: McpConfig,
-        options: Callable[[str], ChildOptions],
+        options: Callable[[ServerConfig], ChildOptions],
         events: ChildEvents,
         launched: Launched | None = None,
         profile: ClientProfile | None = None,
@@ -89,8 +89,7 @@ class Supervisor:
                 self._begin(child, _run_after(closing.get(key), child))
 
     def _child(self, server: ServerConfig, launch: Launch = ChildProcess.spawn) -> Child:
-        options = self._options(server.key)
-        return Child(server, options, self._events, launch, self._profile, start_slots=self._start_slots)
+        return Child(server, self._options(server), self._events, launch, self._profile, start_slots=self._start_slots)
 
     def begin(self, child: Child) -> None:
         """Run one more child, which is nobody's successor."""

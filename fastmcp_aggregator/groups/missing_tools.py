@@ -1,4 +1,4 @@
-"""Groups that name tools which nobody offers: the log says so once a server has been listed, once for each change."""
+"""Warnings about groups that name tools which no server offers; each is logged once, after a server was listed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Offered = Mapping[str, Collection[str]]
 
 
 class MissingTools:
-    """Knows what has been said."""
+    """Remembers which warnings were logged, so that each is logged once."""
 
     def __init__(self) -> None:
-        self._said: dict[Group, frozenset[str]] = {}
+        self._logged: dict[Group, frozenset[str]] = {}
 
     def look(self, groups: Iterable[Group], offered: Offered, down: Collection[str] = ()) -> None:
         """Warn of what is missing now, and was not before or was not asked for. `down` could not be listed."""
-        before, self._said = self._said, {}
+        before, self._logged = self._logged, {}
         for group in groups:
             missing = [*missing_tools(group, offered), *_undecided(group, offered, down)]
-            self._said[group] = frozenset(missing)
+            self._logged[group] = frozenset(missing)
             for entry in missing:
                 if entry not in before.get(group, ()):
                     logger.warning(
@@ -35,7 +35,7 @@ class MissingTools:
 
 
 def _undecided(group: Group, offered: Offered, down: Collection[str]) -> list[str]:
-    """The names without a server that one offers, and one that is down may offer, too."""
+    """Find the names without a server that one server offers, and one that is down may offer, too."""
     if not any(key in down for key in group.servers):
         return []
     bare = [entry for entry in group.tools if ":" not in entry and "*" not in entry]
@@ -47,7 +47,7 @@ def _why(entry: str, group: Group, offered: Offered) -> str:
     unlisted = [key for key in group.servers if key not in offered]
     if owners and unlisted:
         return (
-            f"belongs to nobody while {unlisted[0]!r} has not been listed; write its server in front of it, "
+            f"is ambiguous while {unlisted[0]!r} has not been listed; write its server in front of it, "
             f"as in {f'{group.servers[0]}:{entry}'!r}"
         )
     if owners:

@@ -1,4 +1,4 @@
-"""The file with the definitions that have been approved. It is meant to be read, and kept with the config."""
+"""The pins file, which has the approved definitions. It is meant to be read, and kept with the config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
 
 
 def read_pins(path: Path) -> dict[str, ServerPins]:
-    """What is pinned, by server key.
+    """Read the pins by server key.
 
     Raises:
         ConfigError: with every problem that was found.

@@ -1,1 +1,1 @@
-"""Settings: arguments, environment, file and defaults, and the options made of them."""
+"""Settings: arguments, environment, file and defaults, and the options of one child that they resolve to."""

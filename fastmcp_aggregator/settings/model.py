@@ -1,29 +1,42 @@
-"""AggregatorSettings: everything that is ours to set, from the command line, the environment and a file."""
+"""AggregatorSettings: everything that is ours to set, from the command line, the environment and a file.
+
+A field's description is the meaning that `docs/settings.md` gives, with the unit of its value; its default stands in
+the field alone.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError
-from pydantic_core import ErrorDetails
-from pydantic_settings import SettingsConfigDict, SettingsError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fastmcp_aggregator.concurrency.fair_share import share_of
 from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-from fastmcp_aggregator.settings.access import CallerSettings
-from fastmcp_aggregator.settings.options import EndpointOptions
-from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, unknown
-from fastmcp_aggregator.settings.tools import ServerToolSettings, ToolChanges, ViewSettings
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.settings.access import (
+    DEFAULT_RATE,
+    Algorithm,
+    CallerSettings,
+    CallsPerMinute,
+    Origins,
+    PassedHeaders,
+    WebUrl,
+)
+from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, validated
+from fastmcp_aggregator.settings.tools import ToolChanges, ToolSettings
 
 EraSetting = Literal["auto", "legacy", "modern"]
 Separator = Literal["auto", ":", "__", ".", "_"]
-Profile = Literal["development", "production"]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _rooted(path: str) -> str:
@@ -32,154 +45,201 @@ def _rooted(path: str) -> str:
     return path
 
 
-class ServerSettings(ServerToolSettings):
+class ServerSettings(BaseModel):
     """What is set for one server; what is left out is as for every server."""
 
-    startup_timeout: Seconds | None = Field(
-        default=None, description="Seconds the server may take to start (default: as for every server)."
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    startup_timeout: Seconds | None = Field(default=None, description="seconds this server may take to start")
     call_timeout: Seconds | None = Field(
-        default=None, description="Seconds a call to the server may take (default: as for every server)."
+        default=None,
+        description="seconds a call to this server may go on without a sign of life; before the general one counts "
+        "`timeout` of the config file",
     )
     read_timeout: Seconds | None = Field(
-        default=None, description="Seconds a read may take (default: as for every server)."
+        default=None, description="seconds a resource of this server may take to be read"
     )
-    prompt_timeout: Seconds | None = Field(
-        default=None, description="Seconds a prompt may take (default: as for every server)."
-    )
-    max_concurrent_calls: int | None = Field(
-        default=None, ge=1, description="Calls to the server in flight at once, at most (default: as for every server)."
+    prompt_timeout: Seconds | None = Field(default=None, description="seconds a prompt of this server may take")
+    max_concurrent_calls: Count | None = Field(
+        default=None, description="calls to this server in flight at once, at most"
     )
     era: EraSetting = Field(
-        default="auto", description="Protocol era to speak with the server (default auto: its best)."
+        default="auto",
+        description="protocol era to speak with it: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` "
+        "(2026-07-28)",
     )
     isolation: Literal["shared", "session"] = Field(
-        default="shared", description="Whether each client session has an instance of its own (default shared)."
+        default="shared", description="`session` gives each client session an instance of its own"
+    )
+    bearer_env: Text | None = Field(
+        default=None, description="environment variable with its bearer token; for servers with a `url`"
+    )
+    oauth: bool = Field(
+        default=False, description="whether it is sent the tokens that `fastmcp-aggregator login` has got"
+    )
+    pass_headers: PassedHeaders = Field(
+        default=(), description="headers of a caller that go on to it with the caller's request"
+    )
+    tools: dict[str, ToolSettings] = Field(
+        default_factory=dict,
+        description="how single tools are shown: another `name`, `title` or `description`, or `hidden`",
     )
 
+    @model_validator(mode="after")
+    def _has_one_token(self) -> Self:
+        if self.oauth and self.bearer_env is not None:
+            raise ValueError("must have either `oauth` or `bearer_env`, not both")
+        return self
 
-class AggregatorSettings(ViewSettings):
+
+class AggregatorSettings(BaseSettings):
     """The settings of an aggregator: constructor arguments, then the environment, then the defaults.
 
     `load_settings` adds a settings file, and turns every problem into a ConfigError.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter="__",
-        env_ignore_empty=True,
-        frozen=True,
-        extra="forbid",
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True, extra="forbid"
     )
 
-    name: str = Field(
-        default="fastmcp-aggregator",
-        min_length=1,
-        description="Server name shown to clients (default fastmcp-aggregator).",
-    )
+    name: Text = Field(default="fastmcp-aggregator", description="server name shown to clients")
     server_version: str | None = Field(
-        default=None, description="Server version shown to clients (default: the version of this package)."
+        default=None, description="server version shown to clients; none: the version of this package"
     )
-    strict: bool = Field(
-        default=True, description="Whether a server that fails to start ends the program (default true)."
-    )
+    strict: bool = Field(default=True, description="whether a server that fails to start ends the program")
     separator: Separator = Field(
         default="auto",
-        description="Between server key and name (default auto: `:`, or `__` where it is refused).",
+        description="between server key and name: `:`, `__`, `.` or `_`; `auto` is `:`, or `__` for clients that "
+        "refuse it",
     )
-    prefix: bool = Field(default=True, description="Whether public names begin with the server key (default true).")
+    prefix: bool = Field(default=True, description="whether names begin with the server key")
     watch_config: bool = Field(
-        default=True, description="Whether a config file that changes is read again while it is served (default true)."
+        default=True, description="whether a config file that changes is read again while it is served"
     )
-    startup_timeout: Seconds = Field(default=30.0, description="Seconds a server may take to start (default 30).")
-    ready_wait: float = Field(
-        default=5.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Seconds the first list waits for servers that still start (default 5).",
+    startup_timeout: Seconds = Field(default=30.0, description="seconds a server may take to start; above 0")
+    ready_wait: Wait = Field(
+        default=5.0, description="seconds the first list waits for servers that still start; 0 or more"
     )
     call_timeout: Seconds = Field(
-        default=300.0, description="Seconds a tool call may go on without a sign of life (default 300)."
+        default=300.0, description="seconds a tool call may go on without a sign of life; progress is one; above 0"
     )
-    read_timeout: Seconds = Field(default=60.0, description="Seconds a resource may take to be read (default 60).")
-    prompt_timeout: Seconds = Field(default=60.0, description="Seconds a prompt may take (default 60).")
-    max_response_size_mb: float = Field(
-        default=100.0, gt=0, allow_inf_nan=False, description="MiB of one message of a server, at most (default 100)."
+    read_timeout: Seconds = Field(default=60.0, description="seconds a resource may take to be read; above 0")
+    prompt_timeout: Seconds = Field(default=60.0, description="seconds a prompt may take; above 0")
+    max_response_size_mb: Mebibytes = Field(
+        default=LINE_LIMIT // 1024**2,
+        description="MiB of one message of a server, at most; a call with a larger answer fails with "
+        "`response too large`",
     )
-    max_tools_per_child: int = Field(
-        default=1000, ge=1, description="Tools taken from one server, at most; the rest is left out (default 1000)."
+    max_tools_per_child: Count = Field(
+        default=1000, description="tools taken from one server, at most; the rest is left out, with a warning"
     )
-    max_concurrent_calls: int | None = Field(
+    max_concurrent_calls: Count | None = Field(
         default=None,
-        ge=1,
-        description="Calls to one server in flight at once, at most (default half of max_concurrent_requests).",
+        description="calls to one server in flight at once, at most; reads and prompts are calls too; none: half of "
+        "`max_concurrent_requests`",
     )
-    max_isolated_sessions: int = Field(
-        default=20,
-        ge=1,
-        description="Client sessions with an instance of their own, of each isolated server, at most (default 20).",
+    max_isolated_sessions: Count = Field(
+        default=20, description='instances of one server with `isolation = "session"`, at most'
     )
-    stderr_dir: str | None = Field(
-        default=None, min_length=1, description="Directory for files with the servers' stderr (default none)."
+    stderr_dir: Text | None = Field(
+        default=None, description="directory for files with the servers' stderr; may begin with `~`"
     )
-    max_concurrent_requests: int = Field(
-        default=100, ge=1, description="HTTP requests that run at once, at most (default 100)."
+    max_concurrent_requests: Count = Field(
+        default=100, description="HTTP requests that run at once, at most; streams that only listen are not counted"
     )
     max_waiting_requests: int = Field(
-        default=1000, ge=0, description="HTTP requests that wait for their turn, at most (default 1000)."
-    )
-    max_request_bodies_mb: float = Field(
-        default=100.0, gt=0, allow_inf_nan=False, description="MiB of all their bodies together, at most (default 100)."
-    )
-    reconnect_wait: float = Field(
-        default=30.0,
+        default=1000,
         ge=0,
-        allow_inf_nan=False,
-        description="Seconds an HTTP client whose connection broke may take to come back for its answer (default 30).",
+        description="HTTP requests that wait in the queue, at most; the next gets 503 with `Retry-After`",
     )
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address to serve HTTP on (default 127.0.0.1).")
-    port: int = Field(
-        default=8000, ge=0, le=65535, description="Port to serve HTTP on (default 8000); 0 takes a free one."
+    max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all their bodies together, at most")
+    reconnect_wait: Wait = Field(
+        default=30.0,
+        description="seconds that an HTTP client whose connection broke may take to come back for its answer; "
+        "0: none can",
     )
+    host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
     path: Annotated[str, AfterValidator(_rooted)] = Field(
-        default="/mcp", description="URL path of the MCP endpoint (default /mcp)."
+        default="/mcp", description="URL path of the MCP endpoint; begins with `/`"
     )
-    dashboard: bool = Field(
-        default=True, description="Whether there is a page for people at / when serving HTTP (default true)."
-    )
-    profile: Profile = Field(
+    dashboard: bool = Field(default=True, description="whether there is a page for people at `/` when serving HTTP")
+    profile: Literal["development", "production"] = Field(
         default="development",
-        description="Whether the log has words for a person, or JSON for programs (default development).",
+        description="form of the log: `development`, words for a person; `production`, lines of JSON",
     )
-    audit: str | None = Field(
-        default=None, min_length=1, description="File of the audit log, or stdout when serving HTTP (default none)."
-    )
+    audit: Text | None = Field(default=None, description="file of the audit log, or `stdout` when serving HTTP")
     audit_arguments: Literal["digest", "full"] = Field(
-        default="digest", description="How the audit log has the arguments of calls: digest or full (default digest)."
+        default="digest", description="what of a call's arguments is in it: `digest` or `full`"
     )
     audit_on_failure: Literal["continue", "refuse"] = Field(
-        default="continue",
-        description="Calls while the audit log cannot be written: continue or refuse them (default continue).",
+        default="continue", description="while it cannot be written, calls `continue`, or are refused (`refuse`)"
     )
-    audit_max_mb: float = Field(
-        default=100.0, gt=0, allow_inf_nan=False, description="MiB of one file of the audit log (default 100)."
-    )
-    audit_keep: int = Field(default=10, ge=1, description="Older files of the audit log that are kept (default 10).")
-    metrics: bool = Field(default=False, description="Whether metrics are kept and served over HTTP (default false).")
+    audit_max_mb: Mebibytes = Field(default=100.0, description="MiB of one file of it, about")
+    audit_keep: Count = Field(default=10, description="older files of it that are kept")
+    metrics: bool = Field(default=False, description="whether metrics are kept, and served over HTTP")
     telemetry: bool = Field(
-        default=False, description="Whether traces are exported as the OTEL_* variables say (default false)."
+        default=False, description="whether traces are exported as the `OTEL_…` variables say; needs the extra `otel`"
     )
+    tool_search: bool = Field(default=False, description="whether clients see a search instead of all tools")
+    prompts_as_tools: bool = Field(default=False, description="whether prompts can be had by tools as well")
+    resources_as_tools: bool = Field(default=False, description="whether resources can be had by tools as well")
     servers: dict[str, ServerSettings] = Field(
-        default_factory=dict, description="Settings of single servers, by server key (default none)."
+        default_factory=dict, description="settings of single servers; see below"
     )
-
-    @property
-    def endpoint_options(self) -> EndpointOptions:
-        """What is set for the way to every server."""
-        stderr_dir = None if self.stderr_dir is None else Path(self.stderr_dir).expanduser()
-        return EndpointOptions(
-            int(self.max_response_size_mb * 1024**2), stderr_dir, json_stderr=self.profile == "production"
-        )
+    keys_file: Text | None = Field(
+        default=None, description="file with the digests of API keys; whoever has a key may call over HTTP"
+    )
+    jwt_issuer: WebUrl | None = Field(
+        default=None, description="identity provider whose tokens (JWT) let callers in over HTTP"
+    )
+    jwt_audience: Text | None = Field(
+        default=None, description="what a token's `aud` must have; required with `jwt_issuer`"
+    )
+    jwt_jwks_url: WebUrl | None = Field(default=None, description="where the provider publishes its keys")
+    jwt_public_key_file: Text | None = Field(default=None, description="PEM file with its public key, instead")
+    jwt_algorithm: Algorithm = Field(
+        default="RS256",
+        description="how tokens are signed: `RS…`, `ES…`, `PS…` (256, 384, 512), `EdDSA`, `Ed25519`, `Ed448`",
+    )
+    jwt_groups_claim: Text | None = Field(
+        default=None, description="claim with the groups that a caller may use; none: all groups"
+    )
+    public_url: WebUrl | None = Field(
+        default=None, description="origin at which clients reach us, by which they find the identity provider"
+    )
+    allowed_hosts: tuple[Text, ...] = Field(
+        default=(), description="names by which clients reach us over HTTP; the host of `public_url` is one"
+    )
+    cors_origins: Origins = Field(
+        default=(), description="origins of web pages that may call; `*`: any, where callers authenticate"
+    )
+    oauth_dir: Text | None = Field(
+        default=None,
+        description="directory for the tokens of servers with OAuth; may begin with `~`; none: `aggregator-oauth` in "
+        "FastMCP's home",
+    )
+    rate_limit: CallsPerMinute | None = Field(
+        default=None,
+        description="calls a minute of one caller over HTTP, in the long run; 0: any number; none: "
+        f"{DEFAULT_RATE:g} where callers authenticate, else 0",
+    )
+    rate_burst: Count = Field(default=20, description="its calls at once")
+    callers: dict[str, CallerSettings] = Field(
+        default_factory=dict,
+        description="`rate_limit` and `rate_burst` of single callers by name, or of a group's by `group:` and its id",
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="Redis (or Valkey) that the replicas of one hub share; needs the extra `redis`; none: in memory",
+    )
+    validate_arguments: bool = Field(
+        default=False, description="whether a call's arguments are checked before the server is asked"
+    )
+    pins: Text | None = Field(default=None, description="file with the tool definitions that have been approved")
+    on_pin_mismatch: Literal["warn", "block"] = Field(
+        default="warn", description="what becomes of a tool that is not as pinned: `warn` or `block`"
+    )
 
     @property
     def max_connections(self) -> int:
@@ -188,63 +248,42 @@ class AggregatorSettings(ViewSettings):
         return places + share_of(places)
 
     @property
-    def max_waiting_calls(self) -> int:
-        """Calls that wait for one server, at most: half of the HTTP requests that may wait, so that others can too."""
-        return self.max_waiting_requests // 2
-
-    def endpoint_options_of(self, key: str) -> EndpointOptions:
-        """What is set for the way to one server."""
-        return replace(self.endpoint_options, access=self._of(key).access(self.oauth_dir))
-
-    @property
     def tool_changes(self) -> ToolChanges:
         """How single tools are shown."""
         return {key: server.tools for key, server in self.servers.items() if server.tools}
 
-    def startup_timeout_of(self, key: str) -> float:
-        """Seconds that the server may take to start."""
-        own = self._of(key).startup_timeout
-        return self.startup_timeout if own is None else own
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names by which clients reach us."""
+        public = None if self.public_url is None else urlsplit(self.public_url).hostname
+        return self.allowed_hosts if public is None else (*self.allowed_hosts, public)
 
-    def call_timeout_of(self, key: str, configured: float | None) -> float:
-        """Seconds that a call to the server may take; `configured` is the `timeout` of the config file."""
-        own = self._of(key).call_timeout
-        return next(seconds for seconds in (own, configured, self.call_timeout) if seconds is not None)
+    @property
+    def has_auth(self) -> bool:
+        """Whether they say who may come in over HTTP."""
+        return self.keys_file is not None or self.jwt_issuer is not None
 
-    def read_timeout_of(self, key: str) -> float:
-        """Seconds that a resource of the server may take to be read."""
-        own = self._of(key).read_timeout
-        return self.read_timeout if own is None else own
-
-    def prompt_timeout_of(self, key: str) -> float:
-        """Seconds that a prompt of the server may take."""
-        own = self._of(key).prompt_timeout
-        return self.prompt_timeout if own is None else own
-
-    def max_concurrent_calls_of(self, key: str) -> int:
-        """Calls to the server that may be in flight at once."""
-        own = self._of(key).max_concurrent_calls
-        limits = (own, self.max_concurrent_calls, max(1, self.max_concurrent_requests // 2))
-        return next(limit for limit in limits if limit is not None)
-
-    def era_of(self, key: str) -> EraSetting:
-        """The protocol era to speak with the server."""
-        return self._of(key).era
-
-    def is_isolated(self, key: str) -> bool:
-        """Whether each client session has an instance of the server of its own."""
-        return self._of(key).isolation == "session"
-
-    def _of(self, key: str) -> ServerSettings:
-        return self.servers.get(key, ServerSettings())
+    @model_validator(mode="after")
+    def _tokens_can_be_checked(self) -> Self:
+        sources = [self.jwt_jwks_url, self.jwt_public_key_file]
+        if not any((self.jwt_issuer, self.jwt_audience, self.jwt_groups_claim, *sources)):
+            return self
+        if self.jwt_issuer is None or self.jwt_audience is None:
+            raise ValueError(
+                "must have both `jwt_issuer` and `jwt_audience`: a token made for another program is not for us"
+            )
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("must have either `jwt_jwks_url` or `jwt_public_key_file`, to check tokens with")
+        return self
 
 
 def load_settings(file: str | Path | None = None, **overrides: Any) -> AggregatorSettings:
-    """The settings from `overrides` (those that are not None), the environment, `file` and the defaults.
+    """Read the settings from `overrides` (those that are not None), the environment, `file` and the defaults.
 
     The file is TOML or JSON, by its suffix.
 
-    Raises: ConfigError, with every problem that was found.
+    Raises:
+        ConfigError: with every problem that was found.
     """
     root = Place()
     layers = Layers(
@@ -252,36 +291,12 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
         environment=read_environment(AggregatorSettings, root),
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
-    settings = _validated(layers, root)
+    settings = validated(AggregatorSettings, layers, root)
     if settings is None or root.problems:
         raise ConfigError("settings" if file is None else str(file), root.problems)
     return settings
 
 
 def unknown_servers(settings: AggregatorSettings, config_keys: Collection[str]) -> list[str]:
-    """The server keys that have settings but are not in the config."""
+    """Return the server keys that have settings but are not in the config."""
     return [key for key in settings.servers if key not in config_keys]
-
-
-def _validated(layers: Layers, root: Place) -> AggregatorSettings | None:
-    values = layers.merged()
-    for name in values.keys() - AggregatorSettings.model_fields.keys():
-        root.at(name).report(unknown(name, AggregatorSettings.model_fields))
-        del values[name]
-    try:
-        return AggregatorSettings(**values)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-    except SettingsError:  # reported when the environment was read
-        faults = []
-    for fault in faults:
-        path = layers.path_of(fault["loc"])
-        root.problems.append(ConfigProblem("invalid_schema", path, _message(fault)))
-    return None
-
-
-def _message(fault: ErrorDetails) -> str:
-    if fault["type"] == "extra_forbidden":
-        model = CallerSettings if fault["loc"][0] == "callers" else ServerSettings
-        return unknown(str(fault["loc"][-1]), model.model_fields)
-    return re.sub("^(Input should|String should|Value error, must)", "must", fault["msg"])

@@ -1,16 +1,19 @@
-"""Where settings come from (arguments, the environment, a file), and how they are put together."""
+"""The sources of settings (arguments, the environment, a file): reading, merging and validating them."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from fastmcp_aggregator.config.files import parse_json, read_text
@@ -19,21 +22,23 @@ from fastmcp_aggregator.errors import ConfigProblem
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"
 
+Settings = TypeVar("Settings", bound=BaseSettings)
+
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Where the settings come from, the weakest first."""
+    """The sources of the settings, the weakest first."""
 
     file: Mapping[str, Any]
     environment: Mapping[str, Any]
     overrides: Mapping[str, Any]
 
     def merged(self) -> dict[str, Any]:
-        """All of them, where objects are put together."""
+        """Merge all layers; objects are merged key by key."""
         return _overlaid(_overlaid(self.file, self.environment), self.overrides)
 
     def path_of(self, location: tuple[int | str, ...]) -> str:
-        """Where the value in force was given: the variable's name, or a JSON path."""
+        """Return where the value in force was given: the variable's name, or a JSON path."""
         if _has(self.environment, location) and not _has(self.overrides, location):
             return _variable_of(location)
         return "$" + "".join(path_step(step) for step in location)
@@ -59,7 +64,7 @@ def _has(values: Any, location: tuple[int | str, ...]) -> bool:
 
 
 def read_file(path: Path, root: Place) -> Mapping[str, Any]:
-    """What a TOML or JSON file sets."""
+    """Read what a TOML or JSON file sets."""
     if path.suffix not in (".toml", ".json"):
         root.report("must be a TOML or JSON file, with a name that ends in .toml or .json")
         return {}
@@ -85,11 +90,11 @@ def _parse_toml(text: str, root: Place) -> Any:
 
 
 def read_environment(model: type[BaseSettings], root: Place) -> Mapping[str, Any]:
-    """What the environment sets; a name of ours that is not a setting is a problem."""
+    """Read what the environment sets; a variable with our prefix that is not a setting is a problem."""
     for name, value in os.environ.items():
         if value and name.upper().startswith(ENV_PREFIX) and not _sets_something(name, model):
             setting = name[len(ENV_PREFIX) :].lower()
-            message = unknown(setting, model.model_fields, _variable_name)
+            message = _unknown(setting, model.model_fields, _variable_name)
             root.problems.append(ConfigProblem("invalid_schema", name, message))
     try:
         return EnvSettingsSource(model)()
@@ -109,7 +114,7 @@ def _is_object(setting: str, model: type[BaseSettings]) -> bool:
 
 
 def _variables_not_json(model: type[BaseSettings]) -> Iterator[str]:
-    """The variables of settings that are objects, and that are to be JSON, and are not."""
+    """Find the variables that must be JSON, because their settings are objects, and are not."""
     for setting in filter(lambda setting: _is_object(setting, model), model.model_fields):
         whole = _variable_name(setting)
         for name, value in os.environ.items():
@@ -131,13 +136,38 @@ def _variable_name(*location: int | str) -> str:
 
 
 def _variable_of(location: tuple[int | str, ...]) -> str:
-    """The environment variable that holds the location or what is around it."""
+    """Return the environment variable that holds the location or what is around it."""
     names = {name.upper(): name for name in os.environ}
     wanted = [_variable_name(*location[:end]) for end in range(len(location), 0, -1)]
     return next((names[name] for name in wanted if name in names), wanted[-1])
 
 
-def unknown(name: str, known: Iterable[str], spelled: Callable[[str], str] = str) -> str:
-    """What is said about a name that is not a setting."""
+def validated(model: type[Settings], layers: Layers, root: Place) -> Settings | None:
+    """Build the model from all layers; None, with the problems in `root`, if a value is wrong."""
+    values = layers.merged()
+    for name in values.keys() - model.model_fields.keys():
+        root.at(name).report(_unknown(name, model.model_fields))
+        del values[name]
+    try:
+        return model(**values)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+    except SettingsError:  # reported when the environment was read
+        faults = []
+    for fault in faults:
+        root.problems.append(ConfigProblem("invalid_schema", layers.path_of(fault["loc"]), _message(fault, model)))
+    return None
+
+
+def _message(fault: ErrorDetails, model: type[BaseModel]) -> str:
+    if fault["type"] != "extra_forbidden":
+        return re.sub("^(Input should|String should|Value error, must)", "must", fault["msg"])
+    *around, name = map(str, fault["loc"])
+    for setting in around[::2]:  # each holds models by name, which is what stands between two of them
+        model = get_args(model.model_fields[setting].annotation)[1]
+    return _unknown(name, model.model_fields)
+
+
+def _unknown(name: str, known: Iterable[str], spelled: Callable[[str], str] = str) -> str:
     similar = get_close_matches(name, list(known), n=1)
     return f"is not a setting; did you mean `{spelled(similar[0])}`?" if similar else "is not a setting; remove it"

@@ -1,4 +1,4 @@
-"""The settings of what clients see of tools: names and texts of single ones, and other ways to see all of them."""
+"""The settings of single tools: how clients see them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from fastmcp_aggregator.settings.access import AccessSettings, ServerAccessSettings
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -17,39 +15,16 @@ class ToolSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Name | None = Field(default=None, description="The tool's own name, instead of the server's (default none).")
-    title: str | None = Field(default=None, description="Its title (default none).")
-    description: str | None = Field(default=None, description="Its description (default none).")
-    hidden: bool = Field(default=False, description="Whether nobody sees and may call it (default false).")
+    name: Name | None = Field(default=None, description="the tool's own name, instead of the server's")
+    title: str | None = Field(default=None, description="its title")
+    description: str | None = Field(default=None, description="its description")
+    hidden: bool = Field(default=False, description="whether it is neither listed nor callable")
 
     def applied(self, tool: Mapping[str, Any]) -> dict[str, Any]:
-        """The tool, as listed by its server, the way it is to be shown."""
+        """Return the tool, as listed by its server, the way it is to be shown."""
         texts = {"name": self.name, "title": self.title, "description": self.description}
         return {**tool, **{field: text for field, text in texts.items() if text is not None}}
 
 
 ToolChanges = Mapping[str, Mapping[str, ToolSettings]]
 """By server key, and the name that the server has for the tool."""
-
-
-class ServerToolSettings(ServerAccessSettings):
-    """See `ServerSettings`."""
-
-    tools: dict[str, ToolSettings] = Field(
-        default_factory=dict, description="How single tools are shown, by the server's name for them (default none)."
-    )
-
-
-class ViewSettings(AccessSettings):
-    """See `AggregatorSettings`."""
-
-    tool_search: bool = Field(
-        default=False,
-        description="Whether clients see search_tools and call_tool instead of all tools (default false).",
-    )
-    prompts_as_tools: bool = Field(
-        default=False, description="Whether prompts can be had by tools as well (default false)."
-    )
-    resources_as_tools: bool = Field(
-        default=False, description="Whether resources can be had by tools as well (default false)."
-    )

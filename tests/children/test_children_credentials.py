@@ -237,10 +237,10 @@ def test_settings_that_do_not_fit_the_server_are_told_at_once(
     monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], own: dict[str, Any], problem: str | None
 ) -> None:
     monkeypatch.setenv("IS_SET", "t")
-    settings = load_settings(servers={"r": own})
+    settings = load_settings(oauth_dir="/tokens", servers={"r": own})
     found = []
     try:
-        require_credentials(load_config(config(r=entry)), settings.endpoint_options_of)
+        require_credentials(load_config(config(r=entry)), settings)
     except ConfigError as error:
         found = [str(detail) for detail in error.details]
     assert len(found) == (problem is not None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx2
@@ -21,7 +21,8 @@ from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, Unre
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.remote import header_fault
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
-from fastmcp_aggregator.settings.options import EndpointOptions, RemoteAccess
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
 _AUTHORIZATION = "authorization"
 
@@ -87,19 +88,17 @@ def credentials_of(server: RemoteServer, access: RemoteAccess) -> Credentials:
     return Credentials(headers, passed=access.pass_headers, login=login)
 
 
-def require_credentials(
-    config: McpConfig, options_of: Callable[[str], EndpointOptions], *, strict: bool = True
-) -> None:
+def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None:
     """Check what the settings say about the credentials of the config's servers.
 
-    That the variable with a token is not set is a problem if `strict`, and otherwise the failure of that server.
+    That the variable with a token is not set is a problem if they are strict, and otherwise that server's failure.
 
     Raises:
         ConfigError: with everything that cannot be meant so.
     """
     root = Place()
     for key, server in config.servers.items():
-        access, place = options_of(key).access, root.at("servers").at(key)
+        access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
         if access == RemoteAccess():
             continue
         if isinstance(server, UnresolvedServer):
@@ -111,8 +110,9 @@ def require_credentials(
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
         if has_own and (access.oauth or access.bearer_env is not None):
             place.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
-        if strict and access.bearer_env is not None and not os.environ.get(access.bearer_env, "").strip():
-            message = f"the environment variable {access.bearer_env} is not set"
+        variable = access.bearer_env if settings.strict else None
+        if variable is not None and not os.environ.get(variable, "").strip():
+            message = f"the environment variable {variable} is not set"
             place.at("bearer_env").report(message, code="missing_env_var")
     if root.problems:
         raise ConfigError("settings", root.problems)

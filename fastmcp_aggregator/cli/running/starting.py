@@ -28,10 +28,9 @@ from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
 from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 logger = logging.getLogger(__name__)
-
-_SETTINGS = ("name", "server_version", "separator", "prefix", "strict", "host", "port", "telemetry", "tool_search")
 
 
 def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
@@ -43,7 +42,7 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
         ConfigError: with the problems of both.
         UsageError: the file of environment variables cannot be read, or this config is being served above us.
     """
-    overrides = {name: getattr(options, name, None) for name in _SETTINGS}
+    overrides = {name: value for name, value in vars(options).items() if name in AggregatorSettings.model_fields}
     if options.env_file is not None:
         add_variables_of(options.env_file)
     try:
@@ -128,7 +127,7 @@ async def built_early(
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, connections)
     with as_ancestor(config.source):
-        launched = launch_early(needed, settings.endpoint_options)
+        launched = launch_early(needed, EndpointOptions.from_settings(settings))
         try:
             if launched:
                 await asyncio.wait(launched.values())
