@@ -418,7 +418,7 @@ def test_with_yes_it_is_what_stands_there_when_it_is_written_that_is_changed(
         next(happenings, lambda: None)()
         return change
 
-    monkeypatch.setattr("fastmcp_aggregator.cli.client_commands.install.installation", installed)
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.install.installation", installed)
     ended = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert ended.code == 0
     assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "new", "hub"]

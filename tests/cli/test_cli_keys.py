@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
-from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.cli.main import main, parse
 
 
 def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

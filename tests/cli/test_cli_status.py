@@ -28,7 +28,7 @@ from support.harness import PATIENCE, config, free_port, lean, until
 from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.cli.commands.status import rows_of, samples_of, table_of
+from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
 from fastmcp_aggregator.cli.running.samples import ServerCalls, calls_of
@@ -195,7 +195,7 @@ def test_who_watches_is_told_of_each_look_and_only_the_last_minute_counts(monkey
     clock = iter([0.0, 0.0, 50.0, 50.0, 60.0, 60.0, 115.0, 115.0, 130.0, 130.0])
     monkeypatch.setattr(Instance, "sample", lambda _: _answer(answers.pop(0)))
     monkeypatch.setattr(
-        "fastmcp_aggregator.cli.commands.status.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=id)
+        "fastmcp_aggregator.cli.actions.status.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=id)
     )
     looks = [([one.at for one in samples], error) for samples, error in islice(samples_of(Instance("http://h"), 1), 5)]
     assert looks == [([0], None), ([0, 50], None), ([0, 50], "gone"), ([50, 115], None), ([50, 115, 130], None)]

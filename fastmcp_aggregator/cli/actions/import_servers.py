@@ -27,7 +27,6 @@ Servers = dict[str, dict[str, Any]]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     machine = this_machine()
     files = [given_file(Path(file), machine) for file in options.files] or found_files(machine, options.clients)
     found = definitions(files)

@@ -30,7 +30,6 @@ _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     if options.config is None:
         raise UsageError(
             "say which servers are to be served: --config FILE\n"

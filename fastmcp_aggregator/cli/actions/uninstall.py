@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.client_commands.install import allowed, client_file
+from fastmcp_aggregator.cli.actions.install import allowed, client_file
 from fastmcp_aggregator.cli.terminal.console import printable, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.client_configs.documents import read
@@ -12,7 +12,6 @@ from fastmcp_aggregator.client_configs.installing import FileChanged, removal, r
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     client, path = client_file(options)
     while True:
         change, is_exact = removal(client, path, options.name)
