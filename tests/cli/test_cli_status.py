@@ -95,7 +95,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
     async with served(hub(auth=auth)) as url:
         code, _, err = await status(capfd, url)
         assert code == 1
-        assert "wants an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
+        assert "requires an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
         assert (await status(capfd, url, "--api-key-file", str(tmp_path / "key")))[0] == 0
         monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "the-secret-key")
         code, out, err = await status(capfd, url)
@@ -103,7 +103,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
         monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "a-wrong-key")
         code, _, err = await status(capfd, url)
         assert code == 1
-        assert f"{url} refuses the API key (401)\n" in err
+        assert f"{url} rejects the API key (401): it is unknown, revoked or expired\n" in err
     assert (await status(capfd, url, "--api-key-file", "none"))[0] == 2
 
 
@@ -238,9 +238,9 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ({}, "answers, but is no aggregator: it has no /status"),
-        ({"status": (200, b"hello")}, "answers, but not as an aggregator does"),
-        ({"status": (200, b'{"servers": 5, "ready": true}')}, "answers, but not as an aggregator does"),
+        ({}, "is not an aggregator: it has no /status"),
+        ({"status": (200, b"hello")}, "is not an aggregator: its /status is no status of one"),
+        ({"status": (200, b'{"servers": 5, "ready": true}')}, "is not an aggregator: its /status is no status of one"),
         ({"status": (302, b"")}, "answers with the HTTP status 302"),
         ({"status": (403, b"")}, "answers with the HTTP status 403"),
     ],
@@ -278,7 +278,7 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
             thread.start()
             code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
             thread.join()
-            assert (code, "cannot be asked" in err) == (1, True)
+            assert (code, "cannot reach" in err) == (1, True)
 
 
 async def test_nothing_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,13 +19,13 @@ from fastmcp_aggregator.cli.running.starting import interruptible, load, load_na
 from fastmcp_aggregator.cli.terminal.console import put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming import KNOWN_CLIENTS, closest
+from fastmcp_aggregator.naming import CLIENT_RULES, closest
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From a tool's input schema to the arguments of the call."""
 
-_LIMITS = {client.profile.limit for client in KNOWN_CLIENTS}
+_LIMITS = {client.profile.limit for client in CLIENT_RULES}
 """How long a name is that was shortened for some client."""
 _HASH = 9
 """Characters of the hash, and the `_` before it, at its end."""

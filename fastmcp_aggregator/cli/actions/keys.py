@@ -34,7 +34,7 @@ def _path(options: argparse.Namespace) -> Path:
 
         file = load_settings(options.settings).keys_file
     if file is None:
-        raise UsageError("say where the keys are: with --file FILE, or with the setting keys_file")
+        raise UsageError("no keys file is given: use --file FILE, or the setting keys_file")
     return Path(file).expanduser()
 
 
@@ -49,9 +49,9 @@ def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *
         put_json({"key": key, **_described(kept)})
     else:
         put(key)
-    say(f"This key of {name!r} is shown only now; {path} has its digest. It is {_rights(kept)}.")
+    say(f"This key of {name!r} is shown only now; {path} keeps its digest alone. It is {_rights(kept)}.")
     say("Clients send it with each request, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.")
-    say(f"Who serves with FASTMCP_AGGREGATOR_KEYS_FILE={path} lets its owner in.")
+    say(f"To let its owner in, serve with FASTMCP_AGGREGATOR_KEYS_FILE={path}")
     return FINE
 
 
@@ -65,7 +65,7 @@ def _revoke(path: Path, name: str, *, as_json: bool) -> int:
     if as_json:
         put_json({"revoked": [_described(key) for key in gone]})
     for key in gone:
-        say(f"revoked the key {key.id} of {key.name!r}; a running program refuses it from now on")
+        say(f"revoked the key {key.id} of {key.name!r}; running aggregators reject it from now on")
     return FINE
 
 

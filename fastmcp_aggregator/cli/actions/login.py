@@ -57,7 +57,7 @@ def _remote(config: McpConfig, key: str) -> RemoteServer:
     if isinstance(server, RemoteServer):
         return server
     if isinstance(server, UnresolvedServer):
-        raise UsageError(f"there can be no login to {key!r}: {server.reason}")
+        raise UsageError(f"cannot log in to {key!r}: {server.reason}")
     remote = [other for other, entry in config.servers.items() if isinstance(entry, RemoteServer)]
     why = "there is no server" if server is None else "there is no login for a server without a `url`:"
     raise UsageError(f"{why} {key!r}; servers with a `url`: {', '.join(map(repr, remote)) or 'none'}")
@@ -139,7 +139,9 @@ async def _tokens(server: RemoteServer, port: int | None) -> Tokens:
         status = await _handshake(server, oauth)
     context = oauth.context
     if context.current_tokens is None or context.client_info is None:
-        raise AggregatorError(f"{server.key!r} asked for no login (HTTP status {status})")
+        raise AggregatorError(
+            f"{server.key!r} requires no login: it answered without asking for one (HTTP status {status})"
+        )
     expires_in = context.current_tokens.expires_in
     return Tokens(
         url=url,

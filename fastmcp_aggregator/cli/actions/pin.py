@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 def _path(options: argparse.Namespace, settings: AggregatorSettings) -> Path:
     file = options.file or settings.pins
     if file is None:
-        raise UsageError("say where the pins are to be: with --file FILE, or with the setting pins")
+        raise UsageError("no pins file is given: use --file FILE, or the setting pins")
     return Path(file).expanduser()
 
 

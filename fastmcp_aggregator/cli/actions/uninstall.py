@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     while True:
         change, is_exact = removal(client, path, options.name)
         if change.before == change.after:
-            say(f"{path} has no server {options.name!r}; there is nothing to undo")
+            say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
             ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]

@@ -57,6 +57,6 @@ def add_client(parser: argparse.ArgumentParser) -> None:
 
 
 def client_ids() -> list[str]:
-    from fastmcp_aggregator.client_configs.known import CLIENTS  # noqa: PLC0415 - most commands do not need it
+    from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS  # noqa: PLC0415 - most commands do not need it
 
-    return list(CLIENTS)
+    return list(CLIENT_CONFIGS)

@@ -20,7 +20,7 @@ _LARGEST = 32 * 1024 * 1024
 
 
 class InstanceError(AggregatorError):
-    """An instance cannot be asked, or does not answer as one."""
+    """An instance cannot be reached, or what answers is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,20 @@ class Instance:
         """Ask it.
 
         Raises:
-            InstanceError: it does not answer, or not as an aggregator does.
+            InstanceError: it does not answer, or is not an aggregator.
         """
         status = self._get("/status")
         if status is None:
-            raise InstanceError(f"{self.url} answers, but is no aggregator: it has no /status")
+            raise InstanceError(
+                f"{self.url} is not an aggregator: it has no /status; give the URL where one serves HTTP"
+            )
         try:
             document = json.loads(status)
             servers, is_ready = dict(document["servers"]), bool(document["ready"])
         except (ValueError, KeyError, TypeError):
-            raise InstanceError(f"{self.url} answers, but not as an aggregator does") from None
+            raise InstanceError(
+                f"{self.url} is not an aggregator: its /status is no status of one; give the URL where one serves HTTP"
+            ) from None
         metrics = self._get("/metrics")
         return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
 
@@ -75,22 +79,25 @@ class Instance:
 
     def _refusal(self, code: int) -> str:
         if code in (401, 403) and self.api_key:
-            return f"{self.url} refuses the API key ({code})"
-        if code == 401:
             return (
-                f"{self.url} wants an API key: set FASTMCP_AGGREGATOR_API_KEY, or give --api-key-file FILE\n"
+                f"{self.url} rejects the API key ({code}): it is unknown, revoked or expired\n"
                 "Whoever runs it makes one with: fastmcp-aggregator keys create NAME"
             )
-        return f"{self.url} answers with the HTTP status {code}"
+        if code == 401:
+            return (
+                f"{self.url} requires an API key: set FASTMCP_AGGREGATOR_API_KEY, or give --api-key-file FILE\n"
+                "Whoever runs it makes one with: fastmcp-aggregator keys create NAME"
+            )
+        return f"{self.url} answers with the HTTP status {code}; see the log of what runs there"
 
     def _silence(self, reason: object) -> str:
         if isinstance(reason, ConnectionRefusedError):
             return (
-                f"nothing runs at {self.url}\n"
+                f"connection refused: nothing runs at {self.url}\n"
                 "To start it: fastmcp-aggregator CONFIG --transport http --port PORT; or give the URL where it runs"
             )
-        words = "it did not answer in time" if isinstance(reason, TimeoutError) else str(reason)
-        return f"{self.url} cannot be asked: {words}"
+        words = f"no answer within {_TIMEOUT:g} s" if isinstance(reason, TimeoutError) else str(reason)
+        return f"cannot reach {self.url}: {words}"
 
 
 def base_of(url: str) -> str:
@@ -103,7 +110,7 @@ def base_of(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url!r} is not the URL of an instance; write http://HOST:PORT")
     if parts.username or parts.password or parts.query:
-        raise UsageError("the URL must have neither a password nor a query; the API key is given in another way")
+        raise UsageError("the URL must have neither a password nor a query; give the API key with --api-key-file FILE")
     path = parts.path.rstrip("/").removesuffix("/mcp")
     return f"{parts.scheme}://{parts.netloc}{path}"
 
