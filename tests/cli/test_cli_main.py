@@ -15,6 +15,7 @@ import pytest
 from support.harness import config, lean, until
 
 import fastmcp_aggregator.cli.actions.check
+from fastmcp_aggregator.children.process.start_slots import EARLY
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -148,12 +149,12 @@ def test_a_reader_of_stdout_that_leaves_is_no_reason_for_a_traceback(tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["serve", "list", "check --connect", "call"])
-def test_every_process_is_started_before_fastmcp_is_imported(command: str, tmp_path: Path) -> None:
+def test_the_first_processes_are_started_before_fastmcp_is_imported(command: str, tmp_path: Path) -> None:
     path = write(tmp_path, a=lean(), a_b=lean(), remote={"url": "http://127.0.0.1:9/mcp"})
     name, *options = command.split()
     tool = ["a_b_echo"] if name == "call" else []
     done, pids = probe("", name, path, *tool, *options)
-    assert len(pids) == 2, done.stderr
+    assert len(pids) == min(2, EARLY), done.stderr
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -170,7 +171,7 @@ async def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_proce
     assert done.returncode == 0
     assert done.stdout == ""
     assert done.stderr.strip() == "started: " + " ".join(map(str, pids))
-    assert len(pids) == 2
+    assert len(pids) == min(2, EARLY)
     await until(lambda: all(map(is_dead, pids)))
 
 
