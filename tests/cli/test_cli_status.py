@@ -30,8 +30,7 @@ from support.serving import serving
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
-from fastmcp_aggregator.cli.running.samples import ServerCalls, calls_of
+from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 
 MISSING = {"command": "no-such-command-anywhere"}

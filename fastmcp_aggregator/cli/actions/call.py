@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -11,12 +12,11 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.content import readable
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
 from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
-from fastmcp_aggregator.cli.terminal.console import put, put_json
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.naming import CLIENT_RULES, closest
@@ -122,3 +122,42 @@ async def _ask(app: package.Aggregator, name: str, arguments: dict[str, Any], re
 
     report.doing(f"calling {name}")
     return await call_tool(app, name, arguments, on_progress)
+
+
+def readable(result: Mapping[str, Any]) -> str:
+    """What a tool has answered, for people; `structuredContent` only if there is nothing else."""
+    content = result.get("content")
+    if isinstance(content, list) and content:
+        return "\n".join(_block(block) for block in content)
+    if "structuredContent" in result:
+        return json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)
+    return ""
+
+
+def _block(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return f"[{kind} {block.get('mimeType', 'of unknown type')}, {counted(_decoded_size(data), 'byte')}]"
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[resource link {uri}]"
+        case {"type": "resource", "resource": {"uri": str(uri)} as resource}:
+            return f"[resource {uri}, {_size_of(resource)}]"
+        case {"type": str(kind)}:
+            return f"[{kind}]"
+        case _:
+            return "[unknown content]"
+
+
+def _size_of(resource: Mapping[str, Any]) -> str:
+    if isinstance(text := resource.get("text"), str):
+        return counted(len(text), "character")
+    if isinstance(blob := resource.get("blob"), str):
+        return counted(_decoded_size(blob), "byte")
+    return "empty"
+
+
+def _decoded_size(data: str) -> int:
+    """The number of bytes that a base64 text stands for (RFC 4648, section 4)."""
+    return len(data.rstrip("=\n")) * 3 // 4
