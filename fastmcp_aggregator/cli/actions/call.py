@@ -1,4 +1,4 @@
-"""`call`: call one tool, starting no more servers than may have it."""
+"""One tool call, starting no more servers than may have the tool, and its result as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)
-    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def _given_arguments(options: argparse.Namespace) -> ArgumentsOf:

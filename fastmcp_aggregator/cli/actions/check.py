@@ -1,7 +1,4 @@
-"""`check`: is the config right, is there what it needs, and what do clients make of its names?
-
-With `--connect`, the servers are started, and all names in use are looked at.
-"""
+"""The report on a config: its servers, the names clients see, findings; with `--connect`, what the servers offer."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
             put_json(_document(config, settings, groups, examination))
         return FINE
     work = _connect(config, settings, groups, examination if options.json else None)
-    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:

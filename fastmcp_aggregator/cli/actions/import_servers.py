@@ -1,4 +1,4 @@
-"""`import`: the servers that other clients on this machine have, shown, and written as one standard config."""
+"""The servers that other clients on this machine have, shown, and written as one standard config."""
 
 from __future__ import annotations
 

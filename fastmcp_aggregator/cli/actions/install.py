@@ -1,4 +1,4 @@
-"""`install`: put the aggregator into a client's config; `uninstall` takes it out again (see `uninstall.py`)."""
+"""The installation into a client's config: the difference, a question, a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keys`: make, list and revoke the API keys that let callers in over HTTP."""
+"""The API keys of a keys file: created, listed, revoked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`list`: what every server of a config offers, as a tree for people or as JSON for programs."""
+"""The components of every server of a config: a tree for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     config, settings = load(options)
     load_named_groups(options, config)
     work = _list(config, settings, as_json=options.json)
-    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`login`: get the OAuth tokens of a remote server in a browser, and keep them for whoever serves."""
+"""An OAuth login in a browser; its tokens are kept for the program that serves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs what is told below, with a traceback
     directory = default_oauth_dir() if settings.oauth_dir is None else Path(settings.oauth_dir).expanduser()
     work = _log_in(server, directory, options.port, is_used=_is_used(settings, server.key))
-    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def _remote(config: McpConfig, key: str) -> RemoteServer:

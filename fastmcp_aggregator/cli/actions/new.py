@@ -1,4 +1,4 @@
-"""`new`: write the project of a new MCP server, and add it to a config."""
+"""The project of a new MCP server, written, and added to a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pin`: record the tool definitions of all servers, and show or approve what has changed since."""
+"""The tool definitions of all servers, compared with the pins file and written to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     approved = None if options.approve is None else _keys(options.approve, config)
     known = {} if not options.diff and not path.exists() else read_pins(path)
     work = _pin(config, settings, path, known, approved, writes=not options.diff, as_json=options.json)
-    return run_to_end(interruptible(work), code_when_told_to_end=FAILED)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def _path(options: argparse.Namespace, settings: AggregatorSettings) -> Path:

@@ -1,4 +1,4 @@
-"""`serve`: be one MCP server in front of all, over stdio or HTTP, until the client or the user ends it."""
+"""Serving over stdio or HTTP, until the client or the user ends it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     serving = _serve(config, settings, groups, options.group, options.transport)
-    return run_to_end(serving, code_when_told_to_end=FINE)
+    return run_to_end(serving, exit_code_on_signal=FINE)
 
 
 def _check_address(settings: AggregatorSettings) -> None:

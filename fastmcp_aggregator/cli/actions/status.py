@@ -1,4 +1,4 @@
-"""`status`: how the servers of a running instance are; with `--watch`, again and again."""
+"""The status table of a running instance; with `--watch`, again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`uninstall`: take the aggregator out of a client's config, which becomes what it was before `install`."""
+"""The removal from a client's config, which becomes what it was before `install`."""
 
 from __future__ import annotations
 
