@@ -51,7 +51,8 @@ FLOORS = [
     ["cli.terminal"],
     ["cli.parser", "cli.output"],
     ["cli.running"],
-    ["cli.client_commands", "cli.commands"],
+    ["cli.actions", "cli.commands"],
+    ["cli.commands.clients"],
     ["cli"],
     ["__main__"],
 ]
@@ -66,7 +67,7 @@ SPEAKS_MCP = {
     "children.process_groups",
     "children.session",
     "children.stdio",
-    "cli.commands",
+    "cli.actions",
     "cli.running",
     "front",
     "front.fastmcp",
@@ -115,8 +116,8 @@ TELLS_THE_DATE = {
     "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
     "children.http.oauth": "the date on which a token ends is kept in a file",
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",
-    "cli.commands.keys": "a person sets the date on which a key ends",
-    "cli.commands.login": "the date on which a token ends is kept in a file",
+    "cli.actions.keys": "a person sets the date on which a key ends",
+    "cli.actions.login": "the date on which a token ends is kept in a file",
     "observability.audit_log": "when each line was written",
 }
 """Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""

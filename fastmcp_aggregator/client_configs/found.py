@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.client_configs.documents import read, text_of
-from fastmcp_aggregator.client_configs.known import CLIENTS, STANDARD, Client, Machine
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, STANDARD, ClientConfig, Machine
 from fastmcp_aggregator.client_configs.translation import Translated, translated
 from fastmcp_aggregator.errors import ConfigError
 
@@ -29,7 +29,7 @@ class FoundServer:
 class FoundFile:
     """A config of a client; `error` says why it could not be read."""
 
-    client: Client
+    client: ClientConfig
     path: Path
     servers: tuple[FoundServer, ...] = ()
     error: str | None = None
@@ -38,7 +38,7 @@ class FoundFile:
 def found_files(machine: Machine, clients: Iterable[str] = ()) -> list[FoundFile]:
     """What these clients, by default all, have on this machine: the user's own files, and those of the project."""
     files: list[FoundFile] = []
-    for client in [CLIENTS[name] for name in clients] or CLIENTS.values():
+    for client in [CLIENT_CONFIGS[name] for name in clients] or CLIENT_CONFIGS.values():
         for path in client.user_files(machine):
             if path.is_file():
                 files.append(_file(client, path, None, machine))
@@ -57,17 +57,17 @@ def given_file(path: Path, machine: Machine) -> FoundFile:
     return _servers(client, path, folder, machine, document)
 
 
-def _owner(path: Path, document: Mapping[str, Any], machine: Machine) -> tuple[Client, Path | None]:
+def _owner(path: Path, document: Mapping[str, Any], machine: Machine) -> tuple[ClientConfig, Path | None]:
     absolute = path.absolute()
-    for client in CLIENTS.values():
+    for client in CLIENT_CONFIGS.values():
         if absolute in client.user_files(machine):
             return client, None
         for relative in client.project_files:
             if absolute.as_posix().endswith(f"/{relative}"):
                 return client, absolute.parents[len(Path(relative).parts) - 1]
-    by_key = (client for client in CLIENTS.values() if client.servers_key != STANDARD.servers_key)
-    by_name = (c for c in CLIENTS.values() if absolute.name in ("claude_desktop_config.json", "cline_mcp_settings.json")
-               and any(absolute.name == file.name for file in c.user_files(machine)))  # fmt: skip
+    by_key = (client for client in CLIENT_CONFIGS.values() if client.servers_key != STANDARD.servers_key)
+    names = {"claude_desktop_config.json", "cline_mcp_settings.json"} & {absolute.name}
+    by_name = (c for c in CLIENT_CONFIGS.values() if names & {file.name for file in c.user_files(machine)})
     return next((client for client in by_key if client.servers_key in document), next(by_name, STANDARD)), None
 
 
@@ -81,7 +81,7 @@ def _folder_with(relative: str, machine: Machine) -> Path | None:
     return None
 
 
-def _file(client: Client, path: Path, folder: Path | None, machine: Machine) -> FoundFile:
+def _file(client: ClientConfig, path: Path, folder: Path | None, machine: Machine) -> FoundFile:
     try:
         document = read(text_of(path), client.format, str(path))
     except ConfigError as error:
@@ -90,7 +90,7 @@ def _file(client: Client, path: Path, folder: Path | None, machine: Machine) -> 
 
 
 def _servers(
-    client: Client, path: Path, folder: Path | None, machine: Machine, document: Mapping[str, Any]
+    client: ClientConfig, path: Path, folder: Path | None, machine: Machine, document: Mapping[str, Any]
 ) -> FoundFile:
     servers: dict[str, FoundServer] = {}
     for entries, project in _sections(client, folder, machine, document):
@@ -103,7 +103,7 @@ def _servers(
 
 
 def _sections(
-    client: Client, folder: Path | None, machine: Machine, document: Mapping[str, Any]
+    client: ClientConfig, folder: Path | None, machine: Machine, document: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], Path | None]]:
     if isinstance(entries := document.get(client.servers_key), Mapping):
         yield entries, folder

@@ -22,7 +22,7 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs.documents import read, with_entry, without_entry
 from fastmcp_aggregator.client_configs.found import is_aggregator
-from fastmcp_aggregator.client_configs.known import Client
+from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.secrets import DOTS, masked
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
@@ -66,14 +66,14 @@ def search_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
 
 
-def entry_for(client: Client, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
+def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
     """The entry that has the client start the aggregator with these arguments."""
     command, *first = launch_command()
     entry: dict[str, Any] = {"type": "stdio"} if client.id in ("vscode", "claude-code") else {}
     return {**entry, "command": command, "args": [*first, *arguments], "env": {"PATH": search_path(environ)}}
 
 
-def installation(client: Client, path: Path, name: str, entry: Mapping[str, Any]) -> Change:
+def installation(client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any]) -> Change:
     """What puts the entry into the client's file.
 
     Raises:
@@ -91,7 +91,7 @@ def installation(client: Client, path: Path, name: str, entry: Mapping[str, Any]
     return Change(path, before, after)
 
 
-def removal(client: Client, path: Path, name: str) -> tuple[Change, bool]:
+def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     """What takes the entry out of the client's file, and whether this makes the file what it was before.
 
     Raises:
@@ -113,7 +113,7 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + _BACKUP_SUFFIX)
 
 
-def entries_of(client: Client, text: str | None, path: Path) -> Mapping[str, Any]:
+def entries_of(client: ClientConfig, text: str | None, path: Path) -> Mapping[str, Any]:
     """The servers in the text of a client's file.
 
     Raises:

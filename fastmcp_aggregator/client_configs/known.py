@@ -1,4 +1,6 @@
-"""The known clients: where each keeps its servers on each system, under which key, and what it makes of `$` in a value.
+"""The config files of known clients: where each is on each system, its servers' key, and what `$` means in a value.
+
+Which names a client accepts is another matter: `naming/client_rules.py`.
 
 Sources, read in November 2026:
 
@@ -59,8 +61,8 @@ def this_machine() -> Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """A client. `user_files` has the user's own file first; `project_files` are relative to a project.
+class ClientConfig:
+    """How a client keeps its servers. `user_files` has the user's own first; `project_files` are relative to a project.
 
     `variables` is what it replaces in a value; `timeout_unit` how many milliseconds its `timeout` counts by, if it has
     one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count.
@@ -101,16 +103,16 @@ def _codex(machine: Machine) -> list[Path]:
 
 _RESTART = "Quit it and start it again."
 
-CLIENTS: dict[str, Client] = {
+CLIENT_CONFIGS: dict[str, ClientConfig] = {
     client.id: client
     for client in (
-        Client(
+        ClientConfig(
             "claude-desktop",
             "Claude Desktop",
             lambda machine: [machine.config_home / "Claude" / "claude_desktop_config.json"],
             advice=_RESTART,
         ),
-        Client(
+        ClientConfig(
             "claude-code",
             "Claude Code",
             _claude_code,
@@ -118,7 +120,7 @@ CLIENTS: dict[str, Client] = {
             variables=frozenset({"braced"}),
             advice="It writes this file itself while it runs: close it first, and start it again afterwards.",
         ),
-        Client(
+        ClientConfig(
             "cursor",
             "Cursor",
             lambda machine: [machine.home / ".cursor" / "mcp.json"],
@@ -126,7 +128,7 @@ CLIENTS: dict[str, Client] = {
             variables=frozenset({"env", "predefined"}),
             advice="Switch the server on under Settings, MCP.",
         ),
-        Client(
+        ClientConfig(
             "vscode",
             "VS Code",
             lambda machine: [machine.config_home / "Code" / "User" / "mcp.json"],
@@ -135,14 +137,14 @@ CLIENTS: dict[str, Client] = {
             variables=frozenset({"env", "input", "predefined"}),
             advice="Start the server with the command `MCP: List Servers`.",
         ),
-        Client(
+        ClientConfig(
             "windsurf",
             "Windsurf",
             lambda machine: [machine.home / ".codeium" / "windsurf" / "mcp_config.json"],
             variables=frozenset({"env"}),
             advice="Press Refresh in the MCP panel of Cascade.",
         ),
-        Client(
+        ClientConfig(
             "zed",
             "Zed",
             _zed,
@@ -150,7 +152,7 @@ CLIENTS: dict[str, Client] = {
             servers_key="context_servers",
             advice="Zed takes it up at once.",
         ),
-        Client(
+        ClientConfig(
             "cline",
             "Cline",
             _cline,
@@ -159,7 +161,7 @@ CLIENTS: dict[str, Client] = {
             plain_url="sse",
             advice="Cline takes it up at once.",
         ),
-        Client(
+        ClientConfig(
             "gemini-cli",
             "Gemini CLI",
             lambda machine: [machine.home / ".gemini" / "settings.json"],
@@ -168,7 +170,7 @@ CLIENTS: dict[str, Client] = {
             plain_url="sse",
             advice=_RESTART,
         ),
-        Client(
+        ClientConfig(
             "codex",
             "Codex",
             _codex,
@@ -181,5 +183,5 @@ CLIENTS: dict[str, Client] = {
 }
 """By id, as it is written on the command line."""
 
-STANDARD = Client("file", "file", lambda _: [], variables=frozenset({"braced", "bare", "env"}))
+STANDARD = ClientConfig("file", "file", lambda _: [], variables=frozenset({"braced", "bare", "env"}))
 """A file that belongs to no client: the standard format, with the variables that the aggregator knows."""

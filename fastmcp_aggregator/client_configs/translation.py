@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.client_configs.known import Client
+from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.variables import Translator
 from fastmcp_aggregator.config.dialects import transport_of
 
@@ -36,7 +36,7 @@ class Translated:
     remarks: tuple[str, ...] = ()
 
 
-def translated(raw: object, client: Client, project: Path | None) -> Translated:
+def translated(raw: object, client: ClientConfig, project: Path | None) -> Translated:
     """What an entry of this client's file means here. `project` is the folder of a file that belongs to one."""
     if not isinstance(raw, Mapping):
         return Translated(None, ("is not an object",))
@@ -57,7 +57,7 @@ def _flattened(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**raw, "args": command.get("args"), "env": command.get("env"), "command": command.get("path")}
 
 
-def _target(fields: Mapping[str, Any], client: Client) -> dict[str, Any]:
+def _target(fields: Mapping[str, Any], client: ClientConfig) -> dict[str, Any]:
     if "command" in fields:
         return {name: fields[name] for name in ("command", "args") if name in fields}
     url_field = next((name for name in reversed(_URLS) if name in fields), None)
@@ -76,7 +76,7 @@ def _target(fields: Mapping[str, Any], client: Client) -> dict[str, Any]:
     return entry
 
 
-def _rest(fields: Mapping[str, Any], client: Client, project: Path | None) -> dict[str, Any]:
+def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     if isinstance(env := fields.get("env"), Mapping) and env and "command" in fields:
         entry["env"] = {name: _as_text(value) for name, value in env.items() if value is not None}

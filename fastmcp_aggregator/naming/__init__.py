@@ -1,8 +1,8 @@
 """Naming: public and original names, per-client name rules, and suggestions for unknown names."""
 
 from fastmcp_aggregator.naming.client_rules import (
-    KNOWN_CLIENTS,
-    KnownClient,
+    CLIENT_RULES,
+    ClientRule,
     Profile,
     SeparatorSetting,
     every_spelling,
@@ -14,8 +14,8 @@ from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.naming.uris import public_uri, split_public_uri
 
 __all__ = [
-    "KNOWN_CLIENTS",
-    "KnownClient",
+    "CLIENT_RULES",
+    "ClientRule",
     "NameRule",
     "Profile",
     "Separator",

@@ -40,8 +40,8 @@ _SETTINGS: tuple[SeparatorSetting, ...] = ("auto", *_SEPARATORS)
 
 
 @dataclass(frozen=True, slots=True)
-class KnownClient:
-    """A client that is recognised by the exact `clientInfo.name` that it sends.
+class ClientRule:
+    """The names that a client accepts, which is recognised by the exact `clientInfo.name` that it sends.
 
     Several may share a `label`, which is what people call the program.
     """
@@ -56,18 +56,18 @@ class KnownClient:
         return rule_for(self.name, separator="auto", prefix=True)
 
 
-KNOWN_CLIENTS: tuple[KnownClient, ...] = (
-    KnownClient("claude-ai", "Claude Desktop", CLAUDE),
-    KnownClient("claude-code", "Claude Code", CLAUDE),
-    KnownClient("codex-mcp-client", "OpenAI Codex", OPENAI),
-    KnownClient("Codex", "OpenAI Codex", OPENAI),
-    KnownClient("ChatGPT", "ChatGPT", OPENAI),
-    KnownClient("openai-mcp", "ChatGPT", OPENAI),
-    KnownClient("github-copilot-developer", "GitHub Copilot CLI", COPILOT),
-    KnownClient("cursor-vscode", "Cursor", CURSOR),
-    KnownClient("Visual Studio Code", "VS Code", PLAIN),
-    KnownClient("Visual-Studio-Code", "VS Code", PLAIN),
-    KnownClient("gemini-cli-mcp-client", "Gemini CLI", PLAIN),
+CLIENT_RULES: tuple[ClientRule, ...] = (
+    ClientRule("claude-ai", "Claude Desktop", CLAUDE),
+    ClientRule("claude-code", "Claude Code", CLAUDE),
+    ClientRule("codex-mcp-client", "OpenAI Codex", OPENAI),
+    ClientRule("Codex", "OpenAI Codex", OPENAI),
+    ClientRule("ChatGPT", "ChatGPT", OPENAI),
+    ClientRule("openai-mcp", "ChatGPT", OPENAI),
+    ClientRule("github-copilot-developer", "GitHub Copilot CLI", COPILOT),
+    ClientRule("cursor-vscode", "Cursor", CURSOR),
+    ClientRule("Visual Studio Code", "VS Code", PLAIN),
+    ClientRule("Visual-Studio-Code", "VS Code", PLAIN),
+    ClientRule("gemini-cli-mcp-client", "Gemini CLI", PLAIN),
 )
 
 
@@ -108,7 +108,7 @@ def _make_rules() -> dict[tuple[str, SeparatorSetting, bool], NameRule]:
     return rules
 
 
-_PROFILE_OF: dict[str | None, Profile] = {client.name: client.profile for client in KNOWN_CLIENTS}
+_PROFILE_OF: dict[str | None, Profile] = {client.name: client.profile for client in CLIENT_RULES}
 _RULES = _make_rules()
 _PREFIXED = every_rule(prefix=True)
 _UNPREFIXED = every_rule(prefix=False)

@@ -23,7 +23,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming import (
-    KNOWN_CLIENTS,
+    CLIENT_RULES,
     NameRule,
     SeparatorSetting,
     every_spelling,
@@ -69,7 +69,7 @@ class Naming:
 
     def listed_rules(self) -> tuple[NameRule, ...]:
         """Every rule under which some client sees names."""
-        known = (self.rule(client.name) for client in KNOWN_CLIENTS)
+        known = (self.rule(client.name) for client in CLIENT_RULES)
         return tuple(dict.fromkeys((self.rule(None), *known)))
 
 

@@ -229,7 +229,10 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
 
 async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> None:
     async with protected(is_open=True) as server:
-        assert await log_in(server, tmp_path, "p") == (1, "'p' asked for no login (HTTP status 200)\n")
+        assert await log_in(server, tmp_path, "p") == (
+            1,
+            "'p' requires no login: it answered without asking for one (HTTP status 200)\n",
+        )
         assert not (tmp_path / "tokens").exists()
 
 

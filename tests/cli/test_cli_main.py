@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support.harness import config, lean, until
 
-import fastmcp_aggregator.cli.commands.check
+import fastmcp_aggregator.cli.actions.check
 from fastmcp_aggregator.children.process.start_slots import EARLY
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.terminal import exits
@@ -112,7 +112,7 @@ def test_an_error_that_nobody_expected_says_what_it_is_and_how_to_learn_more(
     def fail(_: argparse.Namespace) -> int:
         raise ValueError("not thought of")
 
-    monkeypatch.setattr(fastmcp_aggregator.cli.commands.check, "run", fail)
+    monkeypatch.setattr(fastmcp_aggregator.cli.actions.check, "run", fail)
     assert main(["check", "config.json"]) == 1
     assert capfd.readouterr().err == "unexpected ValueError: not thought of\nRun it with --debug to see where.\n"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.cli.running.starting import built_early, load
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over, tell

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.harness import config, lean
 
-from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.cli.main import main, parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
 

@@ -18,7 +18,7 @@ from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.cli.commands import serve
+from fastmcp_aggregator.cli.actions import serve
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.output import progress
 from fastmcp_aggregator.errors import ChildServerError, StartupError

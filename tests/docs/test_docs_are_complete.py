@@ -15,12 +15,12 @@ from pydantic.fields import FieldInfo
 
 from fastmcp_aggregator import AggregatorSettings, ServerSettings, ServerStatus, build_aggregator, errors
 from fastmcp_aggregator import __all__ as public
-from fastmcp_aggregator.cli.parser.parser import parsers
+from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
-PARSERS = parsers()
+PARSERS = {command.name: command.parser() for command in all_commands().values()}
 
 
 @cache

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
-from fastmcp_aggregator.cli.parser.parser import parse
+from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 

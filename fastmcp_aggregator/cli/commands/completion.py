@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.options import PROGRAM, SUMMARIES
-from fastmcp_aggregator.cli.parser.parser import parsers
+from fastmcp_aggregator.cli.commands import all_commands
+from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
 from fastmcp_aggregator.cli.terminal.console import put
 from fastmcp_aggregator.cli.terminal.exits import FINE
 
 _FILES = {"FILE", "CONFIG"}
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+
+
+def _run(options: argparse.Namespace) -> int:
     import shtab  # noqa: PLC0415 - nothing else needs it
 
     script = shtab.complete(_whole_grammar(), shell=options.shell)
@@ -28,14 +31,25 @@ def _whole_grammar() -> argparse.ArgumentParser:
     """All commands in one parser. They are parsed one at a time otherwise, because `serve` needs no name."""
     import shtab  # noqa: PLC0415 - as above
 
-    whole = argparse.ArgumentParser(prog=PROGRAM, description=SUMMARIES["serve"])
+    commands = all_commands()
+    whole = argparse.ArgumentParser(prog=PROGRAM, description=commands["serve"].summary)
     whole.add_argument("--version", action="version", version="")
-    commands = whole.add_subparsers()
-    for name, parser in parsers().items():
-        command = commands.add_parser(
-            name, parents=[parser], add_help=False, conflict_handler="resolve", help=SUMMARIES[name]
+    parsers = whole.add_subparsers()
+    for command in commands.values():
+        parser = parsers.add_parser(
+            command.name, parents=[command.parser()], add_help=False, conflict_handler="resolve", help=command.summary
         )
-        for action in command._actions:  # argparse tells them by no other name
-            if action.metavar in _FILES:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        for argument in parser._actions:  # argparse tells them by no other name
+            if argument.metavar in _FILES:
+                argument.complete = shtab.FILE  # type: ignore[attr-defined]
     return whole
+
+
+COMMAND = Command(
+    name="completion",
+    summary="Print a script that completes command lines in your shell.",
+    usage="completion bash|zsh|fish",
+    examples=("completion bash > ~/.local/share/bash-completion/completions/fastmcp-aggregator",),
+    add_arguments=_add_arguments,
+    run=_run,
+)

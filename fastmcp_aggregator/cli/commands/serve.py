@@ -1,105 +1,52 @@
-"""`serve`: be one MCP server in front of all, over stdio or HTTP, until the client or the user ends it."""
+"""`serve`: be one MCP server in front of all. It is the default, so its help is that of the program."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
-from functools import partial
-from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
-from fastmcp_aggregator.children.process.process import kill_recorded_groups
-from fastmcp_aggregator.cli.output.progress import follow, full_report
-from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
-from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
-from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
-from fastmcp_aggregator.cli.terminal.signals import end_on_signals
-from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
-from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
-from fastmcp_aggregator.settings.model import AggregatorSettings
-
-if TYPE_CHECKING:
-    from fastmcp_aggregator.aggregator import Aggregator
+from fastmcp_aggregator.cli.parser.command import PROGRAM, Command, action
+from fastmcp_aggregator.cli.parser.options import add_environment, add_view
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
-    config, settings = load(options, serves=True)
-    groups = load_named_groups(options, config)
-    if options.transport == "http":
-        _check_address(settings)
-    elif settings.audit == "stdout":
-        raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
-    serving = _serve(config, settings, groups, options.group, options.transport)
-    return run_to_end(serving, code_when_told_to_end=FINE)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="the `mcpServers` file")
+    parser.add_argument("--config", dest="config_file", metavar="FILE", help="the same, as an option")
+    add_environment(parser)
+    parser.add_argument(
+        "--transport", choices=["stdio", "http"], default="stdio", help="how clients connect (default stdio)"
+    )
+    parser.add_argument("--host", metavar="H", help="address to serve HTTP on (default 127.0.0.1)")
+    parser.add_argument("--port", metavar="P", help="port to serve HTTP on (default 8000); 0 takes a free one")
+    parser.add_argument("--group", metavar="ID", help="serve this group alone, and start only its servers")
+    parser.add_argument("--name", metavar="NAME", help="server name shown to clients")
+    parser.add_argument("--server-version", metavar="V", help="server version shown to clients")
+    parser.add_argument(
+        "--otel",
+        dest="telemetry",
+        action="store_const",
+        const=True,
+        help="export traces as the OTEL_* variables say (needs the extra `otel`)",
+    )
+    add_view(parser)
 
 
-def _check_address(settings: AggregatorSettings) -> None:
-    """Refuse an unsafe address before anything is started."""
-    try:
-        require_safe_bind(settings.host, has_auth=settings.has_auth)
-        require_safe_origins(settings.cors_origins, has_auth=settings.has_auth)
-    except AggregatorError as error:
-        raise UsageError(str(error)) from None
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.config_file is not None:
+        if options.config is not None:
+            parser.error("give the config once: as CONFIG or with --config")
+        options.config = options.config_file
+    if options.config is None:
+        parser.error(f"give the path of a config file, such as: {PROGRAM} config.json")
+    if options.transport == "stdio" and (options.host is not None or options.port is not None):
+        parser.error("--host and --port go with --transport http")
 
 
-async def _serve(
-    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
-) -> int:
-    report = full_report(config.servers if group is None else groups[group].servers)
-    end_on_signals(FINE, kill_recorded_groups, report.close)
-    leave_out(report.tells)
-    try:
-        connections = settings.max_connections if transport == "http" else 0
-        async with built_early(
-            config, settings, connections, groups=groups, only=group, has_callers=transport == "http"
-        ) as app:
-            following = asyncio.create_task(follow(app, report))
-            failed: StartupError | None = None
-            try:
-                await _run_front(app, group, transport)
-            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
-                failed = _first(errors)
-                await following
-            finally:
-                following.cancel()
-            if failed is not None:
-                tell(_why_it_ended(failed), logging.ERROR)
-                return SERVER_FAILED
-    finally:
-        report.close()
-    return FINE
-
-
-async def _run_front(hub: Aggregator, group: str | None, transport: str) -> None:
-    app = hub.group(group or DEFAULT_GROUP)
-    if transport == "stdio":
-        await app.run_stdio_async()
-    else:
-        await app.run_http_async(on_listening=partial(_say_url, app.settings, has_page=app is hub))
-
-
-def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
-    take_over("uvicorn")
-    tell(f"serving on {url}")
-    if has_page and settings.dashboard and settings.path != "/":
-        tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
-
-
-def _first(group: ExceptionGroup[StartupError]) -> StartupError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
-
-
-def _why_it_ended(error: StartupError) -> str:
-    """What the report has not told yet."""
-    conflicts = [str(failure) for failure in error.failures if isinstance(failure, NameConflictError)]
-    failed = [failure.server_key for failure in error.failures if isinstance(failure, ChildServerError)]
-    if failed:
-        conflicts.append(
-            f"The start has ended, because not every server started: {', '.join(failed)}.\n"
-            "To serve without the failed ones, use --no-strict."
-        )
-    return "\n".join(conflicts)
+COMMAND = Command(
+    name="serve",
+    summary="Serve all MCP servers of an `mcpServers` file as one MCP server.",
+    usage="[serve] CONFIG [options]",
+    examples=("mcp.json --no-strict", "mcp.json --transport http --port 8000 --groups group.json"),
+    add_arguments=_add_arguments,
+    check=_check,
+    run=action("serve"),
+)

@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastmcp_aggregator.naming import KNOWN_CLIENTS, NameRule, SeparatorSetting, rule_for
+from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting, rule_for
 
 _ANYONE = "every other client"
 _LETTERS_AND_DIGITS = frozenset(string.ascii_letters + string.digits)
@@ -32,7 +32,7 @@ class ClientGroup:
 def client_groups(*, separator: SeparatorSetting, prefix: bool) -> tuple[ClientGroup, ...]:
     """All clients under these settings, those that refuse some names first."""
     labels: dict[NameRule, list[str]] = {}
-    for client in KNOWN_CLIENTS:
+    for client in CLIENT_RULES:
         rule = rule_for(client.name, separator=separator, prefix=prefix)
         labels.setdefault(rule, []).append(client.label)
     labels.setdefault(rule_for(None, separator=separator, prefix=prefix), []).append(_ANYONE)

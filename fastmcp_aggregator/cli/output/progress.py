@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fastmcp_aggregator.cli.output.report import Report, is_running, line_of, summary_of
 from fastmcp_aggregator.cli.terminal.logs import tell
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.status.state import ChildState
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
-from fastmcp_aggregator.cli.output.report import Report, is_running, line_of, summary_of
 
 
 class Lines(Report):

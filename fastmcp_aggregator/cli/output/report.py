@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.status.state import ChildState
-
-if TYPE_CHECKING:
-    pass
 
 
 class Report:

@@ -1,1 +1,1 @@
-"""The parser of the command line."""
+"""What a command is, the arguments that several have, and those of a tool."""

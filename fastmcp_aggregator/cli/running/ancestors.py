@@ -1,4 +1,4 @@
-"""A config that contains the aggregator that serves it would start aggregators without end: it is refused.
+"""The guard against recursion: a config that contains the aggregator that serves it is rejected.
 
 Each aggregator tells the processes that it starts which configs are served above them, in an environment variable.
 """
@@ -14,7 +14,7 @@ from fastmcp_aggregator.children.process.environment import CONFIGS_ABOVE
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 
 
-def refuse_ancestor(config: str) -> None:
+def reject_recursive_config(config: str) -> None:
     """Look whether this file is served above us already.
 
     Raises:

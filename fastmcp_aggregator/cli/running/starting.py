@@ -16,7 +16,7 @@ import fastmcp_aggregator as package
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.progress import follow
 from fastmcp_aggregator.cli.output.report import Report
-from fastmcp_aggregator.cli.running.ancestors import as_ancestor, refuse_ancestor
+from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
 from fastmcp_aggregator.cli.running.env_file import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
@@ -50,7 +50,7 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
     except ConfigError as error:
         raise _with_problems_of_config(error, options.config) from None
     config = load_config(options.config, strict=serves and settings.strict)
-    refuse_ancestor(options.config)
+    reject_recursive_config(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
     hide(lambda: _secrets_of(config, settings))
     for key in unknown_servers(settings, config.servers):
@@ -89,16 +89,16 @@ def load_named_groups(options: argparse.Namespace, config: McpConfig) -> Groups:
     return groups
 
 
-def run_to_end(work: Coroutine[Any, Any, int], *, code_when_told_to_end: int) -> int:
+def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> int:
     """Run the event loop; whatever happens, no process that was started is left behind."""
 
     async def watched() -> int:
         try:
             return await work
         finally:
-            end_on_signals(code_when_told_to_end, kill_recorded_groups)  # a front has put back the defaults
+            end_on_signals(exit_code_on_signal, kill_recorded_groups)  # a front has put back the defaults
 
-    end_on_signals(code_when_told_to_end, kill_recorded_groups)
+    end_on_signals(exit_code_on_signal, kill_recorded_groups)
     try:
         return asyncio.run(watched())
     finally:

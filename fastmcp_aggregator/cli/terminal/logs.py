@@ -1,6 +1,6 @@
 """The log of the program, on stderr: words for a person, or, in production, lines of JSON and nothing else.
 
-PlainFormatter are for warnings and worse; with `--debug` there are lines about everything of ours.
+Words are for warnings and worse; with `--debug` there are lines about everything of ours.
 """
 
 from __future__ import annotations

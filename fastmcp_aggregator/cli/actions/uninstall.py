@@ -1,10 +1,10 @@
-"""`uninstall`: take the aggregator out of a client's config, which becomes what it was before `install`."""
+"""The removal from a client's config, which becomes what it was before `install`."""
 
 from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.client_commands.install import allowed, client_file
+from fastmcp_aggregator.cli.actions.install import allowed, client_file
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.client_configs.documents import read
@@ -13,12 +13,11 @@ from fastmcp_aggregator.escaping import printable
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     client, path = client_file(options)
     while True:
         change, is_exact = removal(client, path, options.name)
         if change.before == change.after:
-            say(f"{path} has no server {options.name!r}; there is nothing to undo")
+            say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
             ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]

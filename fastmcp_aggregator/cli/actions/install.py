@@ -1,4 +1,4 @@
-"""`install`: put the aggregator into a client's config; `uninstall` takes it out again (see `uninstall.py`)."""
+"""The installation into a client's config: the difference, a question, a backup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastmcp_aggregator.client_configs.installing import (
     installation,
     shown_diff,
 )
-from fastmcp_aggregator.client_configs.known import CLIENTS, Client, this_machine
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.escaping import printable
@@ -31,7 +31,6 @@ _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     if options.config is None:
         raise UsageError(
             "say which servers are to be served: --config FILE\n"
@@ -65,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     return FINE
 
 
-def client_file(options: argparse.Namespace) -> tuple[Client, Path]:
+def client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
     """The client that is meant, and its file."""
-    client = CLIENTS[options.client]
+    client = CLIENT_CONFIGS[options.client]
     if options.client_config is not None:
         return client, Path(options.client_config).expanduser().absolute()
     candidates = client.user_files(this_machine())
@@ -79,7 +78,9 @@ def allowed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not may_ask():
-        raise UsageError("nobody can be asked here, so nothing is written; give --yes to write without being asked")
+        raise UsageError(
+            "this is no terminal to ask on, so nothing is written; give --yes to write without being asked"
+        )
     if agrees(question):
         return True
     say(NOTHING_WRITTEN)
@@ -115,7 +116,7 @@ def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, 
         )
 
 
-def _tell(options: argparse.Namespace, client: Client, change: Change, backup: Path | None) -> None:
+def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, backup: Path | None) -> None:
     if options.json:
         is_changed = change.before != change.after
         put_json(

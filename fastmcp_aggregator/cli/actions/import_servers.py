@@ -1,4 +1,4 @@
-"""`import`: the servers that other clients on this machine have, shown, and written as one standard config."""
+"""The servers that other clients on this machine have, shown, and written as one standard config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
-from fastmcp_aggregator.client_configs.known import CLIENTS, this_machine
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, this_machine
 from fastmcp_aggregator.client_configs.merging import Decision, Definition, definitions, merged
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
@@ -28,7 +28,6 @@ Servers = dict[str, dict[str, Any]]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
     machine = this_machine()
     files = [given_file(Path(file), machine) for file in options.files] or found_files(machine, options.clients)
     found = definitions(files)
@@ -36,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
         _show(files, found, as_json=options.json)
         return FINE if found else FAILED
     if not found:
-        raise UsageError("there is no server to import")
+        raise UsageError(
+            "no server was found to import; name the config files: fastmcp-aggregator import FILE … --output FILE"
+        )
     output, env_file = (Path(path).expanduser() if path else None for path in (options.output, options.env_file))
     for path in filter(None, (output, env_file)):
         _require_free(path, overwrites=options.overwrite)
@@ -110,7 +111,7 @@ def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]],
     if files:
         put("\n".join(printable(line.rstrip()) for line in _shown(files)))
     there = {file.client.id for file in files}
-    missing = [client.label for client in CLIENTS.values() if client.id not in there]
+    missing = [client.label for client in CLIENT_CONFIGS.values() if client.id not in there]
     say("" if not missing else f"No config found of: {', '.join(missing)}.")
     for key, known in found.items():
         if len(known) > 1:

@@ -1,1 +1,0 @@
-"""The commands for the files of other MCP clients, one file each."""
