@@ -30,6 +30,7 @@ from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
+from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
 
 logger = logging.getLogger(__name__)
 
@@ -138,15 +139,14 @@ class Caller:
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the request's own channel, after those before it. Never blocks."""
-        if method == "notifications/progress":
+        if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
+            return
+        if method == PROGRESS.name:
             if self._progress_token is None:
                 return
             params = {**params, "progressToken": self._progress_token}
-        elif method == "notifications/message":
-            if self.log_level is None or not passes(params.get("level"), self.log_level):
-                return
-        elif self.is_modern:
-            return  # nothing else is sent on a request's channel in the modern era
+        elif method == LOG_MESSAGE.name and not self._wants(params.get("level")):
+            return
         self._queue.put(method, params)
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
@@ -159,6 +159,10 @@ class Caller:
         await self.told()
         with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
+
+    def _wants(self, level: Any) -> bool:
+        wanted = self.log_level
+        return wanted is not None and passes(level, wanted)
 
     def hang_up(self) -> None:
         """End the response to a legacy client over HTTP, after the messages before: it is to come back for the rest."""
@@ -213,7 +217,7 @@ class Resident:
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the connection's own channel; see `Owner`."""
         level = wanted_log_level(self._connection)
-        if method != "notifications/message" or passes(params.get("level"), level):
+        if method != LOG_MESSAGE.name or passes(params.get("level"), level):
             self._outbox.put(method, params)
 
     def hang_up(self) -> None:

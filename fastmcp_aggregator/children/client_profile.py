@@ -13,13 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED
 
-EVERYTHING: Mapping[str, Any] = {
-    "sampling": {"context": {}, "tools": {}},
-    "elicitation": {"form": {}, "url": {}},
-    "roots": {"listChanged": True},
-}
-"""What can be passed on."""
 _CLIENT_WAIT = 1.0
 """Seconds that a child's handshake waits for the client's."""
 
@@ -55,7 +50,7 @@ class ClientProfile:
         if self.is_single:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._known.wait(), _CLIENT_WAIT)
-        return self._declared if self._declared is not None else EVERYTHING
+        return self._declared if self._declared is not None else RELAYED
 
     def eras(self, setting: str) -> tuple[str, ...]:
         """In which eras to speak with a child, in this order. The only client's own comes first: then nothing of what

@@ -13,6 +13,7 @@ from fastmcp_aggregator.callers.caller import Caller, remember_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol.log_levels import LEVELS
+from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.runtime import Runtime
@@ -36,7 +37,7 @@ class ClientMessages:
 
     async def notified(self, ctx: Context) -> None:
         """A notification of a client."""
-        if ctx.method == "notifications/roots/list_changed":
+        if ctx.method == ROOTS_CHANGED.name:
             await roots_changed(self._runtime.children_of(ctx.session._connection))
 
     async def set_level(self, caller: Caller, level: str) -> None:
@@ -77,4 +78,4 @@ async def roots_changed(children: Iterable[Child]) -> None:
     """Tell all that keep a session with a client; a modern child is told the roots when it asks."""
     for child in children:
         if child.session is not None and child.session.era == "legacy":
-            await child.session.notify("notifications/roots/list_changed")
+            await child.session.notify(ROOTS_CHANGED.name)

@@ -17,7 +17,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.protocol import client_capabilities, extensions
-from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
+from fastmcp_aggregator.protocol.server_capabilities import RELAYED, Capabilities, union
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
 
@@ -78,7 +78,7 @@ class Handshakes:
             extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
         ]
         if len(known) < len(children):
-            known.append(EVERYTHING)
+            known.append(RELAYED)
         if not self._own.are_none:
             known.append(own)
         elif self._own.are_viewed:

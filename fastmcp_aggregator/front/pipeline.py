@@ -41,6 +41,7 @@ from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnec
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
     publish_read_result,
@@ -53,7 +54,6 @@ from fastmcp_aggregator.routing.table import Route
 Context = ServerRequestContext[Any, Any]
 Result = dict[str, Any]
 Params = Mapping[str, Any]
-_LEGACY_ONLY = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 
 class Pipeline:
@@ -81,13 +81,13 @@ class Pipeline:
         self.in_flight = InFlight()
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
-            "tools/call": self._call_tool,
-            "resources/read": self._read_resource,
-            "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
-            "logging/setLevel": self._set_level,
+            methods.TOOLS_CALL.name: self._call_tool,
+            methods.RESOURCES_READ.name: self._read_resource,
+            methods.PROMPTS_GET.name: self._get_prompt,
+            methods.COMPLETE.name: self._complete,
+            methods.SUBSCRIBE.name: self._subscribe,
+            methods.UNSUBSCRIBE.name: self._unsubscribe,
+            methods.SET_LEVEL.name: self._set_level,
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -109,7 +109,7 @@ class Pipeline:
         if is_modern and self._backend.profile.is_awaited:
             self._handshakes.met_modern(ctx)
         answer = self._answers.get(ctx.method)
-        if answer is None or (ctx.method in _LEGACY_ONLY and is_modern):
+        if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing:

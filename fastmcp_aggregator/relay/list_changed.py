@@ -19,24 +19,19 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 
 _COLLECT = 0.1
 """Seconds between the first change and the notification."""
 _SEND_BOUND = 1.0
 """Seconds that one client has to take a notification before it is passed over."""
 
-_METHODS = {
-    "tools": "notifications/tools/list_changed",
-    "resources": "notifications/resources/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-}
 _EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
     "resources": ResourcesListChanged(),
     "prompts": PromptsListChanged(),
 }
-_LIST_OF = {Kind.TOOL: "tools", Kind.RESOURCE: "resources", Kind.TEMPLATE: "resources", Kind.PROMPT: "prompts"}
 
 
 class Audience:
@@ -59,7 +54,7 @@ class Audience:
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """Some components of these kinds came, went or changed."""
-        self._changed |= {_LIST_OF[kind] for kind in kinds}
+        self._changed |= {SPECS[kind].capability for kind in kinds}
         if self._changed and (self._telling is None or self._telling.done()):
             self._telling = asyncio.create_task(self._tell(), name="list_changed")
 
@@ -84,6 +79,6 @@ class Audience:
         try:
             async with asyncio.timeout(_SEND_BOUND):
                 for name in changed:
-                    await connection.notify(_METHODS[name], None)
+                    await connection.notify(LIST_CHANGED[name], None)
         except TimeoutError:
             return

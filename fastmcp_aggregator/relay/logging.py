@@ -18,6 +18,7 @@ from fastmcp_aggregator.callers.caller import wanted_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.protocol.log_levels import LEVELS, most_verbose
+from fastmcp_aggregator.protocol.methods import SET_LEVEL
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,6 @@ class Logging:
         self._told[session] = level
         try:
             async with asyncio.timeout(_BOUND):
-                await session.request("logging/setLevel", {"level": level})
+                await session.request(SET_LEVEL.name, {"level": level})
         except (MCPError, TimeoutError) as error:
             logger.debug("server %r does not take the log level %s: %s", child.key, level, error)

@@ -32,8 +32,8 @@ from mcp_types import (
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session.incoming import QUESTIONS
 from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, RoundCaller, is_ours, is_over
 from fastmcp_aggregator.relay.remote_rounds import Round, answered, continued_elsewhere, round_of
@@ -184,7 +184,7 @@ async def _answers(caller: Caller, questions: Mapping[str, Any]) -> dict[str, An
 async def _answer(caller: Caller, question: Any) -> Result:
     method = question.get("method") if isinstance(question, Mapping) else None
     params = (question.get("params") or {}) if isinstance(question, Mapping) else None
-    if not isinstance(method, str) or method not in QUESTIONS or not isinstance(params, Mapping):
+    if not isinstance(method, str) or method not in SERVER_REQUESTS or not isinstance(params, Mapping):
         raise MCPError(INTERNAL_ERROR, f"the server asked for what no client can be asked: {method!r:.100}")
     return await caller.ask(method, params, _unheard)
 

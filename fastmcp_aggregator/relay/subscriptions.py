@@ -25,12 +25,12 @@ from fastmcp_aggregator.callers.outbox import outbox_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE, UNSUBSCRIBE
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 1000
 """Resources that one client may follow."""
-_UPDATED = "notifications/resources/updated"
 
 Follower = Connection | object
 
@@ -75,7 +75,7 @@ class Followed:
             if session.era == "modern":
                 self._stream = await _open_stream(session, self.original)
             else:
-                await child.calls.request("resources/subscribe", {"uri": self.original})
+                await child.calls.request(SUBSCRIBE.name, {"uri": self.original})
             self._session = session
 
     def is_followed_by(self, follower: Follower, public: str) -> bool:
@@ -92,7 +92,7 @@ class Followed:
             await self._close()
             if session is not None and session.era == "legacy" and not session.lost.is_set():
                 with suppress(MCPError):
-                    await session.request("resources/unsubscribe", {"uri": self.original})
+                    await session.request(UNSUBSCRIBE.name, {"uri": self.original})
 
     async def _close(self) -> None:
         if self._stream is not None:
@@ -181,7 +181,7 @@ class Subscriptions:
             of_streams = set()
             for follower, following in followed.followers.items():
                 if isinstance(follower, Connection):
-                    outbox_of(follower).put(_UPDATED, {"uri": f"{following.public}{below}"})
+                    outbox_of(follower).put(RESOURCE_UPDATED.name, {"uri": f"{following.public}{below}"})
                 else:
                     of_streams.add(following.public)  # the SDK's streams pass on the very addresses that they follow
             if of_streams:

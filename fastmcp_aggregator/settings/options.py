@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
+from fastmcp_aggregator.protocol.methods import METHODS
 
 LINE_LIMIT = 100 * 1024 * 1024
 """Bytes of one message, at most, unless the settings say otherwise; a longer one is dropped."""
@@ -52,7 +53,7 @@ class Deadlines:
     @property
     def by_method(self) -> Mapping[str, float]:
         """Those that differ from `call`."""
-        return {"resources/read": self.read, "prompts/get": self.prompt}
+        return {name: getattr(self, row.deadline) for name, row in METHODS.items() if row.deadline != "call"}
 
 
 @dataclass(frozen=True, slots=True)

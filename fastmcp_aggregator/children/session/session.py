@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
@@ -27,8 +27,7 @@ from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFl
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
-
-Era = Literal["legacy", "modern"]
+from fastmcp_aggregator.protocol.methods import Era
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
