@@ -15,6 +15,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.relay.instances import Instances
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.rounds import Rounds
@@ -47,7 +48,7 @@ class View:
 
 
 class Runtime:
-    """One run: the children, their further instances, rounds, log levels and subscriptions; hears what they report."""
+    """One run: the children, their instances, rounds, log levels and subscriptions; hears what they report."""
 
     def __init__(
         self,
@@ -76,9 +77,8 @@ class Runtime:
             self,
             launched,
             profile,
-            max_isolated=settings.max_isolated_sessions,
         )
-        self.instances = self.supervisor.instances
+        self.instances = Instances(self.supervisor, self, profile, limit=settings.max_isolated_sessions)
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager
@@ -122,12 +122,16 @@ class Runtime:
         self.logging.connected()
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
-        """It offers something else, or can be used again, or no longer. Further instances are not listed."""
+        """It offers something else, or can be used again, or no longer. Additional instances are not listed."""
         if child.place != child.key:
             return
         for view in self._views:
             view.changed(child, kinds)
         self._on_changed()
+
+    def retired(self, child: Child) -> None:
+        """It is gone from the config: its instances go with it."""
+        self.instances.drop(child)
 
     def lists_changed(self, child: Child) -> None:
         """It says that its lists have changed: other replicas are told."""

@@ -52,6 +52,9 @@ class ChildEvents(Protocol):
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """It offers something else of these kinds, or can be used again, or no longer."""
 
+    def retired(self, child: Child) -> None:
+        """It is gone from the config, or another has its place, and is being closed."""
+
     def lists_changed(self, child: Child) -> None:
         """It says that its lists have changed; `changed` follows once they are read, if they have."""
 

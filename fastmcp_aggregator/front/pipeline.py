@@ -154,8 +154,8 @@ class Pipeline:
     async def _send(self, call: Call) -> Result:
         runtime = self._backend.runtime
         assert runtime is not None  # a route leads to a child of the present run
-        if "requestState" in call.params and runtime.rounds.is_continued(call):
-            result = await runtime.rounds.continue_(call)
+        if "requestState" in call.params and runtime.rounds.continues_pending(call):
+            result = await runtime.rounds.resume(call)
         elif self._backend.profile.is_single:
             result = await runtime.rounds.ask(call.child, call)
         else:
