@@ -70,7 +70,6 @@ class Runtime:
         self._on_changed = on_changed
         self.logging = Logging(self._audiences)
         self.subscriptions = Subscriptions(self._publish_update)
-        self.rounds = Rounds(self.logging, peers)
         self.supervisor = Supervisor(
             config,
             options,
@@ -79,6 +78,7 @@ class Runtime:
             profile,
         )
         self.instances = Instances(self.supervisor, self, profile, limit=settings.max_isolated_sessions)
+        self.rounds = Rounds(self.logging, self.instances, peers)
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager

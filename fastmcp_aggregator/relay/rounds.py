@@ -34,10 +34,11 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
+from fastmcp_aggregator.relay.instances import Instances
 from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, Tell, call_is_over, is_ours
 from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, round_from, tell_replica, to_message
-from fastmcp_aggregator.replicas.peers import Message, NoPeers, Peers, Say
+from fastmcp_aggregator.replicas.peers import Message, Peers, Say
 
 _CONNECTION_META = frozenset(
     {
@@ -65,8 +66,9 @@ Params = Mapping[str, Any]
 class Rounds:
     """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
-    def __init__(self, logging: Logging, peers: Peers | None = None) -> None:
-        self._peers = NoPeers() if peers is None else peers
+    def __init__(self, logging: Logging, instances: Instances, peers: Peers) -> None:
+        self._peers = peers
+        self._instances = instances
         self._pending = PendingCalls(lambda: self._peers.id)
         self._logging = logging
 
@@ -87,7 +89,7 @@ class Rounds:
         _input_responses(call.params)
         if call.params.get("requestState") is not None and child.session is not None:
             raise call_is_over()  # a legacy child has no states of its own
-        pending = PendingCall(caller, partial(send, child, call.method, call.params, call.address))
+        pending = PendingCall(caller, partial(self._send_pending, child, call))
         return await self._pending.round(pending, partial(_identity, call))
 
     def continues_pending(self, call: Call) -> bool:
@@ -119,6 +121,14 @@ class Rounds:
         pending = self._pending.take(round_.state, identity)
         pending.resume(tell, round_.answers)
         return await self._pending.round(pending, lambda: identity)
+
+    async def _send_pending(self, child: Child, call: Call, owner: Owner) -> Result:
+        """Send a call that may outlive the request that began it; then its instance is released once more."""
+        try:
+            return await send(child, call.method, call.params, call.address, owner)
+        finally:
+            if child is not call.child:
+                self._instances.release(child)
 
     async def _for_legacy_caller(self, child: Child, call: Call) -> Result:
         """Ask the child, and the caller whatever the child wants to know first."""
