@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
-_INITIALIZE_BOUND = 30.0
+_INITIALIZE_TIMEOUT = 30.0
 """Seconds that a question waits for a client that has not finished its handshake."""
 
 
@@ -104,11 +104,11 @@ class Caller:
         return params.client_info.name if params else None
 
     def profile(self) -> ClientProfile:
-        """This client as the only one of a child."""
+        """The profile of a child that is for this client alone."""
         profile = ClientProfile()
         profile.expect_one()
-        resident = None if self.is_modern else Resident(self.connection)
-        profile.met(self.capabilities, resident, is_legacy=not self.is_modern)
+        sole_client = None if self.is_modern else SoleClient(self.connection)
+        profile.record(self.capabilities, sole_client, is_legacy=not self.is_modern)
         return profile
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:
@@ -155,7 +155,7 @@ class Caller:
         Raises:
             MCPError: the client's error, or why it cannot be asked.
         """
-        refuse_what_is_not_declared(method, params, self.capabilities)
+        require_declared(method, params, self.capabilities)
         await self.told()
         with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
@@ -192,8 +192,8 @@ class Caller:
         return getattr(user, "access_token", None)
 
 
-class Resident:
-    """The only client of a front, between its requests. It has a connection that can be asked: it is a legacy one."""
+class SoleClient:
+    """The only client, a legacy one, between its requests: asked and notified on its connection's own channel."""
 
     account = None
     wants_progress = False
@@ -206,7 +206,7 @@ class Resident:
 
     @property
     def identity(self) -> Hashable:
-        """See `Owner`."""
+        """The connection, as for its requests."""
         return self._connection
 
     @property
@@ -215,18 +215,18 @@ class Resident:
         return declared_by(self._connection)
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification on the connection's own channel; see `Owner`."""
+        """Send a notification on the connection's own channel."""
         level = wanted_log_level(self._connection)
         if method != LOG_MESSAGE.name or passes(params.get("level"), level):
             self._outbox.put(method, params)
 
     def hang_up(self) -> None:
-        """See `Owner`. There is no response that could end."""
+        """Do nothing: there is no response that could end."""
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-        """The client's answer; see `Owner`."""
-        refuse_what_is_not_declared(method, params, self.capabilities)
-        await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_BOUND)
+        """The client's answer, once it has initialised."""
+        require_declared(method, params, self.capabilities)
+        await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_TIMEOUT)
         await self._outbox.sent()
         return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
 
@@ -256,10 +256,8 @@ def declared_by(connection: Connection) -> client_capabilities.Capabilities:
     return known or {}
 
 
-def refuse_what_is_not_declared(
-    method: str, params: Mapping[str, Any], declared: client_capabilities.Capabilities
-) -> None:
-    """Answer for a legacy client what it would answer itself.
+def require_declared(method: str, params: Mapping[str, Any], declared: client_capabilities.Capabilities) -> None:
+    """Reject in a legacy client's stead what it would reject itself.
 
     Raises:
         MCPError: it has not declared that it can be asked this.

@@ -263,9 +263,9 @@ class Child:
     # What its session reports.
 
     @property
-    def resident(self) -> Owner | None:
+    def sole_client(self) -> Owner | None:
         """The only client, if it can be asked at any time."""
-        return self._profile.resident
+        return self._profile.sole_client
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """The child says that its lists of these kinds have changed: they are read again, and then compared."""

@@ -107,7 +107,7 @@ class Pipeline:
         require_readable(ctx)
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         if is_modern and self._backend.profile.is_awaited:
-            self._handshakes.met_modern(ctx)
+            self._handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
         if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)

@@ -1,4 +1,4 @@
-"""What clients have declared that they can do, as plain objects. Pure.
+"""Client capabilities, as plain objects. Pure.
 
 A client declares that it can be asked for sampling, elicitation or roots; a child must not ask for anything else.
 """

@@ -1,4 +1,4 @@
-"""What the children can do together, as the capabilities that a server declares. Pure."""
+"""Server capabilities: the union of what the children declare. Pure."""
 
 from __future__ import annotations
 

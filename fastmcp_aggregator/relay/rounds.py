@@ -34,8 +34,8 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
+from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances import Instances
-from fastmcp_aggregator.relay.logging import Logging
 from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, Tell, call_is_over, is_ours
 from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, round_from, tell_replica, to_message
 from fastmcp_aggregator.replicas.peers import Message, Peers, Say
@@ -66,11 +66,11 @@ Params = Mapping[str, Any]
 class Rounds:
     """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
-    def __init__(self, logging: Logging, instances: Instances, peers: Peers) -> None:
+    def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers) -> None:
         self._peers = peers
         self._instances = instances
         self._pending = PendingCalls(lambda: self._peers.id)
-        self._logging = logging
+        self._log_levels = log_levels
 
     async def ask(self, child: Child, call: Call) -> Result:
         """Send a call to a child, or to an instance of it; the result, or what the caller is to answer first.
@@ -85,7 +85,7 @@ class Rounds:
         if child.session is not None and child.session.era == "modern":
             return await send(child, call.method, call.params, call.address, caller)
         if LOG_LEVEL_META_KEY in (call.params.get("_meta") or ()) and caller.log_level is not None:
-            await self._logging.at_least(child, caller.log_level)
+            await self._log_levels.ensure(child, caller.log_level)
         _input_responses(call.params)
         if call.params.get("requestState") is not None and child.session is not None:
             raise call_is_over()  # a legacy child has no states of its own

@@ -1,4 +1,4 @@
-"""The SDK's client session, with what a child says unasked taken off before the SDK parses it.
+"""The SDK's client session, with a child's notifications and requests intercepted before it parses them.
 
 Notifications are seen as they are read, in order, as plain JSON objects, and so are the child's requests. The methods
 overridden here are private to the SDK; `tests/children/test_children_sdk_seams.py` fails when they change.

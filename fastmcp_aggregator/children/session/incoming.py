@@ -1,6 +1,6 @@
-"""What a child says unasked, sorted: to the caller it belongs to, to those who follow its lists and resources, or away.
+"""Incoming messages of a child, dispatched: to the caller they belong to, or to everyone who is to know of a change.
 
-A question without an owner is refused, with what to do about it; any other message without one is dropped.
+A request without an owner is rejected, with what to do about it; a notification without one is dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SessionEvents(Protocol):
     """What is reported of a session. Never blocks."""
 
     @property
-    def resident(self) -> Owner | None:
+    def sole_client(self) -> Owner | None:
         """Whom the child's messages belong to while no request is in flight."""
         ...
 
@@ -44,7 +44,7 @@ class SessionEvents(Protocol):
 
 
 class Incoming:
-    """Sorts the messages of one session."""
+    """Dispatches the messages of one session."""
 
     def __init__(self, server_key: str, ownership: Ownership, events: SessionEvents) -> None:
         self._key = server_key
@@ -53,7 +53,7 @@ class Incoming:
         self._reports = TokenBucket(burst=1, rate=1)
 
     def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
-        """Take a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
+        """Dispatch a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
 
         `related` is the request on whose response stream it came, if known.
         """

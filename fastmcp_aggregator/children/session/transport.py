@@ -1,7 +1,7 @@
-"""What the client transports of all children have in common.
+"""The base class of the client transports: connection loss, and a rate limit for notifications.
 
-They tell when the connection is over (`lost`), which the SDK's session does not: it only fails the next request. And
-they let notifications through a token bucket, so that a flood of them costs other children nothing.
+Transports tell when the connection is lost (`lost`), which the SDK's session does not: it only fails the next request.
+Notifications pass a token bucket, so that a flood of them costs other children nothing.
 """
 
 from __future__ import annotations
