@@ -137,7 +137,7 @@ class Caller:
             found[key] = f"{found[key]}, {text}" if key in found else text
         return found
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the request's own channel, after those before it. Never blocks."""
         if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
             return
@@ -156,7 +156,7 @@ class Caller:
             MCPError: the client's error, or why it cannot be asked.
         """
         require_declared(method, params, self.capabilities)
-        await self.told()
+        await self.flush()
         with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
 
@@ -169,10 +169,10 @@ class Caller:
         if self.ctx.close_sse_stream is not None:
             self._queue.then(self.ctx.close_sse_stream)
 
-    async def told(self) -> None:
+    async def flush(self) -> None:
         """Wait until all messages are sent, so that the result comes after them."""
         if self.outbox is not None:
-            await self.outbox.sent()
+            await self.outbox.flush()
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""
@@ -214,7 +214,7 @@ class SoleClient:
         """What the client has declared."""
         return declared_by(self._connection)
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the connection's own channel."""
         level = wanted_log_level(self._connection)
         if method != LOG_MESSAGE.name or passes(params.get("level"), level):
@@ -227,7 +227,7 @@ class SoleClient:
         """The client's answer, once it has initialised."""
         require_declared(method, params, self.capabilities)
         await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_TIMEOUT)
-        await self._outbox.sent()
+        await self._outbox.flush()
         return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
 
 

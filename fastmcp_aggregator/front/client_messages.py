@@ -35,7 +35,7 @@ class ClientMessages:
         assert runtime is not None  # a client is served only while it runs
         return runtime
 
-    async def notified(self, ctx: Context) -> None:
+    async def relay_notification(self, ctx: Context) -> None:
         """Relay a client's notification."""
         if ctx.method == ROOTS_CHANGED.name:
             await roots_changed(self._runtime.children_of(ctx.session._connection))

@@ -162,7 +162,7 @@ class Pipeline:
             async with runtime.instances.serving(call.child, call.caller) as child:
                 result = await runtime.rounds.ask(child, call)
         if call.caller.outbox is not None:
-            await call.caller.told()
+            await call.caller.flush()
         return result
 
     async def call(
@@ -264,7 +264,7 @@ class Pipeline:
         """Take a notification. A request without an id is none, and cannot be answered: it is left out."""
         if not ctx.method.startswith("notifications/"):
             return None
-        await self._messages.notified(ctx)
+        await self._messages.relay_notification(ctx)
         return await call_next(ctx)
 
     # Routes.

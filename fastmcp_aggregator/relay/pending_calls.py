@@ -50,7 +50,7 @@ class Question:
     answer: asyncio.Future[Result]
 
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+Notify = Callable[[str, Mapping[str, Any]], None]
 """Sends a notification to the client of a round, which may be at another replica."""
 
 
@@ -59,7 +59,7 @@ class PendingCall:
 
     def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
         self._first = caller
-        self._tell: Tell | None = caller.tell
+        self._notify: Notify | None = caller.notify
         self.identity = caller.identity
         self.account = caller.account
         """Who has authenticated for the request with which the call began."""
@@ -85,10 +85,10 @@ class PendingCall:
         """Those of the request with which the call began."""
         return self._first.headers
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification to the client's present round; between rounds it is dropped."""
-        if self._tell is not None:
-            self._tell(method, params)
+        if self._notify is not None:
+            self._notify(method, params)
 
     def hang_up(self) -> None:
         """Nothing: a modern client cannot come back to a response."""
@@ -142,11 +142,11 @@ class PendingCall:
 
     def leave(self) -> None:
         """The client's round is over; it is to come back."""
-        self._tell = None
+        self._notify = None
 
-    def resume(self, tell: Tell, answers: Mapping[str, Any]) -> None:
+    def resume(self, notify: Notify, answers: Mapping[str, Any]) -> None:
         """The client is back, with answers by name. What it does not answer is asked again."""
-        self._tell = tell
+        self._notify = notify
         for name, answer in answers.items():
             question = self._questions.get(name)
             if question is not None and not question.answer.done() and isinstance(answer, dict):

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.pending_calls import Tell, call_is_over
+from fastmcp_aggregator.relay.pending_calls import Notify, call_is_over
 from fastmcp_aggregator.replicas.peers import Message, PeerLostError, Peers, Say
 from fastmcp_aggregator.replicas.questions import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
@@ -36,12 +36,12 @@ class Round:
     answers: Mapping[str, Any]
 
 
-def tell_replica(say: Say, method: str, params: Mapping[str, Any]) -> None:
+def notify_replica(say: Say, method: str, params: Mapping[str, Any]) -> None:
     """Pass a notification for the round's client on to the replica that it came back to."""
     say({"method": method, "params": dict(params)})
 
 
-async def continue_remotely(peers: Peers, replica: str, round_: Round, tell: Tell) -> Result:
+async def continue_remotely(peers: Peers, replica: str, round_: Round, notify: Notify) -> Result:
     """Have the replica that holds the call do the round; its result.
 
     Raises:
@@ -55,7 +55,7 @@ async def continue_remotely(peers: Peers, replica: str, round_: Round, tell: Tel
         "answers": dict(round_.answers),
     }
     try:
-        answer = await peers.ask(replica, question, lambda part: tell(part["method"], part["params"]))
+        answer = await peers.ask(replica, question, lambda part: notify(part["method"], part["params"]))
     except PeerLostError:
         raise call_is_over() from None
     except TooLargeError:

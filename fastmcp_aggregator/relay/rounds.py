@@ -36,8 +36,8 @@ from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances import Instances
-from fastmcp_aggregator.relay.pending_calls import PendingCall, PendingCalls, Tell, call_is_over, is_ours
-from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, round_from, tell_replica, to_message
+from fastmcp_aggregator.relay.pending_calls import Notify, PendingCall, PendingCalls, call_is_over, is_ours
+from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, notify_replica, round_from, to_message
 from fastmcp_aggregator.replicas.peers import Message, Peers, Say
 
 _CONNECTION_META = frozenset(
@@ -105,21 +105,21 @@ class Rounds:
         state, caller = call.params["requestState"], call.caller
         round_ = Round(state, *_identity(call), _input_responses(call.params))
         if replica := self._pending.owner_replica(state):
-            return await continue_remotely(self._peers, replica, round_, caller.tell)
-        return await self._resumed(round_, caller.tell)
+            return await continue_remotely(self._peers, replica, round_, caller.notify)
+        return await self._resumed(round_, caller.notify)
 
     async def answer(self, question: Message, say: Say) -> Message:
         """The round of a call that is pending here, for a client that has come back to another replica; see `Peers`."""
-        return await to_message(self._resumed(round_from(question), partial(tell_replica, say)))
+        return await to_message(self._resumed(round_from(question), partial(notify_replica, say)))
 
     def close(self) -> None:
         """Give up what waits for clients."""
         self._pending.close()
 
-    async def _resumed(self, round_: Round, tell: Tell) -> Result:
+    async def _resumed(self, round_: Round, notify: Notify) -> Result:
         identity = round_.principal, round_.request
         pending = self._pending.take(round_.state, identity)
-        pending.resume(tell, round_.answers)
+        pending.resume(notify, round_.answers)
         return await self._pending.round(pending, lambda: identity)
 
     async def _send_pending(self, child: Child, call: Call, owner: Owner) -> Result:

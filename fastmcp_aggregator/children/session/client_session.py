@@ -35,7 +35,7 @@ class RelayingSession(ClientSession):
 
     def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         related = request_of(getattr(self._reader, "last_context", None))
-        if not self._incoming.notified(method, params or {}, related):
+        if not self._incoming.on_notification(method, params or {}, related):
             super()._intercept_notification(method, params)
         return True  # nobody else hears it, and the SDK would log a traceback for each one that is malformed
 
@@ -44,4 +44,4 @@ class RelayingSession(ClientSession):
     ) -> dict[str, Any]:
         if method == "ping":
             return {}
-        return await self._incoming.asked(method, params or {}, request_of(copy_context()), dctx.progress)
+        return await self._incoming.on_request(method, params or {}, request_of(copy_context()), dctx.progress)

@@ -52,7 +52,7 @@ class Incoming:
         self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
 
-    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
         """Dispatch a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
 
         `related` is the request on whose response stream it came, if known.
@@ -64,7 +64,7 @@ class Incoming:
                 return True
             case Recipient.CALLER:
                 if owner := self._ownership.owner_of(related):
-                    owner.tell(method, params)
+                    owner.notify(method, params)
                 return True
             case Recipient.EVERYONE:
                 self._events.lists_changed(CHANGED_KINDS[method])
@@ -72,7 +72,7 @@ class Incoming:
                 self._events.resource_updated(uri)
         return False
 
-    async def asked(
+    async def on_request(
         self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
     ) -> dict[str, Any]:
         """The answer to a request of the child's, on which `on_progress` reports.
@@ -99,7 +99,7 @@ class Incoming:
         if request.deadline is not None:
             request.deadline.touch()
         if request.owner is not None:
-            request.owner.tell(PROGRESS.name, params)
+            request.owner.notify(PROGRESS.name, params)
 
 
 def _until_over(related: InFlight | None) -> AbstractContextManager[None]:

@@ -55,7 +55,7 @@ class Owner(Protocol):
         """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
         ...
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Pass a notification on, after those before it. Never blocks; what cannot be delivered is dropped."""
 
     def hang_up(self) -> None:
