@@ -27,7 +27,7 @@ from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.pinning.pins import filter_from_settings
 from fastmcp_aggregator.policies.policies import Policies
-from fastmcp_aggregator.relay.pending_calls import is_over
+from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
@@ -185,7 +185,7 @@ class Backend:
     async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, for another replica."""
         if self.runtime is None:
-            raise is_over()
+            raise call_is_over()
         return await self.runtime.rounds.answer(question, say)
 
     def _updated_elsewhere(self, child: Child, uri: str) -> None:

@@ -15,8 +15,9 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import McpConfig, ServerConfig
-from fastmcp_aggregator.relay.list_changed import Audience
-from fastmcp_aggregator.relay.logging import Logging
+from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
+from fastmcp_aggregator.relay.instances import Instances
+from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.rounds import Rounds
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
 from fastmcp_aggregator.replicas.changes import Changes
@@ -32,7 +33,7 @@ class ServedView:
 
     id: str
     directory: Directory
-    audience: Audience
+    live_clients: LiveClients
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """A child offers something else, or nothing any more."""
@@ -43,11 +44,11 @@ class ServedView:
     def tell(self, kinds: frozenset[Kind]) -> None:
         """Something else is listed; what changes before the first list is part of it."""
         if self.directory.is_ready:
-            self.audience.lists_changed(kinds)
+            self.live_clients.lists_changed(kinds)
 
 
 class Runtime:
-    """One run: the children, their further instances, rounds, log levels and subscriptions; hears what they report."""
+    """One run: the children, their instances, rounds, log levels and subscriptions; hears what they report."""
 
     def __init__(
         self,
@@ -67,18 +68,17 @@ class Runtime:
         self._views = views
         self._changes = changes
         self._on_changed = on_changed
-        self.logging = Logging(self._audiences)
+        self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update)
-        self.rounds = Rounds(self.logging, peers)
         self.supervisor = Supervisor(
             config,
             options,
             self,
             launched,
             profile,
-            max_isolated=settings.max_isolated_sessions,
         )
-        self.instances = self.supervisor.instances
+        self.instances = Instances(self.supervisor, self, profile, limit=settings.max_isolated_sessions)
+        self.rounds = Rounds(self.log_levels, self.instances, peers)
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ class Runtime:
             yield
         finally:
             for view in self._views:
-                await view.audience.close()
+                await view.live_clients.close()
             self.rounds.close()
             await self.subscriptions.close()
             await self.supervisor.stop()
@@ -119,15 +119,19 @@ class Runtime:
     def connected(self, child: Child) -> None:
         """It has a new session, which knows nothing of subscriptions and log levels."""
         self.subscriptions.connected(child)
-        self.logging.connected()
+        self.log_levels.connected()
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
-        """It offers something else, or can be used again, or no longer. Further instances are not listed."""
+        """It offers something else, or can be used again, or no longer. Additional instances are not listed."""
         if child.place != child.key:
             return
         for view in self._views:
             view.changed(child, kinds)
         self._on_changed()
+
+    def retired(self, child: Child) -> None:
+        """It is gone from the config: its instances go with it."""
+        self.instances.drop(child)
 
     def lists_changed(self, child: Child) -> None:
         """It says that its lists have changed: other replicas are told."""
@@ -139,13 +143,13 @@ class Runtime:
         self._changes.updated(child, uri)
 
     async def _publish_update(self, uri: str) -> None:
-        """Each stream is only sent what it follows, and it can follow only what its virtual server shows."""
+        """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""
         for view in self._views:
-            await view.audience.bus.publish(ResourceUpdated(uri=uri))
+            await view.live_clients.bus.publish(ResourceUpdated(uri=uri))
 
-    def _audiences(self) -> Iterator[tuple[Child, Collection[Connection]]]:
+    def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
         """Each child, and the legacy clients that it is for."""
-        everyone = [connection for view in self._views for connection in view.audience.connections]
+        everyone = [connection for view in self._views for connection in view.live_clients.connections]
         yield from ((child, everyone) for child in self.children.values())
         for instance, session in self.instances:
             if session is None or isinstance(session, Connection):

@@ -35,7 +35,7 @@ from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
 from fastmcp_aggregator.front.stdio.transport import stdio_streams
 from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 from fastmcp_aggregator.runtime import ServedView
@@ -70,9 +70,9 @@ class VirtualServer(FastMCP[None]):
             group=group,
             changes=settings.tool_changes,
         )
-        self._audience = Audience()
+        self._live_clients = LiveClients()
         self._entered: list[AsyncExitStack] = []
-        backend.show_in(ServedView(group_id, self._directory, self._audience))
+        backend.show_in(ServedView(group_id, self._directory, self._live_clients))
         super().__init__(
             name,
             version=version,
@@ -231,11 +231,11 @@ class VirtualServer(FastMCP[None]):
         """Join our pipeline to FastMCP's low-level server, whose attribute is private."""
         server, backend = self._mcp_server, self._backend
         own = LocalComponents(self, self.views)
-        messages = ClientMessages(backend, self._directory, self._audience)
+        messages = ClientMessages(backend, self._directory, self._live_clients)
         pipeline = Pipeline(
             backend,
             self._directory,
-            Handshakes(self._directory, backend.profile, self._audience, own),
+            Handshakes(self._directory, backend.profile, self._live_clients, own),
             messages,
             group_id=self._group_id,
             server_info=lambda: server.server_info_stamp,

@@ -23,8 +23,8 @@ MOST_MODULES = 12
 FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["escaping"],
-    ["errors", "version", "concurrency", "pipe", "protocol", "catalogue", "naming", "status"],
-    ["config", "libraries", "message_streams", "children.process_groups"],
+    ["errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
+    ["catalogue", "config", "libraries", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["auth", "file_descriptors", "pinning", "scaffold"],

@@ -259,7 +259,7 @@ async def test_clients_hear_of_another_order_and_of_nothing_when_nothing_changes
     app = build_aggregator(config(a=lean(), b=lean()))
     async with app, connected(app) as client:
         told: list[frozenset[Any]] = []
-        app._audience.lists_changed = told.append  # type: ignore[method-assign]
+        app._live_clients.lists_changed = told.append  # type: ignore[method-assign]
         await app.reload(config(a=lean(), b=lean()))
         assert [kinds for kinds in told if kinds] == []
         await app.reload(config(b=lean(), a=lean()))

@@ -31,6 +31,7 @@ from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
+from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ Context = ServerRequestContext[Any, Any]
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
-_INITIALIZE_BOUND = 30.0
+_INITIALIZE_TIMEOUT = 30.0
 """Seconds that a question waits for a client that has not finished its handshake."""
 
 
@@ -112,11 +113,11 @@ class Caller:
         return params.client_info.name if params else None
 
     def profile(self) -> ClientProfile:
-        """This client as the only one of a child."""
+        """The profile of a child that is for this client alone."""
         profile = ClientProfile()
         profile.expect_one()
-        resident = None if self.is_modern else Resident(self.connection)
-        profile.met(self.capabilities, resident, is_legacy=not self.is_modern)
+        sole_client = None if self.is_modern else SoleClient(self.connection)
+        profile.record(self.capabilities, sole_client, is_legacy=not self.is_modern)
         return profile
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:
@@ -145,17 +146,16 @@ class Caller:
             found[key] = f"{found[key]}, {text}" if key in found else text
         return found
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the request's own channel, after those before it. Never blocks."""
-        if method == "notifications/progress":
+        if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
+            return
+        if method == PROGRESS.name:
             if self._progress_token is None:
                 return
             params = {**params, "progressToken": self._progress_token}
-        elif method == "notifications/message":
-            if self.log_level is None or not passes(params.get("level"), self.log_level):
-                return
-        elif self.is_modern:
-            return  # nothing else is sent on a request's channel in the modern era
+        elif method == LOG_MESSAGE.name and not self._wants(params.get("level")):
+            return
         self._queue.put(method, params)
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
@@ -164,20 +164,24 @@ class Caller:
         Raises:
             MCPError: the client's error, or why it cannot be asked.
         """
-        refuse_what_is_not_declared(method, params, self.capabilities)
-        await self.told()
+        require_declared(method, params, self.capabilities)
+        await self.flush()
         with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
+
+    def _wants(self, level: Any) -> bool:
+        wanted = self.log_level
+        return wanted is not None and passes(level, wanted)
 
     def hang_up(self) -> None:
         """End the response to a legacy client over HTTP, after the messages before: it is to come back for the rest."""
         if self.ctx.close_sse_stream is not None:
             self._queue.then(self.ctx.close_sse_stream)
 
-    async def told(self) -> None:
+    async def flush(self) -> None:
         """Wait until all messages are sent, so that the result comes after them."""
         if self.outbox is not None:
-            await self.outbox.sent()
+            await self.outbox.flush()
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""
@@ -197,8 +201,8 @@ class Caller:
         return getattr(user, "access_token", None)
 
 
-class Resident:
-    """The only client of a front, between its requests. It has a connection that can be asked: it is a legacy one."""
+class SoleClient:
+    """The only client, a legacy one, between its requests: asked and notified on its connection's own channel."""
 
     account = None
     wants_progress = False
@@ -211,7 +215,7 @@ class Resident:
 
     @property
     def identity(self) -> Hashable:
-        """See `Owner`."""
+        """The connection, as for its requests."""
         return self._connection
 
     @property
@@ -219,20 +223,20 @@ class Resident:
         """What the client has declared."""
         return declared_by(self._connection)
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification on the connection's own channel; see `Owner`."""
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the connection's own channel."""
         level = wanted_log_level(self._connection)
-        if method != "notifications/message" or passes(params.get("level"), level):
+        if method != LOG_MESSAGE.name or passes(params.get("level"), level):
             self._outbox.put(method, params)
 
     def hang_up(self) -> None:
-        """See `Owner`. There is no response that could end."""
+        """Do nothing: there is no response that could end."""
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-        """The client's answer; see `Owner`."""
-        refuse_what_is_not_declared(method, params, self.capabilities)
-        await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_BOUND)
-        await self._outbox.sent()
+        """The client's answer, once it has initialised."""
+        require_declared(method, params, self.capabilities)
+        await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_TIMEOUT)
+        await self._outbox.flush()
         return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
 
 
@@ -261,10 +265,8 @@ def declared_by(connection: Connection) -> client_capabilities.Capabilities:
     return known or {}
 
 
-def refuse_what_is_not_declared(
-    method: str, params: Mapping[str, Any], declared: client_capabilities.Capabilities
-) -> None:
-    """Answer for a legacy client what it would answer itself.
+def require_declared(method: str, params: Mapping[str, Any], declared: client_capabilities.Capabilities) -> None:
+    """Reject in a legacy client's stead what it would reject itself.
 
     Raises:
         MCPError: it has not declared that it can be asked this.

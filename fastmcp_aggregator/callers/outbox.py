@@ -46,7 +46,7 @@ class Outbox:
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name="messages to a client")
 
-    async def sent(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything is sent."""
         if self._sending is not None:
             await asyncio.wait({self._sending})

@@ -52,6 +52,9 @@ class ChildEvents(Protocol):
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """It offers something else of these kinds, or can be used again, or no longer."""
 
+    def retired(self, child: Child) -> None:
+        """It is gone from the config, or another has its place, and is being closed."""
+
     def lists_changed(self, child: Child) -> None:
         """It says that its lists have changed; `changed` follows once they are read, if they have."""
 
@@ -260,9 +263,9 @@ class Child:
     # What its session reports.
 
     @property
-    def resident(self) -> Owner | None:
+    def sole_client(self) -> Owner | None:
         """The only client, if it can be asked at any time."""
-        return self._profile.resident
+        return self._profile.sole_client
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """The child says that its lists of these kinds have changed: they are read again, and then compared."""

@@ -1,4 +1,4 @@
-"""What a child is told of the clients.
+"""The client profile: the capabilities that a child's handshake declares on behalf of the clients.
 
 A legacy child is told once, in its handshake, what it may ask of its client. Where there will be one client, on stdio,
 it is told what that one has declared; the handshake waits a moment for it. Where there may be many, it is told
@@ -13,14 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED
 
-EVERYTHING: Mapping[str, Any] = {
-    "sampling": {"context": {}, "tools": {}},
-    "elicitation": {"form": {}, "url": {}},
-    "roots": {"listChanged": True},
-}
-"""What can be passed on."""
-_CLIENT_WAIT = 1.0
+_CLIENT_TIMEOUT = 1.0
 """Seconds that a child's handshake waits for the client's."""
 
 
@@ -28,7 +23,7 @@ class ClientProfile:
     """What a child may know of its clients."""
 
     def __init__(self) -> None:
-        self.resident: Owner | None = None
+        self.sole_client: Owner | None = None
         """The only client, if it can be asked at any time."""
         self.is_single = False
         """Whether there is one client at most."""
@@ -43,10 +38,10 @@ class ClientProfile:
         self.is_single = True
         self.is_awaited = not self._known.is_set()
 
-    def met(self, declared: Mapping[str, Any], resident: Owner | None, *, is_legacy: bool) -> None:
-        """A client has said what it can do."""
+    def record(self, declared: Mapping[str, Any], sole_client: Owner | None, *, is_legacy: bool) -> None:
+        """Record the capabilities that a client has declared; of the first client alone, where one is expected."""
         if self.is_awaited:
-            self._declared, self.resident, self._is_legacy = declared, resident, is_legacy
+            self._declared, self.sole_client, self._is_legacy = declared, sole_client, is_legacy
             self.is_awaited = False
             self._known.set()
 
@@ -54,8 +49,8 @@ class ClientProfile:
         """What a child is told in its handshake; waits a moment for the client."""
         if self.is_single:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._known.wait(), _CLIENT_WAIT)
-        return self._declared if self._declared is not None else EVERYTHING
+                await asyncio.wait_for(self._known.wait(), _CLIENT_TIMEOUT)
+        return self._declared if self._declared is not None else RELAYED
 
     def eras(self, setting: str) -> tuple[str, ...]:
         """In which eras to speak with a child, in this order. The only client's own comes first: then nothing of what

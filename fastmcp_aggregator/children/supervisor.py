@@ -16,7 +16,6 @@ from typing import Any
 from fastmcp_aggregator.children.child import Child, ChildEvents
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import Launch
-from fastmcp_aggregator.children.instances import Instances
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess, Launched
 from fastmcp_aggregator.children.process.start_slots import StartSlots
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
@@ -42,12 +41,9 @@ class Supervisor:
         events: ChildEvents,
         launched: Launched | None = None,
         profile: ClientProfile | None = None,
-        *,
-        max_isolated: int = 1,
     ) -> None:
         self._options = options
         self._profile = profile or ClientProfile()
-        self.instances = Instances(self, events, self._profile, limit=max_isolated)
         self._events = events
         self._start_slots = StartSlots()
         self._tasks: dict[Child, asyncio.Task[None]] = {}
@@ -82,7 +78,7 @@ class Supervisor:
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():
             if self.children.get(key) is not child:
-                self.instances.drop(child)
+                self._events.retired(child)
                 closing[key] = self.retire(child, _CHANGED if key in self.children else _REMOVED)
         for key, child in self.children.items():
             if old.get(key) is not child:

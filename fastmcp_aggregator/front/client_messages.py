@@ -1,4 +1,4 @@
-"""What clients tell, rather than ask: which messages and changes they want to hear of, and that their roots changed."""
+"""Client messages: log levels, subscriptions, listen streams and changed roots."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_leve
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol.log_levels import LEVELS
-from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED
+from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.runtime import Runtime
 
 
 class ClientMessages:
-    """Passes them on to the children that they concern."""
+    """Serves them for one virtual server, and passes them on to the children that they concern."""
 
-    def __init__(self, backend: Backend, directory: Directory, audience: Audience) -> None:
+    def __init__(self, backend: Backend, directory: Directory, live_clients: LiveClients) -> None:
         self._backend = backend
         self._directory = directory
-        self._audience = audience
+        self._live_clients = live_clients
 
     @property
     def _runtime(self) -> Runtime:
@@ -30,13 +31,13 @@ class ClientMessages:
         assert runtime is not None  # a client is served only while it runs
         return runtime
 
-    async def notified(self, ctx: Context) -> None:
-        """A notification of a client."""
-        if ctx.method == "notifications/roots/list_changed":
+    async def relay_notification(self, ctx: Context) -> None:
+        """Relay a client's notification."""
+        if ctx.method == ROOTS_CHANGED.name:
             await roots_changed(self._runtime.children_of(ctx.session._connection))
 
     async def set_level(self, caller: Caller, level: str) -> None:
-        """The client wants log messages from this level on.
+        """Set the level from which on the client gets log messages.
 
         Raises:
             MCPError: there is no such level.
@@ -44,33 +45,33 @@ class ClientMessages:
         if level not in LEVELS:
             raise errors.invalid_params(f"level: must be one of {', '.join(LEVELS)}")
         remember_log_level(caller.connection, level)
-        await self._runtime.logging.spread()
+        await self._runtime.log_levels.update()
 
     async def subscribe(self, caller: Caller, child: Child, original: str, uri: str) -> None:
-        """The client wants to be told when a resource changes.
+        """Subscribe the client to a resource.
 
         Raises:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
         serving = await self._runtime.instances.instance_for(child, caller)
-        await self._runtime.subscriptions.follow(caller.connection, serving, original, uri, caller.account)
+        await self._runtime.subscriptions.subscribe(caller.connection, serving, original, uri, caller.account)
 
     async def unsubscribe(self, caller: Caller, uri: str) -> None:
-        """The client no longer wants to be told."""
-        await self._runtime.subscriptions.leave(caller.connection, uri)
+        """End the client's subscription."""
+        await self._runtime.subscriptions.unsubscribe(caller.connection, uri)
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """The stream of changes of a modern client."""
-        wanted = params.notifications.resource_subscriptions or []
-        following = self._runtime.subscriptions.followed_by_stream(wanted, self._directory.locate, Caller(ctx).account)
-        async with following as followed:
-            notifications = params.notifications.model_copy(update={"resource_subscriptions": followed or None})
-            return await self._audience.listen_handler(ctx, params.model_copy(update={"notifications": notifications}))
+        """Serve the stream of changes of a modern client."""
+        wanted, subscriptions = params.notifications, self._runtime.subscriptions
+        addresses = wanted.resource_subscriptions or []
+        async with subscriptions.of_stream(addresses, self._directory.locate, Caller(ctx).account) as subscribed:
+            granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
+            return await self._live_clients.listen_handler(ctx, params.model_copy(update={"notifications": granted}))
 
 
 async def roots_changed(children: Iterable[Child]) -> None:
-    """Tell all that keep a session with a client; a modern child is told the roots when it asks."""
+    """Notify the legacy children; a modern child gets the roots when it asks."""
     for child in children:
         if child.session is not None and child.session.era == "legacy":
-            await child.session.notify("notifications/roots/list_changed")
+            await child.session.notify(ROOTS_CHANGED.name)

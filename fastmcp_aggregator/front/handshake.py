@@ -1,4 +1,4 @@
-"""`initialize` and `server/discover`: what the aggregator says of itself, and what a client says of itself.
+"""Handshakes (`initialize`, `server/discover`): the capabilities and instructions of the aggregator and of clients.
 
 The capabilities are those of the children together. As long as a child has never been up, nobody knows what it will
 offer, and a client reads the capabilities once: then everything is declared that could come.
@@ -12,13 +12,13 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.callers.caller import Context, Resident, remember_declared
+from fastmcp_aggregator.callers.caller import Context, SoleClient, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.protocol import client_capabilities, extensions
-from fastmcp_aggregator.protocol.server_capabilities import EVERYTHING, Capabilities, union
-from fastmcp_aggregator.relay.list_changed import Audience
+from fastmcp_aggregator.protocol.server_capabilities import RELAYED, Capabilities, union
+from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 
 
@@ -29,12 +29,12 @@ class Handshakes:
         self,
         directory: Directory,
         profile: ClientProfile,
-        audience: Audience,
+        live_clients: LiveClients,
         own: LocalComponents,
     ) -> None:
         self._directory = directory
         self._profile = profile
-        self._audience = audience
+        self._live_clients = live_clients
         self._own = own
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -50,15 +50,15 @@ class Handshakes:
         connection = ctx.session._connection
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._profile.met(client_capabilities.for_child(declared), Resident(connection), is_legacy=True)
-        self._audience.join(ctx.session)
+        self._profile.record(client_capabilities.for_child(declared), SoleClient(connection), is_legacy=True)
+        self._live_clients.add(ctx.session)
         return self._completed(result)
 
-    def met_modern(self, ctx: Context) -> None:
-        """A modern client has sent a request, with its capabilities."""
+    def record_capabilities(self, ctx: Context) -> None:
+        """Record the capabilities that a modern client sent with a request."""
         meta = (ctx.params or {}).get("_meta")
         declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-        self._profile.met(client_capabilities.for_child(declared), None, is_legacy=False)
+        self._profile.record(client_capabilities.for_child(declared), None, is_legacy=False)
 
     def _completed(self, result: HandlerResult) -> HandlerResult:
         if result is None:
@@ -76,7 +76,7 @@ class Handshakes:
             extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
         ]
         if len(known) < len(children):
-            known.append(EVERYTHING)
+            known.append(RELAYED)
         if not self._own.is_empty:
             known.append(own)
         elif self._own.has_views:

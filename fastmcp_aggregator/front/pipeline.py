@@ -41,6 +41,7 @@ from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnec
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import (
     publish_prompt_result,
@@ -50,8 +51,6 @@ from fastmcp_aggregator.routing.addresses import (
 )
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
-
-_LEGACY_ONLY = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 
 class Pipeline:
@@ -79,13 +78,13 @@ class Pipeline:
         self.in_flight = InFlightCounter()
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
-            "tools/call": self._call_tool,
-            "resources/read": self._read_resource,
-            "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
-            "logging/setLevel": self._set_level,
+            methods.TOOLS_CALL.name: self._call_tool,
+            methods.RESOURCES_READ.name: self._read_resource,
+            methods.PROMPTS_GET.name: self._get_prompt,
+            methods.COMPLETE.name: self._complete,
+            methods.SUBSCRIBE.name: self._subscribe,
+            methods.UNSUBSCRIBE.name: self._unsubscribe,
+            methods.SET_LEVEL.name: self._set_level,
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -105,9 +104,9 @@ class Pipeline:
         require_readable(ctx)
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         if is_modern and self._backend.profile.is_awaited:
-            self._handshakes.met_modern(ctx)
+            self._handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
-        if answer is None or (ctx.method in _LEGACY_ONLY and is_modern):
+        if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing:
@@ -152,15 +151,15 @@ class Pipeline:
     async def _send(self, call: Call) -> Result:
         runtime = self._backend.runtime
         assert runtime is not None  # a route leads to a child of the present run
-        if "requestState" in call.params and runtime.rounds.is_continued(call):
-            result = await runtime.rounds.continue_(call)
+        if "requestState" in call.params and runtime.rounds.continues_pending(call):
+            result = await runtime.rounds.resume(call)
         elif self._backend.profile.is_single:
             result = await runtime.rounds.ask(call.child, call)
         else:
             async with runtime.instances.serving(call.child, call.caller) as child:
                 result = await runtime.rounds.ask(child, call)
         if call.caller.outbox is not None:
-            await call.caller.told()
+            await call.caller.flush()
         return result
 
     async def call(
@@ -262,7 +261,7 @@ class Pipeline:
         """Dispatch a notification. A request without an id is none, and cannot be answered: it is dropped."""
         if not ctx.method.startswith("notifications/"):
             return None
-        await self._messages.notified(ctx)
+        await self._messages.relay_notification(ctx)
         return await call_next(ctx)
 
     # Routes.

@@ -1,4 +1,4 @@
-"""What clients have declared that they can do, as plain objects. Pure.
+"""Client capabilities, as plain objects. Pure.
 
 A client declares that it can be asked for sampling, elicitation or roots; a child must not ask for anything else.
 """
@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastmcp_aggregator.protocol import extensions
+from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS, capabilities_of
 
 Capabilities = Mapping[str, Any]
 
-ASKABLE = frozenset({"sampling", "elicitation", "roots"})
+RELAYED: Capabilities = capabilities_of("client")
+"""Everything that can be passed on."""
+ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
 """What a client can be asked for."""
 
 
@@ -25,17 +28,13 @@ def for_child(declared: Any) -> dict[str, Any]:
 
 
 def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The capability that a client needs to be asked this, in the form in which it would declare it."""
-    if method == "roots/list":
-        return {"roots": {}}
-    if method == "elicitation/create":
-        return {"elicitation": {"url" if params.get("mode") == "url" else "form": {}}}
-    has_tools = params.get("tools") is not None or params.get("toolChoice") is not None
-    return {"sampling": {"tools": {}} if has_tools else {}}
+    """The capability that a server's request requires of the client, in the form in which a client declares it."""
+    row = SERVER_REQUESTS[method]
+    return {row.capability: row.required_parts(params)}
 
 
 def has(declared: Capabilities, required: Capabilities) -> bool:
-    """Whether a client that has declared this can be asked for what requires that."""
+    """Whether `declared` satisfies `required`."""
     (name, parts) = next(iter(required.items()))
     have = declared.get(name)
     if not isinstance(have, Mapping):

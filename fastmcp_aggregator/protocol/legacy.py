@@ -1,4 +1,4 @@
-"""What legacy clients take of modern tools and their results. Pure.
+"""Downgrades of modern tools and results for legacy clients. Pure.
 
 Since 2026-07-28 a tool may return any JSON value and describe it by any schema; before, there were only objects. For
 one tool of the other kind a legacy client would refuse the whole list, and for one such value the whole result. The

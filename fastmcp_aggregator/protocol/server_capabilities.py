@@ -1,4 +1,4 @@
-"""What the children can do together, as the capabilities that a server declares. Pure."""
+"""Server capabilities: the union of what the children declare. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastmcp_aggregator.protocol import extensions
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED, capabilities_of
 
 Capabilities = Mapping[str, Any]
 
-EVERYTHING: Capabilities = {
-    "tools": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-    "prompts": {"listChanged": True},
-    "completions": {},
-    "logging": {},
-    "extensions": extensions.RELAYED,
-}
-"""What a child may turn out to offer."""
-_LISTS = ("tools", "resources", "prompts")
-_RELAYED = frozenset({*EVERYTHING, "experimental"})
+RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.RELAYED}
+"""Everything that can be passed on, and so may turn out to be offered."""
+_KEPT = frozenset({*RELAYED, "experimental"})
 """Tasks are not."""
 
 
@@ -28,9 +21,9 @@ def union(of_children: Iterable[Capabilities]) -> dict[str, Any]:
     together: dict[str, Any] = {}
     for capabilities in of_children:
         for name, value in capabilities.items():
-            if name in _RELAYED and isinstance(value, Mapping):
+            if name in _KEPT and isinstance(value, Mapping):
                 together[name] = _merged(together.get(name, {}), value)
-    for name in _LISTS:
+    for name in LIST_CHANGED:
         if name in together:
             together[name]["listChanged"] = True
     return together

@@ -1,13 +1,13 @@
-"""Calls that wait for a modern client: a legacy child has asked something, and its call stays open for the answer.
+"""Pending calls: a legacy child has asked something, and its call stays open until the modern client answers.
 
 Theory. A legacy child asks while it works on a call; a modern client is asked by ending its request with an
 `InputRequiredResult` and asks again with the answers. So the child's call runs in a task of its own, which outlives the
 client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
-the call is kept here under the `requestState` that the client was given: unguessable, good for one round, for the
+the call is held here under the `requestState` that the client was given: unguessable, good for one round, for the
 same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
-during a round, ends the child's call. The number of calls kept is bounded.
+during a round, ends the child's call. Their number is bounded.
 
-A client may come back to another replica of the hub: the state names the one that keeps the call (see
+A client may come back to another replica of the hub: the state names the one that holds the call (see
 `relay/remote_rounds.py`).
 """
 
@@ -18,7 +18,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -35,9 +35,9 @@ PENDING_LIMIT = 1000
 """Calls that wait for their clients, at most."""
 _PREFIX = "held-"
 _MARK = "."
-"""Between the replica that keeps a call and what cannot be guessed."""
-_BREATH = 0.01
-"""Seconds in which what a child asks counts as asked at once, in one round of the client."""
+"""Between the replica that holds a call and what cannot be guessed."""
+_COALESCE = 0.01
+"""Seconds within which the questions of a child are put into one round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,8 @@ class Question:
     answer: asyncio.Future[Result]
 
 
-class RoundCaller(Protocol):
-    """The client of a round: the caller here, or at another replica."""
-
-    def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
+Notify = Callable[[str, Mapping[str, Any]], None]
+"""Sends a notification to the client of a round, which may be at another replica."""
 
 
 class PendingCall:
@@ -60,19 +58,16 @@ class PendingCall:
 
     def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
         self._first = caller
-        self._caller: RoundCaller | None = caller
+        self._notify: Notify | None = caller.notify
         self.identity = caller.identity
+        self.account = caller.account
+        """Who has authenticated for the request with which the call began."""
         self.wants_progress = caller.wants_progress
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
         self._refusal: MCPError | None = None
         self._task = asyncio.ensure_future(call(self))
-
-    @property
-    def account(self) -> Hashable:
-        """Who has authenticated for the request with which the call began."""
-        return self._first.account
 
     @property
     def log_level(self) -> str | None:
@@ -89,10 +84,10 @@ class PendingCall:
         """Those of the request with which the call began."""
         return self._first.headers
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification to the client's present round; between two rounds it is dropped."""
-        if self._caller is not None:
-            self._caller.tell(method, params)
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification to the client's present round; between rounds it is dropped."""
+        if self._notify is not None:
+            self._notify(method, params)
 
     def hang_up(self) -> None:
         """Nothing: a modern client cannot come back to a response."""
@@ -135,7 +130,7 @@ class PendingCall:
         finally:
             asked.cancel()
         if self._questions:
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(_COALESCE)
 
     def questions(self) -> dict[str, Any]:
         """What the child wants to know now: `inputRequests` by name."""
@@ -146,11 +141,11 @@ class PendingCall:
 
     def leave(self) -> None:
         """The client's round is over; it is to come back."""
-        self._caller = None
+        self._notify = None
 
-    def resume(self, caller: RoundCaller, answers: Mapping[str, Any]) -> None:
+    def resume(self, notify: Notify, answers: Mapping[str, Any]) -> None:
         """The client is back, with answers by name. What it does not answer is asked again."""
-        self._caller = caller
+        self._notify = notify
         for name, answer in answers.items():
             question = self._questions.get(name)
             if question is not None and not question.answer.done() and isinstance(answer, dict):
@@ -158,7 +153,7 @@ class PendingCall:
                 del self._questions[name]
 
     def end(self) -> None:
-        """Give the child's call up, if it is not over."""
+        """Cancel the child's call, if it is not over."""
         self._task.cancel()
         # A result or error that nobody waits for any more is not an accident to be reported.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -169,87 +164,87 @@ Identity = tuple[Hashable, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     call: PendingCall
     identity: Identity
     expiry: asyncio.TimerHandle
 
 
 class PendingCalls:
-    """The calls whose clients are to come back. Owned by one run of the aggregator."""
+    """The calls whose clients are to come back. Owned by one `Runtime`."""
 
     def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
         """`replica` tells by which id other replicas reach this one; empty: they cannot."""
-        self._kept: dict[str, _Kept] = {}
+        self._pending: dict[str, _Entry] = {}
         self._replica = replica
 
     async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
-        """The child's result, or what it asks first; then the call is kept until its client comes back.
+        """The child's result, or what it asks first; then the call is held until its client comes back.
 
         Raises:
             MCPError: the child's error, or the client cannot be asked, or too many calls are pending.
         """
-        is_kept = False
+        is_held = False
         try:
             result = await call.round()
             if result is not None:
                 return result
-            state = self._keep(call, identity())
-            is_kept = True
+            state = self._hold(call, identity())
+            is_held = True
             return {"resultType": "input_required", "inputRequests": call.questions(), "requestState": state}
         finally:
             call.leave()
-            if not is_kept:
+            if not is_held:
                 call.end()
 
     def take(self, state: str, identity: Identity) -> PendingCall:
-        """The call that is kept under this `requestState`.
+        """The call that is held under this `requestState`.
 
         Raises:
             MCPError: it is over, or belongs to someone else or to another request.
         """
-        kept = self._kept.get(state)
-        if kept is None or kept.identity != identity:
-            raise is_over()
-        del self._kept[state]
-        kept.expiry.cancel()
-        return kept.call
+        entry = self._pending.get(state)
+        if entry is None or entry.identity != identity:
+            raise call_is_over()
+        del self._pending[state]
+        entry.expiry.cancel()
+        return entry.call
 
-    def _keep(self, call: PendingCall, identity: Identity) -> str:
-        """Keep a call until its client is back; the `requestState` to give to it."""
-        if len(self._kept) >= PENDING_LIMIT:
+    def _hold(self, call: PendingCall, identity: Identity) -> str:
+        """Hold a call until its client is back; the `requestState` for the client."""
+        if len(self._pending) >= PENDING_LIMIT:
             raise MCPError(INTERNAL_ERROR, f"{PENDING_LIMIT} calls wait for their clients' answers already; try again")
         replica = self._replica()
         state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
-        self._kept[state] = _Kept(call, identity, expiry)
+        self._pending[state] = _Entry(call, identity, expiry)
         return state
 
-    def keeper(self, state: Any) -> str | None:
-        """The other replica that keeps the call of this `requestState`; None if it is none of another's."""
-        if not is_ours(state) or state in self._kept:
+    def owner_replica(self, state: Any) -> str | None:
+        """The other replica that holds the call of this `requestState`; None: no other does."""
+        if not is_ours(state) or state in self._pending:
             return None
         replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
         return replica if mark and is_replica_id(replica) and replica != self._replica() else None
 
     def close(self) -> None:
-        """Give up all calls."""
-        for state in list(self._kept):
+        """Cancel all calls."""
+        for state in list(self._pending):
             self._expire(state)
 
     def _expire(self, state: str) -> None:
-        kept = self._kept.pop(state, None)
-        if kept is not None:
-            kept.expiry.cancel()
-            kept.call.end()
+        entry = self._pending.pop(state, None)
+        if entry is not None:
+            entry.expiry.cancel()
+            entry.call.end()
 
 
 def is_ours(state: Any) -> TypeGuard[str]:
-    """Whether a `requestState` is of a call that was held here, and not of a modern child."""
+    """Whether a `requestState` is of a pending call of ours, and not of a modern child."""
     return isinstance(state, str) and state.startswith(_PREFIX)
 
 
-def is_over() -> MCPError:
+def call_is_over() -> MCPError:
     """A `requestState` that cannot be used, for whatever reason: a client learns nothing of the calls of others."""
     return MCPError(INVALID_PARAMS, "requestState: the call that it continues is over; call again without it")
 

@@ -1,4 +1,4 @@
-"""A round of a held call whose client has come back to another replica than the one that holds it.
+"""Remote rounds: a client has come back to another replica than the one that holds its pending call.
 
 Theory. The call stays where it began, with the child that has asked. The replica that the client came back to asks the
 other to do the round in its place: it sends the state, who the client is, what the request was, and the answers, and
@@ -17,7 +17,7 @@ from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
-from fastmcp_aggregator.relay.pending_calls import RoundCaller, is_over
+from fastmcp_aggregator.relay.pending_calls import Notify, call_is_over
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError, Peers
 from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
@@ -35,21 +35,14 @@ class Round:
     request: Hashable
     answers: Mapping[str, Any]
 
-    def caller(self, say: OnMessage) -> RoundCaller:
-        """Who is told what the child says: the other replica."""
-        return _Elsewhere(say)
+
+def notify_replica(say: OnMessage, method: str, params: Mapping[str, Any]) -> None:
+    """Pass a notification for the round's client on to the replica that it came back to."""
+    say({"method": method, "params": dict(params)})
 
 
-class _Elsewhere:
-    def __init__(self, say: OnMessage) -> None:
-        self._say = say
-
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        self._say({"method": method, "params": dict(params)})
-
-
-async def continued_elsewhere(peers: Peers, replica: str, round_: Round, caller: RoundCaller) -> Result:
-    """What the other replica's round brings.
+async def continue_remotely(peers: Peers, replica: str, round_: Round, notify: Notify) -> Result:
+    """Have the replica that holds the call do the round; its result.
 
     Raises:
         ChildServerError: as when the call were held here.
@@ -62,22 +55,22 @@ async def continued_elsewhere(peers: Peers, replica: str, round_: Round, caller:
         "answers": dict(round_.answers),
     }
     try:
-        answer = await peers.request(replica, question, lambda part: caller.tell(part["method"], part["params"]))
+        answer = await peers.request(replica, question, lambda part: notify(part["method"], part["params"]))
     except PeerLostError:
-        raise is_over() from None
+        raise call_is_over() from None
     except TooLargeError:
         raise _too_large("answers") from None
-    return _result_of(answer)
+    return _result_from(answer)
 
 
-def round_of(question: Message) -> Round:
-    """What another replica asks for. Raises: KeyError."""
+def round_from(question: Message) -> Round:
+    """The round that another replica asks for. Raises: KeyError."""
     principal, request = _frozen(question["principal"]), _frozen(question["request"])
     return Round(question["state"], principal, request, question["answers"])
 
 
-async def answered(result: Awaitable[Result]) -> Message:
-    """The answer to another replica."""
+async def to_message(result: Awaitable[Result]) -> Message:
+    """The outcome of a round, for the replica that has asked for it."""
     try:
         return {"result": await result}
     except MCPError as error:
@@ -87,7 +80,7 @@ async def answered(result: Awaitable[Result]) -> Message:
         return {"failed": reported}
 
 
-def _result_of(answer: Message) -> Result:
+def _result_from(answer: Message) -> Result:
     match answer:
         case {"result": dict(result)}:
             return result
@@ -98,7 +91,7 @@ def _result_of(answer: Message) -> Result:
         case _ if answer == TOO_LARGE:
             raise _too_large("result")
         case _:
-            raise is_over()
+            raise call_is_over()
 
 
 def _too_large(what: str) -> MCPError:

@@ -1,4 +1,4 @@
-"""Addresses inside listed components, results and errors: the child's URIs, written as the client can use them.
+"""URI rewriting in listed components, results and errors: the child's addresses, as the client can use them.
 
 A URI that a child hands out is read back through the aggregator, so it must carry the server key. Everything
 else stays as it is; an object without addresses is returned as it came, not copied.

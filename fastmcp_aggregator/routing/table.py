@@ -1,4 +1,4 @@
-"""The table that routes: every name that is accepted → the child it belongs to and what that child calls it.
+"""The route table: every name that is accepted → the child it belongs to and what that child calls it.
 
 Theory. A table is immutable and made whole from the children's catalogues; a change in one of them makes the next
 reader build a new one. It is built on demand, so a hundred children that arrive one after the other cost one

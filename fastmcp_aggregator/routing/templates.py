@@ -1,4 +1,4 @@
-"""Which URI template an address may have come from. Pure."""
+"""URI template matching (RFC 6570). Pure."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.protocol.methods import METHODS
 from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings
 from fastmcp_aggregator.version import VERSION
 
@@ -78,7 +79,7 @@ class Deadlines:
     @property
     def by_method(self) -> Mapping[str, float]:
         """Those that differ from `call`."""
-        return {"resources/read": self.read, "prompts/get": self.prompt}
+        return {name: getattr(self, row.deadline) for name, row in METHODS.items() if row.deadline != "call"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,17 +133,17 @@ CURRENT: ContextVar[str] = ContextVar("request", default="none")
 
 
 class Recorder:
-    """A listener that keeps what it is shown, and answers every question with its parameters."""
+    """An `Incoming` that keeps what it is shown, and answers every question with its parameters."""
 
     def __init__(self) -> None:
         self.notified_of: list[tuple[str, Any]] = []
         self.asked_for: list[tuple[str, Any, str]] = []
 
-    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
         self.notified_of.append((method, params))
         return True
 
-    async def asked(
+    async def on_request(
         self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
     ) -> dict[str, Any]:
         self.asked_for.append((method, params, CURRENT.get()))

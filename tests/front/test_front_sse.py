@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_cancels_its_calls() -> None:
         await client.close()
         await until(lambda: app.health()["a"].in_flight == 0)
         await until_idle(app)
-        await until(lambda: not app._audience.connections)
+        await until(lambda: not app._live_clients.connections)
         late = await served.connect()
         assert (await late.http.post(client.endpoint, json={})).status_code == 404
 
@@ -245,5 +245,5 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
                 big = {"name": "a:big", "arguments": {"size": 20_000_000}}
                 for number in (1, 2):
                     await http.post(path, json={"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": big})
-                await until(lambda: app._backend.places.counts() == (0, 0) and not app._audience.connections)
+                await until(lambda: app._backend.places.counts() == (0, 0) and not app._live_clients.connections)
                 assert (await http.post(path, json={})).status_code == 404

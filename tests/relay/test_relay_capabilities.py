@@ -17,8 +17,7 @@ from support.wire_http import served
 from ways import Way, ways
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.client_profile import EVERYTHING as EVERYTHING_RELAYED
-from fastmcp_aggregator.protocol.client_capabilities import for_child
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED, for_child
 from fastmcp_aggregator.settings.model import ServerSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -148,7 +147,7 @@ async def test_over_http_a_legacy_child_is_told_all_that_can_be_and_a_modern_one
     way: Way, client: RawClient, fronts: Any
 ) -> None:
     poor = await fronts.connect(modern=way.is_modern, capabilities={"roots": {}})
-    expected = {"roots": {}} if way.child_is_modern else EVERYTHING_RELAYED
+    expected = {"roots": {}} if way.child_is_modern else RELAYED
     assert shown(await poor.report(way.server)) == expected
     await poor.close()
 

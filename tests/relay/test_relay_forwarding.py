@@ -126,7 +126,7 @@ class Hearer:
     account: Hashable = None
     told: list[tuple[str, Any]] = field(default_factory=list)
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         self.told.append((method, params))
 
     def hang_up(self) -> None:

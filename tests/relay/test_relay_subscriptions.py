@@ -226,7 +226,7 @@ async def test_a_legacy_client_follows_no_more_than_a_number_of_resources(monkey
         for uri in (A, B):
             await follow(client, uri)
         error = await client.error("resources/subscribe", {"uri": f"{A}/c"})
-        assert error == {"code": -32600, "message": "a client can follow 2 resources"}
+        assert error == {"code": -32600, "message": "a client can subscribe to at most 2 resources"}
         await follow(other, f"{A}/c")
         await leave(client, A, None)
         await follow(client, f"{A}/c")

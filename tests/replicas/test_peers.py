@@ -16,7 +16,7 @@ from support.harness import until
 from support.redis_server import RedisServer, needs_redis
 from support.wire import until_answered
 
-from fastmcp_aggregator.relay import remote_rounds as elsewhere
+from fastmcp_aggregator.relay import remote_rounds
 from fastmcp_aggregator.replicas import redis_channel, rpc
 from fastmcp_aggregator.replicas.peers import Message, NoPeers, OnMessage, PeerEvents, PeerLostError
 from fastmcp_aggregator.replicas.redis_connection import connect
@@ -221,7 +221,7 @@ async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
     assert await one.ask(other, fails=True) == ({}, [])
     assert "unhandled exception while a request of another replica was answered" in caplog.text
     with pytest.raises(MCPError, match="is over"):
-        elsewhere._result_of({})
+        remote_rounds._result_from({})
 
 
 async def test_alone_nobody_is_told_or_asked() -> None:

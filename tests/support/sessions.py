@@ -19,7 +19,7 @@ from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 class Unheard:
     """What a session reports, for those who do not care."""
 
-    resident: Owner | None = None
+    sole_client: Owner | None = None
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The SDK's client session, with what a child says unasked taken off before the SDK parses it.
+"""The SDK's client session, with a child's notifications and requests intercepted before it parses them.
 
 Notifications are seen as they are read, in order, as plain JSON objects, and so are the child's requests. The methods
 overridden here are private to the SDK; `tests/children/test_children_sdk_seams.py` fails when they change.
@@ -35,7 +35,7 @@ class RelayingSession(ClientSession):
 
     def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         related = request_of(getattr(self._reader, "last_context", None))
-        if not self._incoming.notified(method, params or {}, related):
+        if not self._incoming.on_notification(method, params or {}, related):
             super()._intercept_notification(method, params)
         return True  # nobody else hears it, and the SDK would log a traceback for each one that is malformed
 
@@ -44,4 +44,4 @@ class RelayingSession(ClientSession):
     ) -> dict[str, Any]:
         if method == "ping":
             return {}
-        return await self._incoming.asked(method, params or {}, request_of(copy_context()), dctx.progress)
+        return await self._incoming.on_request(method, params or {}, request_of(copy_context()), dctx.progress)

@@ -1,4 +1,4 @@
-"""Which listed components have the form that the protocol prescribes.
+"""Validation of listed components against the protocol's schemas.
 
 A client checks a list as a whole, so one odd component of one child would take the components of all children from it.
 So each must have the form of the version that its child speaks, and, as far as they see it, that of legacy clients.

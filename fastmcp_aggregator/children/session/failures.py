@@ -1,4 +1,4 @@
-"""Why talking to a child failed, in words for the user: no tracebacks, no addresses with secrets in them."""
+"""Descriptions of session failures for users: no tracebacks, no addresses with secrets in them."""
 
 from __future__ import annotations
 

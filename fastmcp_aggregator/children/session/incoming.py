@@ -1,6 +1,6 @@
-"""What a child says unasked, sorted: to the caller it belongs to, to those who follow its lists and resources, or away.
+"""Incoming messages of a child, dispatched: to the caller they belong to, or to everyone who is to know of a change.
 
-A question without an owner is refused, with what to do about it; any other message without one is dropped.
+A request without an owner is rejected, with what to do about it; a notification without one is dropped.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from typing import Any, Protocol
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, OnProgress, Owner, Ownership
-from fastmcp_aggregator.children.session.transport import LIST_CHANGED
 from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.protocol.methods import PROGRESS, SERVER_NOTIFICATIONS, SERVER_REQUESTS, Recipient
 
 logger = logging.getLogger(__name__)
 
-QUESTIONS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-"""What a child can ask of a client."""
-_FOR_THE_CALLER = frozenset({"notifications/message", "notifications/elicitation/complete"})
 _NOBODY = (
     "it cannot be told which client to ask: none or several have a request in flight on this server, or it serves "
     "several users, and nothing tells for which of them it asks; "
@@ -35,7 +32,7 @@ class SessionEvents(Protocol):
     """What is reported of a session. Never blocks."""
 
     @property
-    def resident(self) -> Owner | None:
+    def sole_client(self) -> Owner | None:
         """Whom the child's messages belong to while no request is in flight."""
         ...
 
@@ -47,7 +44,7 @@ class SessionEvents(Protocol):
 
 
 class Incoming:
-    """Sorts the messages of one session."""
+    """Dispatches the messages of one session."""
 
     def __init__(self, server_key: str, ownership: Ownership, events: SessionEvents) -> None:
         self._key = server_key
@@ -55,27 +52,27 @@ class Incoming:
         self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
 
-    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
-        """Take a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
+    def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+        """Dispatch a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
 
         `related` is the request on whose response stream it came, if known.
         """
-        if method == "notifications/progress":
-            self._progressed(params)
-        elif method in _FOR_THE_CALLER:
-            if owner := self._ownership.owner_of(related):
-                owner.tell(method, params)
-        elif kinds := LIST_CHANGED.get(method):
-            self._events.lists_changed(kinds)
-            return False
-        elif method == "notifications/resources/updated" and isinstance(uri := params.get("uri"), str):
-            self._events.resource_updated(uri)
-            return False
-        else:
-            return False
-        return True
+        row = SERVER_NOTIFICATIONS.get(method)
+        match row.recipient if row is not None else None:
+            case Recipient.REQUESTER:
+                self._progressed(params)
+                return True
+            case Recipient.CALLER:
+                if owner := self._ownership.owner_of(related):
+                    owner.notify(method, params)
+                return True
+            case Recipient.EVERYONE:
+                self._events.lists_changed(CHANGED_KINDS[method])
+            case Recipient.SUBSCRIBERS if isinstance(uri := params.get("uri"), str):
+                self._events.resource_updated(uri)
+        return False
 
-    async def asked(
+    async def on_request(
         self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
     ) -> dict[str, Any]:
         """The answer to a request of the child's, on which `on_progress` reports.
@@ -83,7 +80,7 @@ class Incoming:
         Raises:
             MCPError: the error to answer with.
         """
-        if method not in QUESTIONS:
+        if method not in SERVER_REQUESTS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         owner = self._ownership.owner_of(related)
         if owner is None:
@@ -102,7 +99,7 @@ class Incoming:
         if request.deadline is not None:
             request.deadline.touch()
         if request.owner is not None:
-            request.owner.tell("notifications/progress", params)
+            request.owner.notify(PROGRESS.name, params)
 
 
 def _until_over(related: InFlight | None) -> AbstractContextManager[None]:

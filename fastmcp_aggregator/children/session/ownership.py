@@ -1,11 +1,11 @@
-"""Whose message is it: the requests in flight on one session of a child, and whom each was sent for.
+"""Message ownership: the requests in flight on one session of a child, and the caller of each.
 
 A child's message goes to the caller it belongs to, or to nobody. Progress carries the token of its request. A message
 that came on the response stream of a request (streamable HTTP) belongs to that request, and to nobody once it is over.
 Any other message carries nothing that tells, and a server may speak after it has answered. So between principals it is
 for nobody: once anything was sent on this session for a second principal, that is never known again. As long as there
 has been one, or where nobody authenticates, it belongs to the caller of everything that is in flight, if that is one
-caller; with nothing in flight, to the resident, if there is one: the only client of a stdio front, or the one that an
+caller; with nothing in flight, to the sole client, if there is one: that of a stdio front, or the one that an
 isolated child is for.
 """
 
@@ -55,7 +55,7 @@ class Owner(Protocol):
         """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
         ...
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Pass a notification on, after those before it. Never blocks; what cannot be delivered is dropped."""
 
     def hang_up(self) -> None:
@@ -139,10 +139,10 @@ def headers_of_caller() -> Mapping[str, str] | None:
 
 
 class Ownership:
-    """The requests in flight on one session. `resident` tells whom messages belong to between them."""
+    """The requests in flight on one session. `sole_client` tells whom messages belong to between them."""
 
-    def __init__(self, resident: Callable[[], Owner | None] = lambda: None) -> None:
-        self._resident = resident
+    def __init__(self, sole_client: Callable[[], Owner | None] = lambda: None) -> None:
+        self._sole_client = sole_client
         self._tokens = itertools.count(1)
         self._in_flight: dict[int, InFlight] = {}
         self._principals: set[Hashable] = set()
@@ -190,4 +190,4 @@ class Ownership:
         if request is not None and request.owner is not None:
             return request.owner
         is_shared = any(other.owner for other in self._in_flight.values())
-        return None if is_shared and request is None else self._resident()
+        return None if is_shared and request is None else self._sole_client()

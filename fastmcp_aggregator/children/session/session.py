@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
@@ -27,8 +27,7 @@ from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFl
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
-
-Era = Literal["legacy", "modern"]
+from fastmcp_aggregator.protocol.methods import Era
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
@@ -161,9 +160,9 @@ class ChildSession:
             self._session._x_mcp_header_maps[tool_name] = headers
 
     async def listen_for_changes(self, is_open: asyncio.Event) -> None:
-        """Let a modern child tell of list changes until the session ends; returns at once where there are none.
+        """Have a modern child report list changes until the session ends; returns at once where there are none.
 
-        `is_open` is set once the child has agreed. What it tells goes to `SessionEvents.lists_changed`.
+        `is_open` is set once the child has agreed. What it reports goes to `SessionEvents.lists_changed`.
         """
         tools, prompts, resources = map(self._announces_changes_of, ("tools", "prompts", "resources"))
         if self.era != "modern" or not (tools or prompts or resources):
@@ -178,10 +177,10 @@ class ChildSession:
             async for _ in subscription:
                 pass
 
-    async def follow(self, uri: str, is_open: asyncio.Future[None]) -> None:
-        """Let a modern child tell when a resource changes, until this is cancelled or the session ends.
+    async def listen_for_updates(self, uri: str, is_open: asyncio.Future[None]) -> None:
+        """Have a modern child report updates of a resource, until this is cancelled or the session ends.
 
-        `is_open` is set once the child has agreed. What it tells goes to `SessionEvents.resource_updated`.
+        `is_open` is set once the child has agreed. What it reports goes to `SessionEvents.resource_updated`.
 
         Raises:
             MCPError: the child's error.
@@ -212,7 +211,7 @@ async def open_session(
     Raises:
         ChildServerError: it does not speak the era that it is set to.
     """
-    ownership = Ownership(lambda: events.resident)
+    ownership = Ownership(lambda: events.sole_client)
     incoming = Incoming(server_key, ownership, events)
     transport.on_list_changed = events.lists_changed
     transport.session_class = partial(RelayingSession, incoming=incoming, capabilities=capabilities)

@@ -1,7 +1,7 @@
-"""What the client transports of all children have in common.
+"""The base class of the client transports: connection loss, and a rate limit for notifications.
 
-They tell when the connection is over (`lost`), which the SDK's session does not: it only fails the next request. And
-they let notifications through a token bucket, so that a flood of them costs other children nothing.
+Transports tell when the connection is lost (`lost`), which the SDK's session does not: it only fails the next request.
+Notifications pass a token bucket, so that a flood of them costs other children nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,13 @@ from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import JSONRPCNotification
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 _NOTIFICATION_BURST = 1000
 _NOTIFICATION_RATE = 200.0
-LIST_CHANGED: dict[str, frozenset[Kind]] = {
-    "notifications/tools/list_changed": frozenset({Kind.TOOL}),
-    "notifications/resources/list_changed": frozenset({Kind.RESOURCE, Kind.TEMPLATE}),
-    "notifications/prompts/list_changed": frozenset({Kind.PROMPT}),
-}
-"""The notifications of a child that its lists have changed, and which ones."""
 OnListChanged = Callable[[frozenset[Kind]], None]
 
 
@@ -63,7 +57,7 @@ class WatchedTransport(ClientTransport):
         """Whether a message may pass: answers and requests always, notifications while there are not too many."""
         if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
             return True
-        if kinds := LIST_CHANGED.get(message.method):
+        if kinds := CHANGED_KINDS.get(message.method):
             self.on_list_changed(kinds)
         self._count_dropped(1)
         return False

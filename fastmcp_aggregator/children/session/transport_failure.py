@@ -1,4 +1,4 @@
-"""Why a child's transport has no answer: one value for each failed request."""
+"""Transport failures: why a request to a child has no answer, as one value."""
 
 from __future__ import annotations
 

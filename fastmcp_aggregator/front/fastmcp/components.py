@@ -21,7 +21,7 @@ from pydantic import PrivateAttr, model_validator
 
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
-from fastmcp_aggregator.relay.rounds import MODERN_PARAMS, send
+from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, send
 from fastmcp_aggregator.routing.addresses import (
     Publish,
     publish_addresses,
@@ -43,7 +43,7 @@ async def _ask(
     request = get_context().request_context
     if request is None:
         return await send(route.child, method, params, address, None)
-    rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in MODERN_PARAMS}
+    rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in RETRY_PARAMS}
     asked = {**params, **rounds, "_meta": dict(request.meta or {})}
     try:
         schema = route.component.get("inputSchema") if method == "tools/call" else None

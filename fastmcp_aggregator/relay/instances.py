@@ -1,4 +1,4 @@
-"""Further instances of a child, beside the first one, which the lists come from.
+"""Additional instances of a child, beside the first one, which the lists come from.
 
 - A server with `isolation = "session"` has one for each client session, started when it is first used and closed with
   the session, so that clients share no state and every message has one owner. A modern client has no session over
@@ -13,15 +13,16 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Protocol
 from weakref import WeakSet
 
+from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child, ChildEvents
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.errors import ChildServerError
 
 _LEGACY = "legacy"
@@ -29,64 +30,30 @@ _SESSION_IDLE = 600.0
 """Seconds without a request after which an instance is closed whose session has no end that could be seen."""
 
 
-class Visitor(Protocol):
-    """A caller, as far as it matters for which instance serves it."""
-
-    is_modern: bool
-
-    @property
-    def can_be_asked(self) -> bool:
-        """Whether it has declared anything that a child can ask it for."""
-        ...
-
-    @property
-    def session(self) -> Hashable:
-        """What ties its requests together; None: nothing does."""
-        ...
-
-    def profile(self) -> ClientProfile:
-        """Itself as the only client."""
-        ...
-
-    def at_end_of_session(self, close: Callable[[], None]) -> bool:
-        """Have something done when its session ends; whether that will ever be known."""
-        ...
-
-
-class Keeper(Protocol):
-    """Who runs children."""
-
-    def begin(self, child: Child) -> None:
-        """Start a child."""
-
-    def retire(self, child: Child, why: str) -> Any:
-        """Close a child, without waiting for it."""
-
-
 class Instances:
-    """All further instances. Owned by one run of the aggregator."""
+    """All additional instances. Owned by one `Runtime`."""
 
     def __init__(
         self,
-        keeper: Keeper,
+        supervisor: Supervisor,
         events: ChildEvents,
         profile: ClientProfile,
         *,
         limit: int,
     ) -> None:
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._events = events
         self._profile = profile
         self._limit = limit
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
-        self._refused: WeakSet[ChildSession] = WeakSet()
+        self._modern_only: WeakSet[ChildSession] = WeakSet()
         """Sessions of children that turned out to speak no legacy era."""
 
     @asynccontextmanager
-    async def serving(self, child: Child, caller: Visitor) -> AsyncIterator[Child]:
-        """The child, or the instance of it, that serves a caller's request; an instance is released afterwards.
+    async def serving(self, child: Child, caller: Caller) -> AsyncIterator[Child]:
+        """`instance_for` one request, released afterwards.
 
         Raises:
             ChildServerError: there are too many.
@@ -96,9 +63,9 @@ class Instances:
             yield instance
         finally:
             if instance is not child:
-                self.released(instance)
+                self.release(instance)
 
-    async def instance_for(self, child: Child, visitor: Visitor) -> Child:
+    async def instance_for(self, child: Child, caller: Caller) -> Child:
         """The child, or the instance of it, for a caller.
 
         Raises:
@@ -107,10 +74,10 @@ class Instances:
         if self._profile.is_single:
             return child
         if child.options.own.isolation == "session":
-            return self._isolated(child, visitor)
-        if visitor.is_modern or child.session is None or child.session.era == _LEGACY:
+            return self._isolated(child, caller)
+        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
             return child
-        if child.options.era != "auto" or child.session in self._refused or not visitor.can_be_asked:
+        if child.options.era != "auto" or child.session in self._modern_only or not caller.can_be_asked:
             return child
         return await self._in_legacy_era(child, child.session)
 
@@ -119,8 +86,8 @@ class Instances:
         for of_child in self._of.values():
             yield from ((instance, None if name == _LEGACY else name) for name, instance in of_child.items())
 
-    def released(self, instance: Child) -> None:
-        """A request is over: an instance that is for nobody any more is closed after a while."""
+    def release(self, instance: Child) -> None:
+        """A request is over: close an instance without a session once it has been idle."""
         idle = self._idle.get(instance)
         if idle is None or instance.calls.in_flight:
             return
@@ -131,22 +98,22 @@ class Instances:
         asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
 
     def drop(self, child: Child) -> None:
-        """The child is gone from the config, and its instances with it."""
+        """Close the instances of a child that is gone from the config."""
         for instance in list(self._of.pop(child, {}).values()):
             self._idle.pop(instance, None)
-            self._keeper.retire(instance, "its entry in the config was changed or removed")
+            self._supervisor.retire(instance, "its entry in the config was changed or removed")
 
-    def _isolated(self, child: Child, visitor: Visitor) -> Child:
-        session = object() if visitor.session is None else visitor.session
+    def _isolated(self, child: Child, caller: Caller) -> Child:
+        session = object() if caller.session is None else caller.session
         known = self._of.setdefault(child, {})
         if session in known:
             return known[session]
         if len(known) >= self._limit:
             reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
             raise ChildServerError(child.key, "runtime", reason)
-        instance = self._begin(child, session, visitor.profile(), child.options.era)
-        if not visitor.at_end_of_session(lambda: self._close(instance)):
-            self._idle[instance] = 0.0 if visitor.session is None else _SESSION_IDLE
+        instance = self._begin(child, session, caller.profile(), child.options.era)
+        if not caller.at_end_of_session(lambda: self._close(instance)):
+            self._idle[instance] = 0.0 if caller.session is None else _SESSION_IDLE
         return instance
 
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
@@ -157,9 +124,9 @@ class Instances:
         if instance.is_serving:
             return instance
         if self._of.get(child, {}).get(_LEGACY) is instance:
-            self._refused.add(session)
+            self._modern_only.add(session)
             self._close(instance)
-        return child if session in self._refused else instance
+        return child if session in self._modern_only else instance
 
     def _begin(self, child: Child, name: Hashable, profile: ClientProfile, era: str) -> Child:
         instance = Child(
@@ -171,7 +138,7 @@ class Instances:
             start_slots=child.start_slots,
         )
         self._of[child][name] = instance
-        self._keeper.begin(instance)
+        self._supervisor.begin(instance)
         return instance
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
@@ -183,4 +150,4 @@ class Instances:
             for name in [name for name, other in of_child.items() if other is instance]:
                 del of_child[name]
                 self._idle.pop(instance, None)
-                self._keeper.retire(instance, "its client session is over")
+                self._supervisor.retire(instance, "its client session is over")

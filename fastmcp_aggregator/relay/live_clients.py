@@ -1,7 +1,7 @@
-"""Telling live clients that a list has changed, in both eras.
+"""Live clients, and how they are notified that a list has changed, in both eras.
 
 A legacy client is told on its connection's own channel; a modern one on the `subscriptions/listen` stream that it
-opened. Changes are collected for a moment, so that a child that restarts quickly costs a client one refresh.
+opened. Changes are coalesced for a moment, so that a child that restarts quickly costs a client one refresh.
 """
 
 from __future__ import annotations
@@ -19,28 +19,23 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 
-_COLLECT = 0.1
+_COALESCE = 0.1
 """Seconds between the first change and the notification."""
 _SEND_BOUND = 1.0
 """Seconds that one client has to take a notification before it is passed over."""
 
-_METHODS = {
-    "tools": "notifications/tools/list_changed",
-    "resources": "notifications/resources/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-}
 _EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
     "resources": ResourcesListChanged(),
     "prompts": PromptsListChanged(),
 }
-_LIST_OF = {Kind.TOOL: "tools", Kind.RESOURCE: "resources", Kind.TEMPLATE: "resources", Kind.PROMPT: "prompts"}
 
 
-class Audience:
-    """The clients that are connected now, and what they are to be told. Owned by one run of the aggregator."""
+class LiveClients:
+    """The connected clients of one virtual server, and the changes they are yet to be notified of."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -48,10 +43,10 @@ class Audience:
         self.connections: set[Connection] = set()
         """Those of legacy clients."""
         self._changed: set[str] = set()
-        self._telling: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
 
-    def join(self, session: ServerSession) -> None:
-        """A legacy client has initialised; it is told of changes until its connection ends."""
+    def add(self, session: ServerSession) -> None:
+        """Notify a legacy client, which has initialised, of changes until its connection ends."""
         connection = session._connection
         if connection not in self.connections:
             self.connections.add(connection)
@@ -59,21 +54,21 @@ class Audience:
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """Some components of these kinds came, went or changed."""
-        self._changed |= {_LIST_OF[kind] for kind in kinds}
-        if self._changed and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.create_task(self._tell(), name="list_changed")
+        self._changed |= {SPECS[kind].capability for kind in kinds}
+        if self._changed and (self._notifying is None or self._notifying.done()):
+            self._notifying = asyncio.create_task(self._notify_all(), name="list_changed")
 
     async def close(self) -> None:
-        """End what is still being told, and the listen streams."""
+        """Cancel pending notifications, and end the listen streams."""
         self.listen_handler.close()
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+        if self._notifying is not None:
+            self._notifying.cancel()
+            await asyncio.gather(self._notifying, return_exceptions=True)
         self._changed.clear()
 
-    async def _tell(self) -> None:
+    async def _notify_all(self) -> None:
         while self._changed:
-            await asyncio.sleep(_COLLECT)
+            await asyncio.sleep(_COALESCE)
             changed, self._changed = sorted(self._changed), set()
             for name in changed:
                 await self.bus.publish(_EVENTS[name])
@@ -84,6 +79,6 @@ class Audience:
         try:
             async with asyncio.timeout(_SEND_BOUND):
                 for name in changed:
-                    await connection.notify(_METHODS[name], None)
+                    await connection.notify(LIST_CHANGED[name], None)
         except TimeoutError:
             return
