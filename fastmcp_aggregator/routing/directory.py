@@ -108,7 +108,7 @@ class Directory:
         """The input schema of a tool, by its child and its own name."""
         change = self._changes.get(child.key, {}).get(original)
         name = original if change is None or change.name is None else change.name
-        return self.input_schema(f"{child.key}:{name}" if self.naming.prefix else name)
+        return self.input_schema(f"{child.key}:{name}")
 
     def searches_tools(self, default: bool) -> bool:
         """Whether a search stands for the tools: as the group says, or else by default."""
@@ -206,10 +206,10 @@ class Directory:
         return next((child for child in starting if self._may_own(child, name)), None)
 
     def _unlisted_owner(self, name: str) -> Child | None:
-        """The child whose key stands in front of the name, if nothing is known of what it offers."""
-        if not self.naming.prefix:
-            return None
+        """The child that the name may belong to, by its key or for want of one, if it has never been listed."""
         unlisted = (child for child in self._children if child.catalogue is None)
+        if not self.naming.prefix:
+            return next(unlisted, None)
         return next((child for child in unlisted if _loose(name).startswith(f"{_loose(child.key)}_")), None)
 
     def _may_own(self, child: Child, name: str) -> bool:

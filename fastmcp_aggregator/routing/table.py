@@ -8,6 +8,9 @@ catalogue, so that a call can say what is wrong; only its listings are gone.
 Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
 then those that some client is shown under the present settings, then all other spellings; within each, config order.
 A component whose public name belongs to another is not listed: a listed name always leads to what it was listed for.
+
+Without prefixes, a child that has never been listed may have any name: those behind it have no bare names and addresses
+meanwhile, so that none of them ever takes what belongs to it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -90,6 +94,9 @@ class RouteTable:
         self._changes = changes
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
+        listed = takewhile(lambda child: self._prefix or child.catalogue is not None, children)
+        self._bare = frozenset(child.key for child in listed)
+        """Those that names and addresses without a prefix may belong to."""
         self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         for kind in Kind:
@@ -110,7 +117,8 @@ class RouteTable:
             return (child, parts[1]) if child and parts else None
         if len(self._children) == 1:
             return self._children[0], uri
-        return next(((child, uri) for child in self._children if _has_template_for(child, uri)), None)
+        entitled = (child for child in self._children if child.key in self._bare)
+        return next(((child, uri) for child in entitled if _has_template_for(child, uri)), None)
 
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
@@ -190,8 +198,13 @@ class RouteTable:
         routes = [route for child in self._children for route in self._offered(child, kind)]
         for spell in self._spellings(kind):
             for route in routes:
-                for name in spell(route.child.key, route.name):
+                for name in self._entitled(kind, route, spell):
                     table.setdefault(name, route)
+
+    def _entitled(self, kind: Kind, route: Route, spell: Spell) -> Iterable[str]:
+        if route.child.key in self._bare:
+            return spell(route.child.key, route.name)
+        return every_spelling(route.child.key, route.name) if kind in (Kind.TOOL, Kind.PROMPT) else ()
 
     def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
         id_field = SPECS[kind].id_field

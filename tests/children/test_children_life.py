@@ -411,6 +411,25 @@ async def test_without_strict_the_first_of_two_conflicting_children_has_the_name
         assert (await client.call("b:echo"))["server"] == "second"
 
 
+async def test_without_prefixes_a_name_is_nobody_elses_while_a_server_before_has_not_been_listed() -> None:
+    entries = config(first=lean(exit_at_start=1), second=lean(name="second"))
+    app = build_aggregator(entries, prefix=False, strict=False)
+    async with app, connected(app) as client:
+        await until(lambda: app.children["first"].last_failure and app.children["second"].catalogue)
+        assert await client.names() == []
+        error = await client.error("tools/call", {"name": "echo"})
+        assert "server 'first'" in error["message"]
+        assert (await client.call("second:echo"))["server"] == "second"
+
+
+async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_from_one_before() -> None:
+    entries = config(first=lean(name="first"), second=lean(exit_at_start=1))
+    app = build_aggregator(entries, prefix=False, strict=False)
+    async with app, connected(app) as client:
+        assert (await client.call("echo"))["server"] == "first"
+        assert "echo" in await client.names()
+
+
 async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) -> None:
     records = [tmp_path / str(i) for i in range(5)]
     entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import principal_of
@@ -30,6 +30,8 @@ from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Ho
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
 from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
+from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
+from fastmcp_aggregator.message_streams import encode
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
@@ -129,15 +131,7 @@ class Gate:
             if has_room is None:
                 await turn_away(scope, receive, send, "too many requests")
                 return
-            try:
-                await body.read(has_room, bound=self._limits.wait_bound, grace=self._limits.body_grace)
-            except TimeoutError:
-                await give_up(scope, receive, send)
-                return
-            except NoRoom:
-                await turn_away(scope, receive, send, "the bodies of requests take too much memory")
-                return
-            except ClientDisconnect:
+            if not await self._read(body, has_room, scope, receive, send):
                 return
             if self._endpoints.is_of_session(scope) and not may_be_request(body.content):
                 pass
@@ -151,6 +145,25 @@ class Gate:
                 await turn_away(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
+
+    async def _read(
+        self, body: Body, has_room: Callable[[int], bool], scope: Scope, receive: Receive, send: Send
+    ) -> bool:
+        """Wait for a request's body; whether it is to be served. If not, the request is answered."""
+        try:
+            await body.read(has_room, bound=self._limits.wait_bound, grace=self._limits.body_grace)
+        except TimeoutError:
+            await give_up(scope, receive, send)
+        except NoRoom:
+            await turn_away(scope, receive, send, "the bodies of requests take too much memory")
+        except ClientDisconnect:
+            return False
+        else:
+            content = body.content
+            if len(content) <= PARTS_LIMIT or not has_too_many_parts(content):
+                return True
+            await refuse_parts(content, scope, receive, send)
+        return False
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
@@ -230,3 +243,8 @@ async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> 
 async def give_up(scope: Scope, receive: Receive, send: Send) -> None:
     """408, to a client that does not send the body it has announced, or too slowly."""
     await PlainTextResponse("the body did not come", 408, {"Connection": "close"})(scope, receive, send)
+
+
+async def refuse_parts(content: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    """413, to a client whose body would cost too much to parse."""
+    await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)

@@ -22,6 +22,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
+from fastmcp_aggregator.front.wire.parts import has_too_many_parts, too_many_parts
 from fastmcp_aggregator.message_streams import MessageReader, encode
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
@@ -167,10 +168,10 @@ class _StdinProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if lines := self._splitter.feed(data):
-            self.reader.feed(lines)
+            self._feed(lines)
 
     def eof_received(self) -> None:
-        self.reader.feed(self._splitter.end())
+        self._feed(self._splitter.end())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.conversation.leave()
@@ -190,12 +191,24 @@ class _StdinProtocol(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
+    def _feed(self, lines: list[bytes]) -> None:
+        kept = []
+        for line in lines:
+            if has_too_many_parts(line):
+                self._answer(too_many_parts(line))
+            else:
+                kept.append(line)
+        self.reader.feed(kept)
+
     def _refuse(self, line: bytes) -> None:
         """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
         logger.debug("the client sent what is no JSON-RPC message: %d bytes", len(line))
         error = ErrorData(code=PARSE_ERROR, message="Parse error")
+        self._answer(JSONRPCError(jsonrpc="2.0", id=None, error=error))
+
+    def _answer(self, error: JSONRPCError) -> None:
         try:
-            self._outlet.write(encode(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+            self._outlet.write(encode(error))
         except OSError:
             return
         finally:
