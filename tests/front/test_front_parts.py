@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from support.harness import config, lean, running
+from support.harness import config, lean
 from support.serving import serving
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, TOO_MANY_PARTS, has_too_many_parts, too_many_parts
+from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
 
 MANY: dict[str, Any] = {
     "lists": [[]] * PARTS_LIMIT,
@@ -82,14 +80,3 @@ async def test_over_http_it_is_refused_on_every_way_and_the_next_call_is_served(
         await old.start()
         assert (await old.post({"id": 9, "method": "tools/call", "params": call(arguments)})).status_code == 413
         await old.close()
-
-
-@pytest.mark.parametrize("modern", [False, True])
-async def test_a_line_on_stdin_is_refused_and_the_next_is_served(modern: bool, tmp_path: Path) -> None:
-    (tmp_path / "mcp.json").write_text(json.dumps(config(a=lean())))
-    command = [sys.executable, "-m", "fastmcp_aggregator", str(tmp_path / "mcp.json")]
-    async with running(*command, modern=modern) as server:
-        error = await server.client.error("tools/call", call(MANY["objects"]))
-        assert (error["code"], error["message"]) == (-32600, TOO_MANY_PARTS)
-        assert await server.client.result("tools/call", call(FEW["rows"]))
-        assert await server.end() == 0

@@ -22,7 +22,6 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
-from fastmcp_aggregator.front.wire.parts import has_too_many_parts, too_many_parts
 from fastmcp_aggregator.message_streams import MessageReader, encode
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
@@ -168,10 +167,10 @@ class _StdinProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if lines := self._splitter.feed(data):
-            self._feed(lines)
+            self.reader.feed(lines)
 
     def eof_received(self) -> None:
-        self._feed(self._splitter.end())
+        self.reader.feed(self._splitter.end())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.conversation.leave()
@@ -190,15 +189,6 @@ class _StdinProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         self._transport.close()
-
-    def _feed(self, lines: list[bytes]) -> None:
-        kept = []
-        for line in lines:
-            if has_too_many_parts(line):
-                self._answer(too_many_parts(line))
-            else:
-                kept.append(line)
-        self.reader.feed(kept)
 
     def _refuse(self, line: bytes) -> None:
         """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
