@@ -23,7 +23,7 @@ MOST_MODULES = 12
 FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["errors", "version", "concurrency", "pipe", "protocol", "catalogue", "naming", "status"],
-    ["config", "libraries", "message_streams", "children.process_groups"],
+    ["config", "libraries", "library_internals", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["auth", "file_descriptors", "pinning", "scaffold"],
@@ -73,6 +73,7 @@ SPEAKS_MCP = {
     "front.http.resume",
     "front.stdio",
     "front.wire",
+    "library_internals",
     "message_streams",
     "policies",
     "relay",

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 
 Holder = Hashable
 """Who uses a part of the capacity: a principal, or the address of a client that has none."""
@@ -75,6 +78,17 @@ class FairLimiter:
         """How many are taken."""
         return self._turns.taken
 
+    @contextmanager
+    def turn(self, holder: Holder) -> Iterator[Turn]:
+        """A turn, which is still to come. It is released while what is done meanwhile waits for something else."""
+        turn = Turn(self, holder)
+        before = released_while_waiting.set(turn.released)
+        try:
+            yield turn
+        finally:
+            released_while_waiting.reset(before)
+            turn.end()
+
     def take(self, holder: Holder) -> bool:
         """Take a turn if one is free for this holder, of whom nobody waits then."""
         return self._turns.take(holder)
@@ -124,3 +138,47 @@ class FairLimiter:
             queue.remove(turn)
             if not queue:
                 del self._waiting[holder]
+
+
+class Turn:
+    """One turn of a holder, which others have while it is released."""
+
+    __slots__ = ("_holder", "_is_had", "_is_over", "_turns")
+
+    def __init__(self, turns: FairLimiter, holder: Holder) -> None:
+        self._turns = turns
+        self._holder = holder
+        self._is_had = False
+        self._is_over = False
+
+    async def comes_within(self, seconds: float) -> bool:
+        """Wait for it; whether it has come in time."""
+        if not self._turns.take(self._holder):
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._turns.wait(self._holder)
+            except TimeoutError:
+                return False
+        self._is_had = True
+        return True
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """While its holder waits for something else. It may do several things at once, some of which go on."""
+        self._give_back()
+        try:
+            yield
+        finally:
+            if not self._is_had and not self._is_over:
+                self._turns.take_back(self._holder)
+                self._is_had = True
+
+    def end(self) -> None:
+        """Give it back for good."""
+        self._is_over = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._is_had:
+            self._is_had = False
+            self._turns.give_back(self._holder)

@@ -12,6 +12,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import Caller, remember_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.routing.directory import Directory
@@ -37,7 +38,7 @@ class ClientMessages:
     async def notified(self, ctx: Context) -> None:
         """A notification of a client."""
         if ctx.method == "notifications/roots/list_changed":
-            await roots_changed(self._runtime.children_of(ctx.session._connection))
+            await roots_changed(self._runtime.children_of(connection_of(ctx.session)))
 
     async def set_level(self, caller: Caller, level: str) -> None:
         """The client wants log messages from this level on.

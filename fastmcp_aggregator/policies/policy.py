@@ -48,7 +48,14 @@ class Refused(Exception):
         self.data = data
 
 
-class Policy(Protocol):
+class Recorder(Protocol):
+    """What takes note of calls."""
+
+    def after(self, call: Call, end: End) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
+
+
+class Policy(Recorder, Protocol):
     """One concern around each call."""
 
     def before(self, call: Call) -> Awaitable[None] | None:
@@ -57,6 +64,3 @@ class Policy(Protocol):
         Raises:
             Refused: it may not be made, or not now.
         """
-
-    def after(self, call: Call, end: End) -> None:
-        """The call is over; told of every call that passed this policy, and to those before it of refusals too."""

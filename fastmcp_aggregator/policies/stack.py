@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Outcome, Policy, Refused
+from fastmcp_aggregator.policies.policy import SERVER_UNAVAILABLE, End, Outcome, Policy, Recorder, Refused
 
 Result = dict[str, Any]
 
@@ -26,10 +26,8 @@ class Stack:
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
-
-    def surround(self, policy: Policy) -> None:
-        """Put one more policy around all others."""
-        self.policies = (policy, *self.policies)
+        self.recorders: tuple[Recorder, ...] = ()
+        """Told of every call, after all policies."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -38,7 +36,7 @@ class Stack:
             MCPError: a policy refused it, or the child's own error.
             ChildServerError: as `send`.
         """
-        passed: list[Policy] = []
+        passed: list[Recorder] = [*self.recorders]
         try:
             for policy in self.policies:
                 pending = policy.before(call)
@@ -64,7 +62,7 @@ def as_error(refusal: Refused) -> MCPError:
     return MCPError(refusal.code, refusal.message, data)
 
 
-def _tell(passed: Sequence[Policy], call: Call, end: End) -> None:
+def _tell(passed: Sequence[Recorder], call: Call, end: End) -> None:
     """Innermost first, and all of them, whatever one of them raises."""
     with ExitStack() as steps:
         for policy in passed:

@@ -20,6 +20,7 @@ from mcp.server.subscriptions import (
 )
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.library_internals import connection_of
 
 _COLLECT = 0.1
 """Seconds between the first change and the notification."""
@@ -52,7 +53,7 @@ class Audience:
 
     def join(self, session: ServerSession) -> None:
         """A legacy client has initialised; it is told of changes until its connection ends."""
-        connection = session._connection
+        connection = connection_of(session)
         if connection not in self.connections:
             self.connections.add(connection)
             connection.exit_stack.callback(self.connections.discard, connection)

@@ -18,7 +18,7 @@ from support.wire_http import served
 from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import Structured, Words
 from fastmcp_aggregator.observability.redaction import Redactor
 

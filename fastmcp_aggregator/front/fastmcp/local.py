@@ -1,7 +1,6 @@
 """What the app has besides its children: FastMCP middleware, transforms, and components of its own.
 
-FastMCP serves those; what is said here decides which requests it gets. `_transforms` and `_components` are private to
-FastMCP.
+FastMCP serves those; what is said here decides which requests it gets.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from fastmcp import FastMCP
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.library_internals import components_of, transforms_of
 
 _OF_EVERY_AGGREGATOR = 2
 """Providers that are always there: the app's own components, and its children's."""
@@ -28,7 +28,7 @@ class LocalComponents:
     def bypass_allowed(self) -> bool:
         """Whether the children's components are served as they are: no middleware, and no transform but our views."""
         views = self._views.transforms
-        return not self._app.middleware and all(transform in views for transform in self._app._transforms)
+        return not self._app.middleware and all(transform in views for transform in transforms_of(self._app))
 
     @property
     def are_viewed(self) -> bool:
@@ -38,7 +38,7 @@ class LocalComponents:
     @property
     def are_none(self) -> bool:
         """Whether the children's components are all there is, as they are, apart from views."""
-        others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or self._app.local_provider._components
+        others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or components_of(self._app.local_provider)
         return self.bypass_allowed and not others
 
     def are_none_of(self, kind: Kind) -> bool:

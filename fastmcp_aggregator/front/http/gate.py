@@ -16,23 +16,23 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
-from fastmcp_aggregator.concurrency.limiter import released_while_waiting
-from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
-from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
+from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom
+from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
+SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
 """Seconds after which a client that was turned away may try again."""
 
@@ -69,26 +69,18 @@ class AdmissionQueue:
         return running, self._admitted.taken - running
 
     @contextmanager
-    def one(self, holder: Holder) -> Iterator[Callable[[int], bool] | None]:
-        """A place among those that run or wait, and how to take bytes for its body; None if there is no place."""
+    def admit(self, holder: Holder, receive: Receive) -> Iterator[Body | None]:
+        """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
         if not self._admitted.take(holder):
             yield None
             return
-        size = 0
-
-        def has_room(more: int) -> bool:
-            nonlocal size
-            if not self._body_bytes.take(holder, more):
-                return False
-            size += more
-            return True
-
+        body = Body(receive, partial(self._body_bytes.take, holder))
         try:
-            yield has_room
+            yield body
         finally:
             self._admitted.give_back(holder)
-            if size:
-                self._body_bytes.give_back(holder, size)
+            if body.size:
+                self._body_bytes.give_back(holder, body.size)
 
 
 class Gate:
@@ -116,38 +108,40 @@ class Gate:
         elif scope["method"] == "GET":
             await self._app(scope, NoBody(receive).receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
-            await turn_away(scope, receive, send, "the server is ending")
+            await turn_away(scope, receive, send, SHUTTING_DOWN)
         elif not self._is_let_in(scope):
             await self._app(scope, receive, send)
         else:
             await self._admit(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, holder = Body(receive), _holder(scope)
+        holder = _holder(scope)
         with ExitStack() as stack:
-            has_room = stack.enter_context(self._places.one(holder))
-            if has_room is None:
+            body = stack.enter_context(self._places.admit(holder, receive))
+            if body is None:
                 await turn_away(scope, receive, send, "too many requests")
                 return
             try:
-                await body.read(has_room, bound=self._limits.wait_bound, grace=self._limits.body_grace)
+                content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
             except TimeoutError:
-                await give_up(scope, receive, send)
+                await _give_up(scope, receive, send)
                 return
             except NoRoom:
                 await turn_away(scope, receive, send, "the bodies of requests take too much memory")
                 return
             except ClientDisconnect:
                 return
-            if self._endpoints.is_of_session(scope) and not may_be_request(body.content):
+            kind = self._endpoints.kind_of(scope, content)
+            del content  # which the body has, until it is received from there
+            if kind is Kind.MESSAGE:
                 pass
             elif scope.get(IS_ENDING):
-                await turn_away(scope, receive, send, "the server is ending")
+                await turn_away(scope, receive, send, SHUTTING_DOWN)
                 return
-            elif self._endpoints.only_listens(scope, body.content):
+            elif kind is Kind.STREAM:
                 stack.close()
                 scope.get(ON_LISTENING, _ignore)()
-            elif not await stack.enter_context(self._turn(holder)).comes_within(self._limits.wait_bound):
+            elif not await stack.enter_context(self._places.turns.turn(holder)).comes_within(self._limits.wait_bound):
                 await turn_away(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
@@ -156,63 +150,10 @@ class Gate:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
 
-    @contextmanager
-    def _turn(self, holder: Holder) -> Iterator[_Turn]:
-        """A turn to run, which is still to come."""
-        turn = _Turn(self._places.turns, holder)
-        before = released_while_waiting.set(turn.aside)
-        try:
-            yield turn
-        finally:
-            released_while_waiting.reset(before)
-            turn.end()
-
-
-class _Turn:
-    """One request's turn to run, which others have while it waits for something else."""
-
-    def __init__(self, turns: FairLimiter, holder: Holder) -> None:
-        self._turns = turns
-        self._holder = holder
-        self._is_had = False
-        self._is_over = False
-
-    async def comes_within(self, seconds: float) -> bool:
-        """Wait for it; whether it has come in time."""
-        if not self._turns.take(self._holder):
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._turns.wait(self._holder)
-            except TimeoutError:
-                return False
-        self._is_had = True
-        return True
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """While the request waits for something else. It may do several things at once, some of which go on."""
-        self._give_back()
-        try:
-            yield
-        finally:
-            if not self._is_had and not self._is_over:
-                self._turns.take_back(self._holder)
-                self._is_had = True
-
-    def end(self) -> None:
-        """The request is answered, or nobody waits for the answer any more."""
-        self._is_over = True
-        self._give_back()
-
-    def _give_back(self) -> None:
-        if self._is_had:
-            self._is_had = False
-            self._turns.give_back(self._holder)
-
 
 def _holder(scope: Scope) -> Holder:
     """Whom a request is counted for: who has authenticated, with whatever key, or else the client's address."""
-    token = getattr(scope.get("user"), "access_token", None)
+    token = access_token_of(scope) if "user" in scope else None
     if token is not None:
         return replace(principal_of(token), groups=None)
     client = scope.get("client")
@@ -227,6 +168,6 @@ async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> 
     await PlainTextResponse(reason, 503, {"Retry-After": RETRY_AFTER})(scope, receive, send)
 
 
-async def give_up(scope: Scope, receive: Receive, send: Send) -> None:
+async def _give_up(scope: Scope, receive: Receive, send: Send) -> None:
     """408, to a client that does not send the body it has announced, or too slowly."""
-    await PlainTextResponse("the body did not come", 408, {"Connection": "close"})(scope, receive, send)
+    await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)

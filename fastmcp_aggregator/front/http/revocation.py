@@ -15,15 +15,15 @@ from contextlib import ExitStack, contextmanager
 
 import anyio
 from mcp.server.auth.provider import AccessToken
-from starlette._utils import get_route_path
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.auth.verifiers import KeyToken
-from fastmcp_aggregator.front.http.drain import Sending
+from fastmcp_aggregator.front.http.boundary import Sending
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
+from fastmcp_aggregator.library_internals import route_path
 
 _MARGIN = 1.0
 """Seconds that a token is accepted beyond its end, because that is compared in whole ones."""
@@ -46,7 +46,7 @@ class Revocation:
         self._on_denied = on_denied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = getattr(scope.get("user"), "access_token", None)
+        token = access_token_of(scope)
         if scope["type"] != "http" or token is None:
             await self._app(scope, receive, send)
             return
@@ -66,7 +66,7 @@ class Revocation:
     @contextmanager
     def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
         standing = token.standing
-        groups = [self._group_id] if get_route_path(scope).startswith(self._path) else None
+        groups = [self._group_id] if route_path(scope).startswith(self._path) else None
 
         def look() -> None:
             if not standing.lets_in(groups):
