@@ -3,8 +3,9 @@
 Without this a version that has moved or renamed something would be noticed by a traceback at the first call that needs
 it, or not at all: a method that overrides nothing is just never called.
 
-Of the side of the clients they are used in `library_internals.py`, of the side of the servers in
-`children/session/session.py`; what a subclass overrides or uses of its own base, where the subclass is. `tests/test_libraries.py` finds what is used elsewhere, or is not listed here;
+On the side of the clients they are used in `library_internals.py`, on the side of the servers in
+`children/session/session.py`; what a subclass overrides or uses of its own base, where the subclass is.
+`tests/test_libraries.py` finds what is used elsewhere, or is not listed here, and
 `tests/children/test_children_sdk_seams.py` holds what each part is relied on to do.
 """
 
