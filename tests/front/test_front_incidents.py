@@ -32,7 +32,7 @@ def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
     async def forward(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._forwarder, "forward", forward)
+    monkeypatch.setattr(app._pipeline, "_send", forward)
     return app
 
 
@@ -104,7 +104,7 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 
         return ErrorBoundary(inner)
 
-    http = {"type": "http", "method": "GET", "path": "/"}
+    http = {"type": "http", "method": "GET", "path": "/", "headers": []}
     for broken_app, scope, expected in (
         (app(RuntimeError("x"), begins=True), http, RuntimeError),
         (app(RuntimeError("x")), {"type": "lifespan"}, RuntimeError),
@@ -158,7 +158,7 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
     async def forward(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._backend.forwarder, "forward", forward)
+    monkeypatch.setattr(app._pipeline, "_send", forward)
     async with served(app) as connect:
         for modern in (False, True):
             client = await connect(modern=modern)
