@@ -26,7 +26,7 @@ from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.front.handshake import Handshakes
-from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, surround
+from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.rest import json_route
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.http.sse import sse_routes
@@ -84,7 +84,7 @@ class VirtualServer(FastMCP[None]):
         self._pipeline = self._serve_requests()
         self.add_provider(ChildrenProvider(self._directory, self._pipeline.call))
 
-    # Its life.
+    # Lifespan.
 
     async def __aenter__(self) -> Self:
         """Start the children and wait until lists can be answered.
@@ -107,8 +107,8 @@ class VirtualServer(FastMCP[None]):
 
     @asynccontextmanager
     async def _lifespan_manager(self) -> AsyncIterator[None]:
-        """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
-        when the last one does.
+        """Enter the lifespan, once for each user of the app. FastMCP's own ends with the first of them, the runtime
+        with the last one.
         """
         async with self._backend.using():
             self._pipeline.in_flight.open()
@@ -118,7 +118,7 @@ class VirtualServer(FastMCP[None]):
     async def run_stdio_async(
         self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
     ) -> None:
-        """Serve on stdin and stdout until the client closes stdin or the program is told to end.
+        """Serve on stdin and stdout until the client closes stdin or a signal ends the program.
 
         Raises:
             StartupError: strict, and at least one child failed.
@@ -155,7 +155,7 @@ class VirtualServer(FastMCP[None]):
         on_listening: Callable[[str], None] = lambda _: None,
         **app_options: Any,
     ) -> None:
-        """Serve streamable HTTP at `path` until the program is told to end. Defaults come from the settings.
+        """Serve streamable HTTP at `path` until a signal ends the program. Defaults come from the settings.
 
         Host and Origin headers are always checked; `app_options` go to `http_app()`. `on_listening` is told the URL.
 
@@ -204,9 +204,9 @@ class VirtualServer(FastMCP[None]):
         )
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
-        surround(app, self._backend.sharing)
+        wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
-            app.router.routes.extend(sse_routes(self, path, self._stranger))
+            app.router.routes.extend(sse_routes(self, path, self._session_denied))
         app.router.routes.append(json_route(self, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
@@ -223,19 +223,19 @@ class VirtualServer(FastMCP[None]):
 
     @property
     def routes(self) -> RouteTable:
-        """What is listed now, and to whom each name belongs."""
+        """The present route table: what is listed, and the child of each name."""
         return self._directory.table
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[asyncio.Event]:
-        """The life of a program of ours: until a signal sets the event, and after its files."""
+        """Run as a program: follow the files, and set the event on a signal."""
         files = self._backend.files
         with stop_on_signals(files.ask if files else None) as stop:
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
 
-    def _stranger(self, scope: Scope) -> None:
-        """A caller has sent a message into the session of somebody else."""
+    def _session_denied(self, scope: Scope) -> None:
+        """Audit a message into the session of another principal."""
         reason = "the session belongs to somebody else"
         self._backend.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
 

@@ -1,4 +1,4 @@
-"""What a hub serves over HTTP beside its MCP endpoint and the JSON face:
+"""The HTTP routes of a hub, beside its MCP endpoint and the JSON face:
 
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
@@ -35,7 +35,7 @@ Handler = Callable[[Request], Any]
 
 
 class Hub(Shown, Protocol):
-    """What is served; see `Aggregator`."""
+    """What the routes need of an `Aggregator`."""
 
     @property
     def is_starting(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""What a hub tells of itself over HTTP: whether it lives, whether it is ready, and how its servers are."""
+"""Health over HTTP: liveness, readiness, and the status of each server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 
 
 class Reporting(Protocol):
-    """What is told about."""
+    """What is reported on; see `Aggregator`."""
 
     @property
     def settings(self) -> AggregatorSettings: ...
@@ -51,7 +51,7 @@ def _why_not_ready(hub: Reporting) -> str | None:
 
 
 def _fields(status: ServerStatus) -> dict[str, Any]:
-    """Whoever asks is not on this machine."""
+    """The fields for a client that may be on another machine."""
     fields = asdict(status)
     del fields["server_key"]
     return {**fields, "last_error": fields.pop("public_error")}

@@ -143,7 +143,7 @@ def _disconnects(settings: AggregatorSettings, options: dict[str, Any]) -> list[
     return [Middleware(Disconnects, events=events, wait=settings.reconnect_wait)]
 
 
-def surround(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+def wrap_lifespan(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
     """Have something open for the whole life of an app: before it starts, and after it has ended."""
     inner = app.router.lifespan_context
 

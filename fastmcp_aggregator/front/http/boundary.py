@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.concurrency import limiter
-from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, turn_away
+from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
 
 
@@ -43,7 +43,7 @@ class Drain:
             return
         scope[IS_ENDING] = self._is_closing
         if self._is_over:
-            await turn_away(scope, receive, send, SHUTTING_DOWN)
+            await reject(scope, receive, send, SHUTTING_DOWN)
             return
         response = Sending(send)
         with anyio.CancelScope() as answering:
@@ -61,7 +61,7 @@ class Drain:
         if response.has_begun and not response.is_complete:
             await send({"type": "http.response.body"})
         elif answering.cancel_called and not response.has_begun:
-            await turn_away(scope, receive, send, SHUTTING_DOWN)
+            await reject(scope, receive, send, SHUTTING_DOWN)
 
     async def close(self) -> None:
         """Take no new requests, let those in flight finish within a bound, and cancel the others."""

@@ -1,7 +1,7 @@
-"""The gate: how many HTTP requests run at once, how many wait, and how much their bodies may take together.
+"""The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies.
 
 It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
-principal (without authentication: no address) can take what others need; see `fair_share.py`. One that is turned away
+principal (without authentication: no address) can take what others need; see `fair_share.py`. A rejected one
 costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
 counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
 opens a stream, or is answered at once.
@@ -34,7 +34,7 @@ IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
 SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
-"""Seconds after which a client that was turned away may try again."""
+"""Seconds after which a rejected client may try again (`Retry-After`)."""
 
 
 ON_LISTENING = "fastmcp_aggregator.on_listening"
@@ -84,7 +84,7 @@ class AdmissionQueue:
 
 
 class Gate:
-    """An ASGI app around another, which answers 503 to what is too much."""
+    """An ASGI layer that answers 503 to what is too much."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Gate:
         elif scope["method"] == "GET":
             await self._app(scope, NoBody(receive).receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
-            await turn_away(scope, receive, send, SHUTTING_DOWN)
+            await reject(scope, receive, send, SHUTTING_DOWN)
         elif not self._is_let_in(scope):
             await self._app(scope, receive, send)
         else:
@@ -119,7 +119,7 @@ class Gate:
         with ExitStack() as stack:
             body = stack.enter_context(self._places.admit(holder, receive))
             if body is None:
-                await turn_away(scope, receive, send, "too many requests")
+                await reject(scope, receive, send, "too many requests")
                 return
             try:
                 content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
@@ -127,7 +127,7 @@ class Gate:
                 await _give_up(scope, receive, send)
                 return
             except NoRoom:
-                await turn_away(scope, receive, send, "the bodies of requests take too much memory")
+                await reject(scope, receive, send, "the bodies of requests take too much memory")
                 return
             except ClientDisconnect:
                 return
@@ -136,13 +136,13 @@ class Gate:
             if kind is Kind.MESSAGE:
                 pass
             elif scope.get(IS_ENDING):
-                await turn_away(scope, receive, send, SHUTTING_DOWN)
+                await reject(scope, receive, send, SHUTTING_DOWN)
                 return
             elif kind is Kind.STREAM:
                 stack.close()
                 scope.get(ON_LISTENING, _ignore)()
             elif not await stack.enter_context(self._places.turns.turn(holder)).comes_within(self._limits.wait_bound):
-                await turn_away(scope, receive, send, "the request waited too long for its turn")
+                await reject(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
 
@@ -163,11 +163,11 @@ def _holder(scope: Scope) -> Holder:
 def _ignore() -> None: ...
 
 
-async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-    """503, with the time to wait."""
+async def reject(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+    """Answer 503, with the time to wait."""
     await PlainTextResponse(reason, 503, {"Retry-After": RETRY_AFTER})(scope, receive, send)
 
 
 async def _give_up(scope: Scope, receive: Receive, send: Send) -> None:
-    """408, to a client that does not send the body it has announced, or too slowly."""
+    """Answer 408: the body does not come, or too slowly."""
     await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)

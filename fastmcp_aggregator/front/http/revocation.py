@@ -1,4 +1,4 @@
-"""Credentials that end while a request is answered: revoked, of a group no longer, or too old.
+"""Revocation: requests are ended whose credentials are revoked, lose the group, or expire meanwhile.
 
 Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
 each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
@@ -36,10 +36,10 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 
 
 class Revocation:
-    """An ASGI app around that of a group, behind authentication."""
+    """An ASGI layer around the app of a group, behind authentication."""
 
     def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
-        """`path` is that of the group's MCP endpoint, and `on_denied` is told of what is ended; see `Membership`."""
+        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended."""
         self._app = app
         self._group_id = group_id
         self._path = path

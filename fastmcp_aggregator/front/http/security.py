@@ -33,9 +33,9 @@ def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[s
 
 
 def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
-    """What refuses callers of the app's MCP endpoint, for something else: the answers are the same.
+    """The authentication of the app's MCP endpoint, for something else: the answers are the same.
 
-    Without authentication nobody is refused.
+    Without authentication it lets everybody in.
     """
     guards = (getattr(route, "endpoint", None) for route in app.routes)
     of_mcp = next((guard for guard in guards if isinstance(guard, RequireAuthMiddleware)), None)
@@ -46,7 +46,7 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
 
 
 OnDenied = Callable[[Principal, str, str, str], None]
-"""Told who was refused which group, the path of the request, and why."""
+"""Called with the principal, the group, the path of the request, and why it was denied."""
 
 
 class Membership:

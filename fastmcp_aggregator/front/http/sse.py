@@ -45,13 +45,13 @@ SEND_BOUND = 60.0
 """Seconds that a client has to take what it is sent; one that does not has left."""
 
 
-def sse_routes(app: FastMCP[Any], path: str, on_stranger: Callable[[Scope], None]) -> list[Route]:
+def sse_routes(app: FastMCP[Any], path: str, on_denied: Callable[[Scope], None]) -> list[Route]:
     """The two endpoints of an app whose MCP endpoint is at `path`.
 
-    `on_stranger` is told of messages into sessions of somebody else.
+    `on_denied` is called for a message into the session of another principal.
     """
     base = path.rstrip("/")
-    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", on_stranger)
+    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", on_denied)
     return [
         guarded_route(f"{base}/sse", sessions.opened, app.auth),
         guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
@@ -120,9 +120,9 @@ class _Session:
 class _Sessions:
     """The sessions of one app. They live in the requests that opened their streams."""
 
-    def __init__(self, server: Server[Any], endpoint: str, on_stranger: Callable[[Scope], None]) -> None:
+    def __init__(self, server: Server[Any], endpoint: str, on_denied: Callable[[Scope], None]) -> None:
         self._server = server
-        self._on_stranger = on_stranger
+        self._on_denied = on_denied
         self._endpoint = endpoint
         self._by_id: dict[str, _Session] = {}
 
@@ -179,7 +179,7 @@ class _Sessions:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
         if session is not None and session.owner != _owner_of(request.scope):
-            self._on_stranger(request.scope)
+            self._on_denied(request.scope)
             return None
         return session
 

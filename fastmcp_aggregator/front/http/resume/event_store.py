@@ -1,4 +1,4 @@
-"""The SDK's event store: what is sent to legacy clients, kept for those that lost their connection.
+"""The event store: what is sent to legacy clients, kept for those that lost their connection.
 
 Theory. The SDK stores each event before it sends it. Events are kept as the bytes that go over the wire, so that it is
 known how much they take. What does not fit is not kept: there is an error in place of an answer then, so that a client

@@ -1,4 +1,4 @@
-"""Clients that come back to a stream: a GET with the id of the last event that they have had (`Last-Event-ID`)."""
+"""Stream resumption: a GET with the id of the last event that the client has had (`Last-Event-ID`)."""
 
 from __future__ import annotations
 
