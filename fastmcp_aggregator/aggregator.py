@@ -22,7 +22,6 @@ from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
-from fastmcp_aggregator.front.http.app import leave_out_checks
 from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
@@ -267,19 +266,14 @@ class Aggregator(VirtualServer):
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `web/routes.py`."""
-        app = super().http_app(path, **options)
-
         path = path or self.settings.path
 
         def make_app(group_id: str) -> Any:
             if group_id not in self._groups:
                 return None
-            made = VirtualServer.http_app(self.group(group_id), path, **options)
-            leave_out_checks(made)
-            return made
+            return self.group(group_id).http_app_behind_checks(path, options)
 
-        add_hub(app, self, path, make_app)
-        return app
+        return self._make_http_app(path, options, beside=lambda app: add_hub(app, self, path, make_app))
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
@@ -289,10 +283,9 @@ class Aggregator(VirtualServer):
         """Take note of an HTTP request that was refused to somebody who has authenticated."""
         self._backend.policies.request_denied(principal, group, path, reason)
 
-    @property
-    def recent_calls(self) -> RecentCalls:
-        """The calls that have ended last; they are kept from the first time that this is asked for."""
-        return self._backend.policies.recent_calls
+    def record_calls(self) -> RecentCalls:
+        """Keep the calls that end from now on, for a dashboard to show."""
+        return self._backend.policies.record_calls()
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""

@@ -1,8 +1,12 @@
 """Compatibility checks: the private parts of libraries that are used, and the error for a version without them.
 
 Without this a version that has moved or renamed something would be noticed by a traceback at the first call that needs
-it, or not at all: a method that overrides nothing is just never called. `tests/test_libraries.py` finds whatever is
-used and is not listed here; `tests/children/test_children_sdk_seams.py` holds what each part is relied on to do.
+it, or not at all: a method that overrides nothing is just never called.
+
+On the side of the clients they are used in `library_internals.py`, on the side of the servers in
+`children/session/session.py`; what a subclass overrides or uses of its own base, where the subclass is.
+`tests/test_libraries.py` finds what is used elsewhere, or is not listed here, and
+`tests/children/test_children_sdk_seams.py` holds what each part is relied on to do.
 """
 
 from __future__ import annotations

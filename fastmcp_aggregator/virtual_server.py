@@ -13,11 +13,12 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.utilities.logging import temporary_log_level
 from mcp_types import SubscriptionsListenRequestParams
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.types import Scope
 
 from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
-from fastmcp_aggregator.auth.claims import principal_of
-from fastmcp_aggregator.auth.failures import AuthenticationFailures
+from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
@@ -25,16 +26,15 @@ from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.front.handshake import Handshakes
-from fastmcp_aggregator.front.http.app import surround, with_ours
+from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.rest import json_route
-from fastmcp_aggregator.front.http.security import StripHeaderWhitespace, add_cors
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
 from fastmcp_aggregator.front.stdio.transport import stdio_streams
-from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
@@ -84,7 +84,7 @@ class VirtualServer(FastMCP[None]):
         self._pipeline = self._serve_requests()
         self.add_provider(ChildrenProvider(self._directory, self._pipeline.call))
 
-    # Its life.
+    # Lifespan.
 
     async def __aenter__(self) -> Self:
         """Start the children and wait until lists can be answered.
@@ -107,8 +107,8 @@ class VirtualServer(FastMCP[None]):
 
     @asynccontextmanager
     async def _lifespan_manager(self) -> AsyncIterator[None]:
-        """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
-        when the last one does.
+        """Enter the lifespan, once for each user of the app. FastMCP's own ends with the first of them, the runtime
+        with the last one.
         """
         async with self._backend.using():
             self._pipeline.in_flight.open()
@@ -118,7 +118,7 @@ class VirtualServer(FastMCP[None]):
     async def run_stdio_async(
         self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
     ) -> None:
-        """Serve on stdin and stdout until the client closes stdin or the program is told to end.
+        """Serve on stdin and stdout until the client closes stdin or a signal ends the program.
 
         Raises:
             StartupError: strict, and at least one child failed.
@@ -131,8 +131,9 @@ class VirtualServer(FastMCP[None]):
             with temporary_log_level(log_level):
                 failed = None
                 async with self._serving() as stop, stdio_streams(stop.set) as streams:
-                    options = self._mcp_server.create_initialization_options()
-                    serving = self._mcp_server.run(streams.read, streams.write, options)
+                    server = sdk_server_of(self)
+                    options = server.create_initialization_options()
+                    serving = server.run(streams.read, streams.write, options)
                     finish = partial(streams.finish, self._pipeline.in_flight)
                     try:
                         await serve_until(stop, serving, self._directory.ready(), finish=finish)
@@ -154,7 +155,7 @@ class VirtualServer(FastMCP[None]):
         on_listening: Callable[[str], None] = lambda _: None,
         **app_options: Any,
     ) -> None:
-        """Serve streamable HTTP at `path` until the program is told to end. Defaults come from the settings.
+        """Serve streamable HTTP at `path` until a signal ends the program. Defaults come from the settings.
 
         Host and Origin headers are always checked; `app_options` go to `http_app()`. `on_listening` is told the URL.
 
@@ -177,27 +178,39 @@ class VirtualServer(FastMCP[None]):
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
-        path = path or self.settings.path
+        return self._make_http_app(path or self.settings.path, options)
+
+    def http_app_behind_checks(self, path: str, options: dict[str, Any]) -> Starlette:
+        """The ASGI app, to be served inside of one that checks Host, Origin and credentials."""
+        return self._make_http_app(path, options, is_behind_checks=True)
+
+    def _make_http_app(
+        self,
+        path: str,
+        given: dict[str, Any],
+        *,
+        beside: Callable[[Starlette], Middleware] | None = None,
+        is_behind_checks: bool = False,
+    ) -> Starlette:
+        """The ASGI app with its layers. `beside` adds routes to it, and gives the layer of the apps of other groups."""
         require_safe_origins(self.settings.cors_origins, has_auth=self.auth is not None)
-        options = with_ours(
-            options,
-            self.settings,
-            has_auth=self.auth is not None,
+        parts = HttpParts(
+            settings=self.settings,
             group_id=self._group_id,
+            auth=self.auth,
             path=path,
             places=self._backend.places,
-            on_denied=self._backend.policies.request_denied,
+            policies=self._backend.policies,
         )
-        app = super().http_app(path, **options)
-        add_cors(app, self.settings.cors_origins)
-        surround(app, self._backend.sharing)
+        options = parts.options(given)
+        app: Starlette = super().http_app(path, **{**options, "middleware": None})
+        wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
-            app.router.routes.extend(sse_routes(self, path, self._stranger))
+            app.router.routes.extend(sse_routes(self, path, self._session_denied))
         app.router.routes.append(json_route(self, path))
-        if self.auth is not None:
-            app.add_middleware(AuthenticationFailures, on_failure=self._backend.policies.authentication_failed)
-        app.add_middleware(StripHeaderWhitespace)
-        app.add_middleware(ErrorBoundary)
+        groups = [] if beside is None else [beside(app)]
+        checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
+        app.user_middleware = stack_of(parts, options, checks)
         return app
 
     async def ready(self) -> None:
@@ -210,26 +223,25 @@ class VirtualServer(FastMCP[None]):
 
     @property
     def routes(self) -> RouteTable:
-        """What is listed now, and to whom each name belongs."""
+        """The present route table: what is listed, and the child of each name."""
         return self._directory.table
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[asyncio.Event]:
-        """The life of a program of ours: until a signal sets the event, and after its files."""
+        """Run as a program: follow the files, and set the event on a signal."""
         files = self._backend.files
         with stop_on_signals(files.ask if files else None) as stop:
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
 
-    def _stranger(self, scope: Scope) -> None:
-        """A caller has sent a message into the session of somebody else."""
-        principal = principal_of(getattr(scope.get("user"), "access_token", None))
+    def _session_denied(self, scope: Scope) -> None:
+        """Audit a message into the session of another principal."""
         reason = "the session belongs to somebody else"
-        self._backend.policies.request_denied(principal, self._group_id, scope["path"], reason)
+        self._backend.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
 
     def _serve_requests(self) -> Pipeline:
-        """Join our pipeline to FastMCP's low-level server, whose attribute is private."""
-        server, backend = self._mcp_server, self._backend
+        """Join our pipeline to FastMCP's low-level server."""
+        server, backend = sdk_server_of(self), self._backend
         own = LocalComponents(self, self.views)
         messages = ClientMessages(backend, self._directory, self._live_clients)
         pipeline = Pipeline(

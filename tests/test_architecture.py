@@ -24,7 +24,7 @@ FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["escaping"],
     ["errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
-    ["catalogue", "config", "libraries", "message_streams", "children.process_groups"],
+    ["catalogue", "config", "libraries", "library_internals", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["auth", "file_descriptors", "pinning", "scaffold"],
@@ -75,6 +75,7 @@ SPEAKS_MCP = {
     "front.http.resume",
     "front.stdio",
     "front.wire",
+    "library_internals",
     "message_streams",
     "policies",
     "relay",

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean
+from support.harness import RawClient, config, connected, lean, until
 from support.wire_http import served
 
 import fastmcp_aggregator
@@ -76,6 +76,7 @@ async def test_call_crosses_few_files(front: str, most_files: int, most_changes:
         app._backend.profile.expect_one()  # as on stdio
     async with client_of(app, front, modern=client == "modern") as caller:
         await caller.call("a:echo")
+        await until(lambda: app._backend.places.counts() == (0, 0))
         way = Way()
         sys.setprofile(way.profile)
         try:

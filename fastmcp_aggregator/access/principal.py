@@ -18,3 +18,7 @@ class Principal:
     def may_use(self, group: str) -> bool:
         """Whether it may use a group."""
         return self.groups is None or group in self.groups
+
+
+ANYBODY = Principal()
+"""Who has not authenticated."""

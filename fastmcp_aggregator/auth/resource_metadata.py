@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from fastmcp_aggregator.groups import is_group_id
+from fastmcp_aggregator.library_internals import resource_url_of
 
 _CACHED = {"Cache-Control": "public, max-age=3600"}
 _METHODS = ["GET", "OPTIONS"]
@@ -28,7 +29,7 @@ class IssuerMetadataProvider(RemoteAuthProvider):
         self.set_mcp_path(mcp_path)
 
         async def serve(_: Request) -> Response:
-            return _answer(self, self._get_resource_url(mcp_path))
+            return _answer(self, resource_url_of(self, mcp_path))
 
         path = urlsplit(_metadata_url(self, mcp_path)).path
         return [Route(path, cors_middleware(serve, _METHODS), methods=_METHODS)]
@@ -54,9 +55,9 @@ class GroupMetadata:
             group_id = request.path_params["group_id"]
             if not is_group_id(group_id):
                 return PlainTextResponse("Not Found", 404)
-            return _answer(self._provider, self._provider._get_resource_url(self._endpoint(group_id)))
+            return _answer(self._provider, resource_url_of(self._provider, self._endpoint(group_id)))
 
-        base = urlsplit(str(self._provider._get_resource_url())).path.rstrip("/")
+        base = urlsplit(str(resource_url_of(self._provider))).path.rstrip("/")
         path = f"/.well-known/oauth-protected-resource{base}{self._endpoint('{group_id}')}"
         return Route(path, cors_middleware(serve, _METHODS), methods=_METHODS)
 
@@ -71,7 +72,7 @@ def group_metadata(auth: AuthProvider | None, path: str) -> GroupMetadata | None
 
 
 def _metadata_url(provider: RemoteAuthProvider, endpoint: str | None) -> str:
-    resource = provider._get_resource_url(endpoint)
+    resource = resource_url_of(provider, endpoint)
     assert resource is not None, "a remote provider has a base URL"
     return str(build_resource_metadata_url(resource))
 

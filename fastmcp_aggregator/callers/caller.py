@@ -1,14 +1,10 @@
-"""The caller: the client that sent a request, what it has declared, and the ways back to it.
-
-`_request_outbound` and `_connection` are private to the SDK's session.
-"""
+"""The caller: the client that sent a request, what it has declared, and the ways back to it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from functools import cached_property
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -23,12 +19,13 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.access.locality import is_local
-from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.access.principal import ANYBODY
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.library_internals import connection_of, request_channel_of
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
@@ -54,18 +51,21 @@ class Caller:
         self._meta: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
         self.ctx = ctx
         self.method: str = ctx.method
-        self._channel = session._request_outbound
+        self._channel = request_channel_of(session)
         self._release = released_while_waiting.get()
         self.outbox: Outbox | None = None
         """The messages that were sent on the request's own channel, if there were any."""
         self._progress_token = self._meta.get("progressToken")
-        self.connection: Connection = session._connection
+        self.connection: Connection = connection_of(session)
         self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.is_remote = ctx.request is not None
         """Whether it came over HTTP."""
-        token = self._access_token if self.is_remote else None
+        scope = getattr(ctx.request, "scope", None) or {}
+        token = access_token_of(scope) if "user" in scope else None
         self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
         """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        self.principal = ANYBODY if token is None else principal_of(token)
+        """Who has authenticated for the request, as policies know it."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
@@ -81,11 +81,6 @@ class Caller:
     def is_local(self) -> bool:
         """Whether it is on this machine, and may be told of its commands and files."""
         return not self.is_remote or is_local(getattr(self.ctx.request, "scope", {}))
-
-    @cached_property
-    def principal(self) -> Principal:
-        """Who has authenticated for the request, as policies know it."""
-        return principal_of(self._access_token)
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:
@@ -193,12 +188,6 @@ class Caller:
         if self.outbox is None:
             self.outbox = Outbox(self._channel.notify)
         return self.outbox
-
-    @property
-    def _access_token(self) -> Any:
-        scope = getattr(self.ctx.request, "scope", None)
-        user = scope.get("user") if isinstance(scope, Mapping) else None
-        return getattr(user, "access_token", None)
 
 
 class SoleClient:

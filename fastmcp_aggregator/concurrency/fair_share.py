@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 
 Holder = Hashable
 """Who holds a part of the capacity: a principal, or the address of a client that has none."""
@@ -73,6 +76,17 @@ class FairLimiter:
         """Slots taken."""
         return self._slots.taken
 
+    @contextmanager
+    def slot(self, holder: Holder) -> Iterator[Slot]:
+        """A slot, still to be acquired. It is released while what is done meanwhile waits for something else."""
+        slot = Slot(self, holder)
+        before = released_while_waiting.set(slot.released)
+        try:
+            yield slot
+        finally:
+            released_while_waiting.reset(before)
+            slot.end()
+
     def acquire_nowait(self, holder: Holder) -> bool:
         """Take a slot if one is free for this holder; nothing of it waits then."""
         return self._slots.try_acquire(holder)
@@ -122,3 +136,47 @@ class FairLimiter:
             queue.remove(slot)
             if not queue:
                 del self._waiting[holder]
+
+
+class Slot:
+    """One slot of a holder, which others have while it is released."""
+
+    __slots__ = ("_holder", "_is_acquired", "_is_over", "_limiter")
+
+    def __init__(self, limiter: FairLimiter, holder: Holder) -> None:
+        self._limiter = limiter
+        self._holder = holder
+        self._is_acquired = False
+        self._is_over = False
+
+    async def acquire_within(self, seconds: float) -> bool:
+        """Wait for it; whether it has come in time."""
+        if not self._limiter.acquire_nowait(self._holder):
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._limiter.acquire(self._holder)
+            except TimeoutError:
+                return False
+        self._is_acquired = True
+        return True
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """While its holder waits for something else. It may do several things at once, some of which go on."""
+        self._give_back()
+        try:
+            yield
+        finally:
+            if not self._is_acquired and not self._is_over:
+                self._limiter.reacquire(self._holder)
+                self._is_acquired = True
+
+    def end(self) -> None:
+        """Give it back for good."""
+        self._is_over = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._is_acquired:
+            self._is_acquired = False
+            self._limiter.release(self._holder)

@@ -10,6 +10,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -34,7 +35,7 @@ class ClientMessages:
     async def relay_notification(self, ctx: Context) -> None:
         """Relay a client's notification."""
         if ctx.method == ROOTS_CHANGED.name:
-            await roots_changed(self._runtime.children_of(ctx.session._connection))
+            await roots_changed(self._runtime.children_of(connection_of(ctx.session)))
 
     async def set_level(self, caller: Caller, level: str) -> None:
         """Set the level from which on the client gets log messages.

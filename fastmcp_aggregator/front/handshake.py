@@ -16,6 +16,7 @@ from fastmcp_aggregator.callers.caller import Context, SoleClient, remember_decl
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.server_capabilities import RELAYED, Capabilities, union
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -47,7 +48,7 @@ class Handshakes:
     async def _initialize(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The handshake of a legacy client, which is told of changes from now on."""
         result = await call_next(ctx)
-        connection = ctx.session._connection
+        connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
         self._profile.record(client_capabilities.for_child(declared), SoleClient(connection), is_legacy=True)

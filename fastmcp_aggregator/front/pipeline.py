@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
@@ -37,9 +36,10 @@ from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.handshake import Handshakes
-from fastmcp_aggregator.front.http.resume.disconnects import cancel_on_disconnect
+from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
+from fastmcp_aggregator.library_internals import connection_of, make_span
 from fastmcp_aggregator.naming import NameRule
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
@@ -139,7 +139,7 @@ class Pipeline:
         """
         try:
             stack = self._policies.stack
-            return await (stack.run(call, self._send) if stack.policies else self._send(call))
+            return await (stack.run(call, self._send) if stack.policies or stack.recorders else self._send(call))
         except (MCPError, ChildServerError):
             raise
         except Exception as error:
@@ -307,7 +307,7 @@ class Pipeline:
 
 def require_initialized(ctx: Context) -> None:
     """Reject requests before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
-    if not ctx.session._connection.initialize_accepted:
+    if not connection_of(ctx.session).initialize_accepted:
         raise MCPError(INVALID_PARAMS, "Received request before initialization was complete")
 
 
@@ -351,14 +351,11 @@ def require_readable(ctx: Context) -> None:
         raise errors.invalid_params("params: nested too deeply, or a text is not valid Unicode") from None
 
 
-_make_span = OpenTelemetryMiddleware()
-
-
 async def in_span(ctx: Context, forward: Callable[[], Awaitable[Result]]) -> Result:
     """Run `forward` inside of the request's OpenTelemetry span; return its result.
 
     Raises:
         Exception: whatever `forward` raises.
     """
-    result: Result = await _make_span(ctx, lambda _: forward())  # type: ignore[assignment]
+    result: Result = await make_span(ctx, lambda _: forward())  # type: ignore[assignment]
     return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from functools import cached_property
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
@@ -33,6 +32,7 @@ class Policies:
         self._audit = audit_of(settings)
         self._limits = limits_from_settings(settings, has_auth=has_auth)
         self._metrics: Any = None
+        self._recent: RecentCalls | None = None
         policies: list[Policy | None] = [self._audit]
         if settings.metrics:
             policies.append(self._metering(statuses, http_requests))
@@ -43,12 +43,12 @@ class Policies:
             policies.append(ArgumentValidation())
         self.stack = PolicyStack([policy for policy in policies if policy is not None])
 
-    @cached_property
-    def recent_calls(self) -> RecentCalls:
-        """The calls that have ended last; they are kept once somebody has asked for them."""
-        recent = RecentCalls()
-        self.stack.surround(recent)
-        return recent
+    def record_calls(self) -> RecentCalls:
+        """Keep the calls that end from now on, for people who look."""
+        if self._recent is None:
+            self._recent = RecentCalls()
+            self.stack.recorders = (self._recent,)
+        return self._recent
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -46,7 +46,14 @@ class Rejected(Exception):
         self.data = data
 
 
-class Policy(Protocol):
+class Recorder(Protocol):
+    """What takes note of calls."""
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
+
+
+class Policy(Recorder, Protocol):
     """One concern around each call."""
 
     def before(self, call: Call) -> Awaitable[None] | None:
@@ -55,6 +62,3 @@ class Policy(Protocol):
         Raises:
             Rejected: it may not be made, or not now.
         """
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """Handle the end of a call that passed this policy, though a later one may have rejected it."""

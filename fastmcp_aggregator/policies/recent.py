@@ -20,7 +20,6 @@ from fastmcp_aggregator.policies.policy import CallEnd, Outcome
 KEPT = 1000
 """Calls that are kept, at most."""
 _NAME_LIMIT = 256
-_NAMED = frozenset({"tools/call", "prompts/get"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class RecentCall:
 
 
 class RecentCalls:
-    """A policy that keeps the last calls, and gives each who looks those that it may see."""
+    """Keeps the last calls, and gives each who looks those that it may see."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._calls: deque[RecentCall] = deque(maxlen=kept)
@@ -56,19 +55,15 @@ class RecentCalls:
         """Seconds since calls began to be kept."""
         return time.monotonic() - self._began
 
-    def before(self, call: Call) -> None:
-        """See `Policy`. Everything passes."""
-
     def after(self, call: Call, end: CallEnd) -> None:
-        """See `Policy`."""
         self.count += 1
         self._calls.append(
             RecentCall(
                 secrets.token_hex(8),
-                call.principal,
+                call.caller.principal,
                 call.group,
                 call.method,
-                call.server,
+                call.child.key,
                 _name(call)[:_NAME_LIMIT],
                 end.outcome,
                 end.code,
@@ -86,9 +81,8 @@ class RecentCalls:
 
 
 def _name(call: Call) -> str:
-    ref = call.params.get("ref")
-    is_prompt = isinstance(ref, dict) and "name" in ref
-    if call.method in _NAMED or is_prompt:
-        return call.name
-    scheme, separator, _ = call.name.partition("://")
+    where = call.address.get("ref") or call.address
+    if "name" in where:
+        return str(where["name"])
+    scheme, separator, _ = str(where.get("uri", "")).partition("://")
     return scheme + separator + "…" if separator else "…"

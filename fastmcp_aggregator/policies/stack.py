@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Recorder, Rejected
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
 
 
@@ -24,10 +24,8 @@ class PolicyStack:
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
-
-    def surround(self, policy: Policy) -> None:
-        """Put one more policy around all others."""
-        self.policies = (policy, *self.policies)
+        self.recorders: tuple[Recorder, ...] = ()
+        """Told of every call, after all policies."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -36,7 +34,7 @@ class PolicyStack:
             MCPError: a policy rejected it, or the child's own error.
             ChildServerError: as `send`.
         """
-        passed: list[Policy] = []
+        passed: list[Recorder] = [*self.recorders]
         try:
             for policy in self.policies:
                 pending = policy.before(call)
@@ -62,7 +60,7 @@ def as_error(rejection: Rejected) -> MCPError:
     return MCPError(rejection.code, rejection.message, data)
 
 
-def _notify(passed: Sequence[Policy], call: Call, end: CallEnd) -> None:
+def _notify(passed: Sequence[Recorder], call: Call, end: CallEnd) -> None:
     """Innermost first, and all of them, whatever one of them raises."""
     with ExitStack() as steps:
         for policy in passed:

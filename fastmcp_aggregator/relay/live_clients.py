@@ -20,6 +20,7 @@ from mcp.server.subscriptions import (
 )
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 
 _COALESCE = 0.1
@@ -47,7 +48,7 @@ class LiveClients:
 
     def add(self, session: ServerSession) -> None:
         """Notify a legacy client, which has initialised, of changes until its connection ends."""
-        connection = session._connection
+        connection = connection_of(session)
         if connection not in self.connections:
             self.connections.add(connection)
             connection.exit_stack.callback(self.connections.discard, connection)

@@ -1,9 +1,9 @@
-"""The faces of groups over HTTP: `/groups/{id}/mcp` and what belongs to it, each an MCP server of its own.
+"""The HTTP apps of groups: `/groups/{id}/mcp` and what is below, each a virtual server of its own.
 
 Theory. They stand inside of the hub's app, behind its check of Host and Origin and its authentication, and before its
-gate: nobody who is not let in reaches a group's app, has one made, or learns whether there is such a group. A face has
+gate: who is rejected reaches no group's app, has none made, and does not learn whether there is such a group. Each has
 an ASGI app with a session manager, which must be opened and closed in one task. So each runs in a task of this room,
-started when the face is first asked for and ended with all the others; a group that is not used costs nothing, and one
+started when the group is first asked for and ended with all the others; a group that is not used costs nothing, and one
 that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
 """
 
@@ -27,7 +27,7 @@ Guard = Callable[[ASGIApp], ASGIApp]
 
 
 class GroupApps:
-    """An ASGI app around that of the default group: hands on to the others what is addressed to them."""
+    """An ASGI layer around the app of the default group: routes requests to the apps of the others."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupApps:
         on_denied: OnDenied,
         metadata: GroupMetadata | None,
     ) -> None:
-        """`guard` refuses who has not authenticated; `on_denied` is told of callers that may not use the group;
+        """`guard` rejects who has not authenticated; `on_denied` is called for callers that may not use the group;
         `metadata` is what clients are pointed to that have no valid token, if there is any.
         """
         self._app = app
@@ -52,12 +52,15 @@ class GroupApps:
             await self._app(scope, receive, send)
         else:
             group_id = addressed["path_params"]["group_id"]
-            await self._mount.app({**scope, **addressed}, receive, self._pointing(group_id, send))
+            if is_group_id(group_id):
+                await self._mount.app({**scope, **addressed}, receive, self._pointing(group_id, send))
+            else:
+                await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
 
     def _pointing(self, group_id: str, send: Send) -> Send:
         """Point to the group's own metadata: to FastMCP, all groups have the same path."""
         metadata = self._metadata
-        if metadata is None or not is_group_id(group_id):
+        if metadata is None:
             return send
         general, own = metadata.general_url.encode(), metadata.url(group_id).encode()
 
@@ -121,7 +124,7 @@ class _Running:
         self._events: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self._events.put_nowait({"type": "lifespan.startup"})
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(), name="group face")
+        self._task = asyncio.create_task(self._live(), name="group app")
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, once the app has started."""

@@ -1,4 +1,4 @@
-"""What a hub serves over HTTP beside its MCP endpoint and the JSON face:
+"""The HTTP routes of a hub, beside its MCP endpoint and the JSON face:
 
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
@@ -22,9 +22,8 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.locality import is_local
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
-from fastmcp_aggregator.front.http.app import first_of_ours
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -37,7 +36,7 @@ Handler = Callable[[Request], Any]
 
 
 class Hub(Shown, Protocol):
-    """What is served; see `Aggregator`."""
+    """What the routes need of an `Aggregator`."""
 
     @property
     def is_starting(self) -> bool: ...
@@ -49,18 +48,19 @@ class Hub(Shown, Protocol):
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None: ...
 
 
-def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
-    """Serve what a hub has, with an app whose MCP endpoint is at `path`; `make_app` makes the app of another group."""
+def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
+    """Serve what a hub has, with an app whose MCP endpoint is at `path`; the layer that serves other groups' apps.
+
+    `make_app` makes the app of a group.
+    """
     groups = RunningGroups(make_app)
-    guard = guard_of(app)
     metadata = group_metadata(hub.auth, path)
+    layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=hub.request_denied, metadata=metadata)
     if metadata is not None:
         app.router.routes.append(metadata.route())
     app.router.routes.extend(_routes(hub, path))
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    group_apps = Middleware(GroupApps, groups=groups, guard=guard, on_denied=hub.request_denied, metadata=metadata)
-    app.user_middleware.insert(first_of_ours(app), group_apps)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
@@ -69,11 +69,12 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> None:
             yield state
 
     app.router.lifespan_context = lifespan
+    return layer
 
 
 def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     async def metrics(request: Request) -> Response:
-        if _principal(request).groups is not None:
+        if principal_in(request.scope).groups is not None:
             return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
         rendered = await hub.rendered_metrics()
         if rendered is None:
@@ -81,14 +82,14 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         return Response(rendered[0], headers={"Content-Type": rendered[1]})
 
     def servers(request: Request) -> Response:
-        principal = _principal(request)
+        principal = principal_in(request.scope)
         if principal.groups is None:
             return status.table(hub, is_local=is_local(request.scope))
         mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
         return status.table(hub, mine.__contains__)
 
     def groups(request: Request) -> Response:
-        mine = [group for group in hub.groups() if _principal(request).may_use(group.id)]
+        mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
     def closed(path: str, handler: Handler) -> BaseRoute:
@@ -103,10 +104,6 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         closed("/groups", groups),
         closed("/openapi.json", lambda _: JSONResponse(description(path))),
     ]
-
-
-def _principal(request: Request) -> Principal:
-    return principal_of(getattr(request.scope.get("user"), "access_token", None))
 
 
 def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:

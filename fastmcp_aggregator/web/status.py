@@ -1,4 +1,4 @@
-"""What a hub tells of itself over HTTP: whether it lives, whether it is ready, and how its servers are."""
+"""Health over HTTP: liveness, readiness, and the status of each server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 
 
 class Reporting(Protocol):
-    """What is told about."""
+    """What is reported on; see `Aggregator`."""
 
     @property
     def settings(self) -> AggregatorSettings: ...

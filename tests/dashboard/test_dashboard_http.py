@@ -344,7 +344,6 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
     recent = RecentCalls(kept=3)
     for number in range(5):
         call = doubles.call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
-        recent.before(call)
         recent.after(call, End("ok", 0.0))
     assert recent.count == 5
     assert [call.name for call in recent.latest(2, lambda _: True)] == ["tool_4", "tool_3"]
@@ -364,7 +363,7 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
 )
 def test_only_names_of_tools_and_prompts_are_kept_whole(method: str, ref: Any, name: str, shown: str) -> None:
     recent = RecentCalls()
-    recent.after(doubles.call(Principal(), "default", method, "a", name, {"ref": ref} if ref else {}), End("ok", 0.0))
+    recent.after(doubles.call(Principal(), "default", method, "a", name, ref=ref), End("ok", 0.0))
     assert [call.name for call in recent.latest(1, lambda _: True)] == [shown]
 
 

@@ -12,7 +12,7 @@ from support.wire import until_answered
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
-from fastmcp_aggregator.front.http import bodies
+from fastmcp_aggregator.front.http import connection
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
 
@@ -284,9 +284,9 @@ async def test_body_may_take_longer_the_more_of_it_has_come() -> None:
         return {"type": "http.request", "body": body, "more_body": more}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bodies.asyncio, "timeout", lambda _: Deadline())
-        patch.setattr(bodies.asyncio, "get_running_loop", Clock)
-        await bodies.Body(receive).read(lambda _: True, bound=60, grace=10)
+        patch.setattr(connection.asyncio, "timeout", lambda _: Deadline())
+        patch.setattr(connection.asyncio, "get_running_loop", Clock)
+        await connection.Body(receive, lambda _: True).read(bound=60, grace=10)
     assert times == [14, 18, 60]
 
 

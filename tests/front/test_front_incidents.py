@@ -19,7 +19,7 @@ from support.wire_http import served
 from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.relay.rounds import Rounds
@@ -106,7 +106,7 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 
         return ErrorBoundary(inner)
 
-    http = {"type": "http", "method": "GET", "path": "/"}
+    http = {"type": "http", "method": "GET", "path": "/", "headers": []}
     for broken_app, scope, expected in (
         (app(RuntimeError("x"), begins=True), http, RuntimeError),
         (app(RuntimeError("x")), {"type": "lifespan"}, RuntimeError),

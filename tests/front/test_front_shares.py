@@ -104,6 +104,6 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_end
         while (await http.get("/ready")).status_code != 503:
             pass
         answer = await http.post(f"/mcp/tools/call{query}", json=QUICK, headers={**ann, **headers})
-        assert (answer.status_code, answer.text) == (503, "the server is ending")
+        assert (answer.status_code, answer.text) == (503, "server is shutting down")
         lasting.cancel()
         await asyncio.gather(lasting, return_exceptions=True)

@@ -35,13 +35,13 @@ class Hub:
         self.app = build_aggregator(config(a=lean()), groups=GROUPS, auth=auth_from_settings(settings))
         self.made: list[str] = []
         """The groups of which an app was made."""
-        make = VirtualServer.http_app
+        make = VirtualServer.http_app_behind_checks
 
-        def counted(server: VirtualServer, path: str | None = None, **options: Any) -> Any:
+        def counted(server: VirtualServer, path: str, options: dict[str, Any]) -> Any:
             self.made.append(server._group_id)
-            return make(server, path, **options)
+            return make(server, path, options)
 
-        monkeypatch.setattr(VirtualServer, "http_app", counted)
+        monkeypatch.setattr(VirtualServer, "http_app_behind_checks", counted)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[httpx2.AsyncClient]:

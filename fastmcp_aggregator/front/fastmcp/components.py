@@ -20,6 +20,7 @@ from mcp_types.methods import is_input_required
 from pydantic import PrivateAttr, model_validator
 
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, send
 from fastmcp_aggregator.routing.addresses import (
@@ -39,17 +40,18 @@ _FORBIDDEN = TaskConfig(mode="forbidden")
 async def _ask(
     forward: Forward, route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Forward on behalf of the request that FastMCP is serving, if it serves one. `_srctx` is private to FastMCP."""
+    """Forward on behalf of the request that FastMCP is serving, if it serves one."""
     request = get_context().request_context
     if request is None:
         return await send(route.child, method, params, address, None)
-    rounds = {name: value for name, value in (request._srctx.params or {}).items() if name in RETRY_PARAMS}
+    ctx = sdk_request_of(request)
+    rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}
     asked = {**params, **rounds, "_meta": dict(request.meta or {})}
     try:
         schema = route.component.get("inputSchema") if method == "tools/call" else None
-        return await forward(replace(request._srctx, method=method), route.child, asked, address, schema)
+        return await forward(replace(ctx, method=method), route.child, asked, address, schema)
     except ChildServerError as error:
-        if request._srctx.request is None:
+        if ctx.request is None:
             raise
         raise error.for_others() from error  # FastMCP hands its text on
 

@@ -1,7 +1,6 @@
 """Local components: what the app has besides its children, and whether FastMCP's chain may be bypassed.
 
-FastMCP serves those; what is said here decides which requests it gets. `_transforms` and `_components` are private to
-FastMCP.
+FastMCP serves those; what is said here decides which requests it gets.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from fastmcp import FastMCP
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.library_internals import components_of, transforms_of
 
 _OF_EVERY_AGGREGATOR = 2
 """Providers that are always there: the app's own components, and its children's."""
@@ -28,7 +28,7 @@ class LocalComponents:
     def bypass_allowed(self) -> bool:
         """Whether the children's components are served as they are: no middleware, and no transform but our views."""
         views = self._views.transforms
-        return not self._app.middleware and all(transform in views for transform in self._app._transforms)
+        return not self._app.middleware and all(transform in views for transform in transforms_of(self._app))
 
     @property
     def has_views(self) -> bool:
@@ -38,7 +38,7 @@ class LocalComponents:
     @property
     def is_empty(self) -> bool:
         """Whether the children's components are all there is, as they are, apart from views."""
-        others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or self._app.local_provider._components
+        others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or components_of(self._app.local_provider)
         return self.bypass_allowed and not others
 
     def has_none_of(self, kind: Kind) -> bool:

@@ -23,6 +23,7 @@ from fastmcp.utilities.versions import VersionSpec
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.naming import NameRule
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -91,7 +92,7 @@ class ToolSearch(BM25SearchTransform):
 
     def _rule(self) -> NameRule:
         request = get_context().request_context
-        params = request._srctx.session.client_params if request is not None else None
+        params = sdk_request_of(request).session.client_params if request is not None else None
         return self._directory.naming.rule(params.client_info.name if params else None)
 
 

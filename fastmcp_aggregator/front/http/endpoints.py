@@ -1,48 +1,65 @@
-"""What a request to the MCP endpoints of a face is: told from its route and from its content, never from what nobody
-checks.
+"""What kind of request has come to the MCP endpoints of an app: told from its route and its content, never from what
+nobody checks.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette._utils import get_route_path
 from starlette.types import Scope
 
-LISTEN = "subscriptions/listen"
+from fastmcp_aggregator.library_internals import route_path
+
+_LISTEN = "subscriptions/listen"
 _LISTEN_BYTES = 256 * 1024
 """What opens a stream is no longer than this; what is, is a request like others."""
 
 
+class Kind(Enum):
+    """What a request asks for."""
+
+    WORK = auto()
+    MESSAGE = auto()
+    """Nothing: it brings an answer or a notification into a session."""
+    STREAM = auto()
+    """A stream that never finishes by itself (2026-07-28)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The paths of a face's MCP endpoint, and of where clients of its SSE transport post their messages."""
+    """The paths of an app's MCP endpoint, and of where clients of its SSE transport post their messages."""
 
     mcp: str
     messages: str
+
+    def kind_of(self, scope: Scope, content: bytes) -> Kind:
+        """What a request with this body asks for."""
+        if self.is_of_session(scope) and not _may_be_request(content):
+            return Kind.MESSAGE
+        return Kind.STREAM if self._only_listens(scope, content) else Kind.WORK
 
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
 
         Whoever serves the session checks that it exists and whose it is.
         """
-        path = get_route_path(scope)
+        path = route_path(scope)
         return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
 
-    def only_listens(self, scope: Scope, content: bytes) -> bool:
-        """Whether a request with this body opens a stream that never finishes by itself (2026-07-28)."""
+    def _only_listens(self, scope: Scope, content: bytes) -> bool:
         return (
-            get_route_path(scope) == self.mcp
-            and _header(scope, b"mcp-method") == LISTEN.encode()
+            route_path(scope) == self.mcp
+            and _header(scope, b"mcp-method") == _LISTEN.encode()
             and _is_modern(scope)
             and len(content) <= _LISTEN_BYTES
-            and _method_of(content) == LISTEN
+            and _method_of(content) == _LISTEN
         )
 
 
-def may_be_request(content: bytes) -> bool:
+def _may_be_request(content: bytes) -> bool:
     """Whether a body may be a JSON-RPC request; false only if it is something else for certain.
 
     Names may be written with escapes, and UTF-16 and UTF-32, which are read too, have NULs.

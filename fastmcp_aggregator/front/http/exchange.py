@@ -1,4 +1,4 @@
-"""One request to a face by a program that speaks no MCP: the same path as a modern client's, without its transport.
+"""One request of a program that speaks no MCP: the path of a modern client's, without its transport.
 
 What the child says on the way (progress, log messages) has nowhere to go; a question gets the answer that this client
 cannot be asked.
@@ -28,7 +28,7 @@ _CLIENT = {"name": "fastmcp-aggregator-json", "version": "1"}
 async def exchange(
     server: Server[Any], method: str, params: Mapping[str, Any], *, request: Request | None = None
 ) -> dict[str, Any]:
-    """The result of one request to the low-level server of a face. `request`: the HTTP request that it came with.
+    """Serve one request by an app's SDK server. `request` is the HTTP request that it came with.
 
     Raises:
         MCPError: the error that an MCP client would get.
@@ -55,7 +55,7 @@ async def exchange(
 
 @dataclass
 class _OneWay:
-    """The dispatch context of a request whose client hears nothing but the answer."""
+    """The dispatch context of a request whose client gets nothing but the answer."""
 
     message_metadata: ServerMessageMetadata
     request_id: str = "json"

@@ -1,7 +1,7 @@
-"""The gate: how many HTTP requests run at once, how many wait, and how much their bodies may take together.
+"""The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies.
 
 It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
-principal (without authentication: no address) can take what others need; see `fair_share.py`. One that is turned away
+principal (without authentication: no address) can take what others need; see `fair_share.py`. A rejected one
 costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
 counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
 opens a stream, or is answered at once.
@@ -16,27 +16,27 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
-from fastmcp_aggregator.concurrency.limiter import released_while_waiting
-from fastmcp_aggregator.front.http.bodies import Body, NoBody, NoRoom
-from fastmcp_aggregator.front.http.endpoints import Endpoints, may_be_request
+from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom
+from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
 from fastmcp_aggregator.message_streams import encode
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
+SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
-"""Seconds after which a client that was turned away may try again."""
+"""Seconds after which a rejected client may try again (`Retry-After`)."""
 
 
 ON_LISTENING = "fastmcp_aggregator.on_listening"
@@ -71,30 +71,22 @@ class AdmissionQueue:
         return running, self._admitted.taken - running
 
     @contextmanager
-    def one(self, holder: Holder) -> Iterator[Callable[[int], bool] | None]:
-        """A place among those that run or wait, and how to take bytes for its body; None if there is no place."""
+    def admit(self, holder: Holder, receive: Receive) -> Iterator[Body | None]:
+        """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
         if not self._admitted.try_acquire(holder):
             yield None
             return
-        size = 0
-
-        def has_room(more: int) -> bool:
-            nonlocal size
-            if not self._body_bytes.try_acquire(holder, more):
-                return False
-            size += more
-            return True
-
+        body = Body(receive, partial(self._body_bytes.try_acquire, holder))
         try:
-            yield has_room
+            yield body
         finally:
             self._admitted.release(holder)
-            if size:
-                self._body_bytes.release(holder, size)
+            if body.size:
+                self._body_bytes.release(holder, body.size)
 
 
 class Gate:
-    """An ASGI app around another, which answers 503 to what is too much."""
+    """An ASGI layer that answers 503 to what is too much."""
 
     def __init__(
         self,
@@ -118,114 +110,61 @@ class Gate:
         elif scope["method"] == "GET":
             await self._app(scope, NoBody(receive).receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
-            await turn_away(scope, receive, send, "the server is ending")
+            await reject(scope, receive, send, SHUTTING_DOWN)
         elif not self._is_let_in(scope):
             await self._app(scope, receive, send)
         else:
             await self._admit(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, holder = Body(receive), _holder(scope)
+        holder = _holder(scope)
         with ExitStack() as stack:
-            has_room = stack.enter_context(self._places.one(holder))
-            if has_room is None:
-                await turn_away(scope, receive, send, "too many requests")
+            body = stack.enter_context(self._places.admit(holder, receive))
+            if body is None:
+                await reject(scope, receive, send, "too many requests")
                 return
-            if not await self._read(body, has_room, scope, receive, send):
+            content = await self._read(body, scope, receive, send)
+            if content is None:
                 return
-            if self._endpoints.is_of_session(scope) and not may_be_request(body.content):
+            kind = self._endpoints.kind_of(scope, content)
+            del content  # which the body has, until it is received from there
+            if kind is Kind.MESSAGE:
                 pass
             elif scope.get(IS_ENDING):
-                await turn_away(scope, receive, send, "the server is ending")
+                await reject(scope, receive, send, SHUTTING_DOWN)
                 return
-            elif self._endpoints.only_listens(scope, body.content):
+            elif kind is Kind.STREAM:
                 stack.close()
                 scope.get(ON_LISTENING, _ignore)()
-            elif not await stack.enter_context(self._turn(holder)).comes_within(self._limits.wait_bound):
-                await turn_away(scope, receive, send, "the request waited too long for its turn")
+            elif not await stack.enter_context(self._places.turns.slot(holder)).acquire_within(self._limits.wait_bound):
+                await reject(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
 
-    async def _read(
-        self, body: Body, has_room: Callable[[int], bool], scope: Scope, receive: Receive, send: Send
-    ) -> bool:
-        """Wait for a request's body; whether it is to be served. If not, the request is answered."""
+    async def _read(self, body: Body, scope: Scope, receive: Receive, send: Send) -> bytes | None:
+        """The content of a request's body; None: it is not to be served, and the request is answered."""
         try:
-            await body.read(has_room, bound=self._limits.wait_bound, grace=self._limits.body_grace)
+            content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
         except TimeoutError:
-            await give_up(scope, receive, send)
+            await _give_up(scope, receive, send)
         except NoRoom:
-            await turn_away(scope, receive, send, "the bodies of requests take too much memory")
+            await reject(scope, receive, send, "the bodies of requests take too much memory")
         except ClientDisconnect:
-            return False
+            return None
         else:
-            content = body.content
             if len(content) <= PARTS_LIMIT or not has_too_many_parts(content):
-                return True
-            await refuse_parts(content, scope, receive, send)
-        return False
+                return content
+            await _refuse_parts(content, scope, receive, send)
+        return None
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
 
-    @contextmanager
-    def _turn(self, holder: Holder) -> Iterator[_Turn]:
-        """A turn to run, which is still to come."""
-        turn = _Turn(self._places.turns, holder)
-        before = released_while_waiting.set(turn.aside)
-        try:
-            yield turn
-        finally:
-            released_while_waiting.reset(before)
-            turn.end()
-
-
-class _Turn:
-    """One request's turn to run, which others have while it waits for something else."""
-
-    def __init__(self, turns: FairLimiter, holder: Holder) -> None:
-        self._turns = turns
-        self._holder = holder
-        self._is_had = False
-        self._is_over = False
-
-    async def comes_within(self, seconds: float) -> bool:
-        """Wait for it; whether it has come in time."""
-        if not self._turns.acquire_nowait(self._holder):
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._turns.acquire(self._holder)
-            except TimeoutError:
-                return False
-        self._is_had = True
-        return True
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """While the request waits for something else. It may do several things at once, some of which go on."""
-        self._give_back()
-        try:
-            yield
-        finally:
-            if not self._is_had and not self._is_over:
-                self._turns.reacquire(self._holder)
-                self._is_had = True
-
-    def end(self) -> None:
-        """The request is answered, or nobody waits for the answer any more."""
-        self._is_over = True
-        self._give_back()
-
-    def _give_back(self) -> None:
-        if self._is_had:
-            self._is_had = False
-            self._turns.release(self._holder)
-
 
 def _holder(scope: Scope) -> Holder:
     """Whom a request is counted for: who has authenticated, with whatever key, or else the client's address."""
-    token = getattr(scope.get("user"), "access_token", None)
+    token = access_token_of(scope) if "user" in scope else None
     if token is not None:
         return replace(principal_of(token), groups=None)
     client = scope.get("client")
@@ -235,16 +174,16 @@ def _holder(scope: Scope) -> Holder:
 def _ignore() -> None: ...
 
 
-async def turn_away(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-    """503, with the time to wait."""
+async def reject(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+    """Answer 503, with the time to wait."""
     await PlainTextResponse(reason, 503, {"Retry-After": RETRY_AFTER})(scope, receive, send)
 
 
-async def give_up(scope: Scope, receive: Receive, send: Send) -> None:
-    """408, to a client that does not send the body it has announced, or too slowly."""
-    await PlainTextResponse("the body did not come", 408, {"Connection": "close"})(scope, receive, send)
+async def _give_up(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 408: the body does not come, or too slowly."""
+    await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)
 
 
-async def refuse_parts(content: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-    """413, to a client whose body would cost too much to parse."""
+async def _refuse_parts(content: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 413: the body would cost too much to parse."""
     await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The seal on the `requestState` of what FastMCP serves itself: an app's own tools, and all that its middleware sees.
+"""Encryption of the `requestState` of what FastMCP serves itself: an app's own tools, and all that its middleware sees.
 
 Each process would have a key of its own, and a client that comes back to another replica would be refused. The states
 of servers that the aggregator passes on are theirs, and not sealed by it.

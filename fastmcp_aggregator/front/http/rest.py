@@ -22,10 +22,11 @@ from starlette.routing import Route
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
-from fastmcp_aggregator.front.http.bodies import whole_body
+from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.exchange import exchange
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
+from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.routing.table import RouteTable
@@ -48,10 +49,9 @@ _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
 
 
 class Served(Protocol):
-    """What is asked; see `Face`."""
+    """What is asked; see `VirtualServer`."""
 
     auth: Any
-    _mcp_server: Any
 
     @property
     def routes(self) -> RouteTable: ...
@@ -59,22 +59,22 @@ class Served(Protocol):
     async def ready(self) -> None: ...
 
 
-def json_route(face: Served, path: str) -> Route:
-    """The JSON face of a face whose MCP endpoint is at `path`."""
+def json_route(app: Served, path: str) -> Route:
+    """The JSON endpoints of an app whose MCP endpoint is at `path`."""
 
     async def serve(request: Request) -> Response:
-        return await answer(face, request.path_params["method"], request)
+        return await answer(app, request.path_params["method"], request)
 
-    return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, face.auth, methods=["POST"])
+    return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, app.auth, methods=["POST"])
 
 
-async def answer(face: Served, method: str, request: Request) -> Response:
+async def answer(app: Served, method: str, request: Request) -> Response:
     """Serve one request."""
     if method not in METHODS:
         return _refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
     try:
-        params = await with_public_name(face, method, await _params(request))
-        return _json(await exchange(face._mcp_server, method, params, request=request))
+        params = await with_public_name(app, method, await _params(request))
+        return _json(await exchange(sdk_server_of(app), method, params, request=request))
     except MCPError as error:
         return _refusal(error)
     except ValidationError as error:
@@ -88,7 +88,7 @@ async def answer(face: Served, method: str, request: Request) -> Response:
         return _refusal(unexpected(error, f"{method} of the JSON face"))
 
 
-async def with_public_name(face: Served, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def with_public_name(app: Served, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters, with the public name of what was named without its server.
 
     Raises:
@@ -97,23 +97,23 @@ async def with_public_name(face: Served, method: str, params: Mapping[str, Any])
     kind, name = _NAMED.get(method), params.get("name")
     if kind is None or not isinstance(name, str):
         return params
-    return {**params, "name": await public_name(face, kind, name)}
+    return {**params, "name": await public_name(app, kind, name)}
 
 
-async def public_name(face: Served, kind: Kind, name: str) -> str:
+async def public_name(app: Served, kind: Kind, name: str) -> str:
     """The public name of a tool or prompt that may be named without its server.
 
     Raises:
         MCPError: several servers have something of this name, or one that has not been listed may have.
     """
-    if face.routes.find(kind, name) is not None:
+    if app.routes.find(kind, name) is not None:
         return name
-    await face.ready()
-    owners = face.routes.owners(kind, name)
+    await app.ready()
+    owners = app.routes.owners(kind, name)
     if len(owners) > 1:
         known = ", ".join(f"{key}:{name}" for key in owners)
         raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
-    if owners and (unlisted := face.routes.unlisted()):
+    if owners and (unlisted := app.routes.unlisted()):
         why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
         raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
     return f"{owners[0]}:{name}" if owners else name

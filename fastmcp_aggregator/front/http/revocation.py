@@ -1,4 +1,4 @@
-"""Credentials that end while a request is answered: revoked, of a group no longer, or too old.
+"""Revocation: requests are ended whose credentials are revoked, lose the group, or expire meanwhile.
 
 Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
 each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
@@ -15,15 +15,15 @@ from contextlib import ExitStack, contextmanager
 
 import anyio
 from mcp.server.auth.provider import AccessToken
-from starlette._utils import get_route_path
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.auth.verifiers import KeyToken
-from fastmcp_aggregator.front.http.drain import Sending
+from fastmcp_aggregator.front.http.boundary import Sending
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
+from fastmcp_aggregator.library_internals import route_path
 
 _MARGIN = 1.0
 """Seconds that a token is accepted beyond its end, because that is compared in whole ones."""
@@ -36,17 +36,17 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 
 
 class Revocation:
-    """An ASGI app around that of a group, behind authentication."""
+    """An ASGI layer around the app of a group, behind authentication."""
 
     def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
-        """`path` is that of the group's MCP endpoint, and `on_denied` is told of what is ended; see `Membership`."""
+        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended."""
         self._app = app
         self._group_id = group_id
         self._path = path
         self._on_denied = on_denied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = getattr(scope.get("user"), "access_token", None)
+        token = access_token_of(scope)
         if scope["type"] != "http" or token is None:
             await self._app(scope, receive, send)
             return
@@ -66,7 +66,7 @@ class Revocation:
     @contextmanager
     def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
         standing = token.standing
-        groups = [self._group_id] if get_route_path(scope).startswith(self._path) else None
+        groups = [self._group_id] if route_path(scope).startswith(self._path) else None
 
         def look() -> None:
             if not standing.lets_in(groups):

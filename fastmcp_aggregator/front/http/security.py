@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
-from fastmcp.server.http import HostOriginGuardMiddleware
-from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -17,7 +15,8 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.library_internals import route_path
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -34,9 +33,9 @@ def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[s
 
 
 def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
-    """What refuses callers of the app's MCP endpoint, for something else: the answers are the same.
+    """The authentication of the app's MCP endpoint, for something else: the answers are the same.
 
-    Without authentication nobody is refused.
+    Without authentication it lets everybody in.
     """
     guards = (getattr(route, "endpoint", None) for route in app.routes)
     of_mcp = next((guard for guard in guards if isinstance(guard, RequireAuthMiddleware)), None)
@@ -47,11 +46,14 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
 
 
 OnDenied = Callable[[Principal, str, str, str], None]
-"""Told who was refused which group, the path of the request, and why."""
+"""Called with the principal, the group, the path of the request, and why it was denied."""
 
 
 class Membership:
-    """An ASGI app around that of a group, behind authentication. What is not let in, the app itself refuses."""
+    """An ASGI layer around the app of a group, behind authentication: rejects who may not use the group.
+
+    Who has not authenticated is rejected by the app itself.
+    """
 
     def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
         """`path` is that of the group's MCP endpoint; what else it has is below."""
@@ -61,10 +63,9 @@ class Membership:
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and get_route_path(scope).startswith(self._path):
-            user = scope.get("user")
-            is_known = getattr(user, "is_authenticated", False)
-            principal = principal_of(getattr(user, "access_token", None))
+        if scope["type"] == "http" and route_path(scope).startswith(self._path):
+            is_known = getattr(scope.get("user"), "is_authenticated", False)
+            principal = principal_in(scope)
             if is_known and not principal.may_use(self._group_id):
                 self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
                 await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
@@ -76,29 +77,15 @@ _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authen
 """What pages may read of the headers of an answer, besides those that they always may."""
 
 
-def add_cors(app: Starlette, origins: Sequence[str]) -> None:
-    """Let pages of these origins in, `*`: of all."""
+def cors(origins: Sequence[str]) -> list[Middleware]:
+    """What lets pages of these origins in, `*`: of all; nothing without any."""
     if not origins:
-        return
-    guard: Any = HostOriginGuardMiddleware
-    guards = [number for number, part in enumerate(app.user_middleware) if part.cls is guard]
-    cors = Middleware(
+        return []
+    layer = Middleware(
         CORSMiddleware,
         allow_origins=list(origins),
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=list(_EXPOSED),
     )
-    app.user_middleware.insert(guards[0] + 1 if guards else 0, cors)
-
-
-class StripHeaderWhitespace:
-    """An ASGI app around another."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        await self._app(scope, receive, send)
+    return [layer]

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.file_descriptors import shortage
-from fastmcp_aggregator.front.http.drain import Drain
+from fastmcp_aggregator.front.http.boundary import Drain
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 _BACKLOG = 2048

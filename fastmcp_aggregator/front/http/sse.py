@@ -13,15 +13,15 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import anyio
+from fastmcp import FastMCP
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.lowlevel.server import Server
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http_manager import DEFAULT_MAX_SESSIONS
-from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId, jsonrpc_message_adapter
 from pydantic import ValidationError
@@ -33,10 +33,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.bodies import whole_body
+from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
-from fastmcp_aggregator.front.http.resume.disconnects import unwatched
 from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
 from fastmcp_aggregator.message_streams import encode
 
 logger = logging.getLogger(__name__)
@@ -45,23 +45,16 @@ SEND_BOUND = 60.0
 """Seconds that a client has to take what it is sent; one that does not has left."""
 
 
-class Served(Protocol):
-    """What is served; see `Face`."""
+def sse_routes(app: FastMCP[Any], path: str, on_denied: Callable[[Scope], None]) -> list[Route]:
+    """The two endpoints of an app whose MCP endpoint is at `path`.
 
-    auth: Any
-    _mcp_server: Any
-
-
-def sse_routes(face: Served, path: str, on_stranger: Callable[[Scope], None]) -> list[Route]:
-    """The two endpoints of a face whose MCP endpoint is at `path`.
-
-    `on_stranger` is told of messages into sessions of somebody else.
+    `on_denied` is called for a message into the session of another principal.
     """
     base = path.rstrip("/")
-    sessions = _Sessions(face._mcp_server, f"{base}/messages", on_stranger)
+    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", on_denied)
     return [
-        guarded_route(f"{base}/sse", sessions.opened, face.auth),
-        guarded_route(f"{base}/messages", sessions.posted, face.auth, methods=["POST"]),
+        guarded_route(f"{base}/sse", sessions.opened, app.auth),
+        guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
     ]
 
 
@@ -125,11 +118,11 @@ class _Session:
 
 
 class _Sessions:
-    """The sessions of one face. They live in the requests that opened their streams."""
+    """The sessions of one app. They live in the requests that opened their streams."""
 
-    def __init__(self, server: Server[Any], endpoint: str, on_stranger: Callable[[Scope], None]) -> None:
+    def __init__(self, server: Server[Any], endpoint: str, on_denied: Callable[[Scope], None]) -> None:
         self._server = server
-        self._on_stranger = on_stranger
+        self._on_denied = on_denied
         self._endpoint = endpoint
         self._by_id: dict[str, _Session] = {}
 
@@ -186,7 +179,7 @@ class _Sessions:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
         if session is not None and session.owner != _owner_of(request.scope):
-            self._on_stranger(request.scope)
+            self._on_denied(request.scope)
             return None
         return session
 

@@ -13,7 +13,7 @@ from fastmcp_aggregator.routing.table import Route, RouteTable
 
 
 class Listed(Protocol):
-    """A group's face; see `Face`."""
+    """A group's server; see `VirtualServer`."""
 
     @property
     def routes(self) -> RouteTable: ...
@@ -57,9 +57,9 @@ class KnownContents:
         self._rule = rule
         self._known: dict[str, tuple[RouteTable, list[Any], Contents]] = {}
 
-    def of(self, group_id: str, face: Listed) -> Contents:
+    def of(self, group_id: str, server: Listed) -> Contents:
         """What a group has now."""
-        table, known = face.routes, self._known.get(group_id)
+        table, known = server.routes, self._known.get(group_id)
         if known is None or known[0] is not table:
             tools, parts = _read(table, self._rule)
             is_same = known is not None and known[1] == tools

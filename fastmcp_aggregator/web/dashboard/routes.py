@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.locality import is_local
-from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
@@ -53,8 +53,7 @@ class Shown(Protocol):
     @property
     def children(self) -> Mapping[str, Child]: ...
 
-    @property
-    def recent_calls(self) -> RecentCalls: ...
+    def record_calls(self) -> RecentCalls: ...
 
     def groups(self) -> list[Group]: ...
 
@@ -86,7 +85,7 @@ class _States:
     def __init__(self, hub: Shown, path: str) -> None:
         self._hub = hub
         self._path = path
-        self._calls = hub.recent_calls
+        self._calls = hub.record_calls()
         self._contents = KnownContents(Naming(hub.settings.separator, hub.settings.prefix).rule(None))
         self._watch = Watch(self._look)
 
@@ -132,7 +131,7 @@ class _States:
         return view, etag_of(json.dumps(what_stays(view)).encode())
 
     async def _sources(self, request: Request) -> Sources:
-        viewer = principal_of(getattr(request.scope.get("user"), "access_token", None))
+        viewer = principal_in(request.scope)
         groups = self._hub.groups()
         self._contents.keep(group.id for group in groups)
         mine = {}

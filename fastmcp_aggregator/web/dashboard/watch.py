@@ -1,4 +1,4 @@
-"""Waiting for something new to show.
+"""Long polling: a browser waits for something new to show.
 
 Theory. A browser asks for its view and says which one it has (`If-None-Match`); the answer waits until there is
 another, or until a bound that the browser names (`Prefer: wait`, RFC 7240, 4.3) is over. So each request ends by

@@ -1,4 +1,4 @@
-"""The SDK's event store: what is sent to legacy clients, kept for those that lost their connection.
+"""The event store: what is sent to legacy clients, kept for those that lost their connection.
 
 Theory. The SDK stores each event before it sends it. Events are kept as the bytes that go over the wire, so that it is
 known how much they take. What does not fit is not kept: there is an error in place of an answer then, so that a client
@@ -8,10 +8,19 @@ is replayed until all is; so the rest of an answer is not replayed, but delivere
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections import OrderedDict
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage, EventStore
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    MCP_SESSION_ID_HEADER,
+    EventCallback,
+    EventMessage,
+    EventStore,
+)
 from mcp_types import (
     CONNECTION_CLOSED,
     ErrorData,
@@ -20,10 +29,18 @@ from mcp_types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
+from starlette.types import Scope
 
-from fastmcp_aggregator.front.http.resume.answers import AnswerStream, Deliver
-from fastmcp_aggregator.front.http.resume.event_logs import EventLog, EventLogs
+from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream, Deliver, EventLog
 
+_LOG_LIMIT = 10_000
+"""Logs kept that are no longer in use, at most."""
+SIZE_LIMIT = 32 * 1024 * 1024
+"""Bytes of all events together, at most."""
+_SWEEP_PAUSE = 1.0
+"""Seconds between two sweeps, at least."""
+_NUMBER = re.compile("[0-9]{1,18}")
+_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
 _ANSWER = "a"
 _STANDING = "s"
 """Kinds of streams: of one request each, and of what belongs to no request."""
@@ -35,15 +52,94 @@ _NOT_KEPT = "the answer was not kept until the client came back: it is too large
 class Exchange:
     """One HTTP request, as far as it concerns the events that are sent for it."""
 
-    session_id: bytes
+    scope: Scope
     stream: AnswerStream | None = None
     """On which it is answered."""
     deliver: Deliver | None = None
     """Where events go, if it has come back for them."""
 
+    @property
+    def session_id(self) -> bytes:
+        """The session that it says it belongs to; empty if it does not."""
+        return header(self.scope, _SESSION_ID) or b""
+
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("HTTP request", default=None)
 """The SDK calls the store in the context of the request, and does not name it."""
+
+
+class EventLogs:
+    """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its place."""
+
+    def __init__(self, keep: float, limit: int = SIZE_LIMIT) -> None:
+        self._keep = keep
+        self._limit = limit
+        self._size = 0
+        self._by_stream: dict[str, EventLog] = {}
+        self._by_name: dict[str, EventLog] = {}
+        self._expiries: OrderedDict[str, float] = OrderedDict()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def open(self, log: EventLog) -> None:
+        """Keep a log, until it is retired; the latest of a stream is the one in use."""
+        self._by_stream[log.stream_id] = self._by_name[log.name] = log
+
+    def of_stream(self, stream_id: str) -> EventLog | None:
+        """The log in use for a stream."""
+        return self._by_stream.get(stream_id)
+
+    def find(self, event_id: str) -> tuple[EventLog, int] | None:
+        """The log that an event is in, and its number there."""
+        name, _, number = event_id.rpartition(".")
+        log = self._by_name.get(name)
+        return (log, int(number)) if log is not None and _NUMBER.fullmatch(number) else None
+
+    def add(self, log: EventLog, data: bytes) -> str:
+        """The id of an event that is kept."""
+        before = log.size
+        event_id = log.add(data)
+        self._size += log.size - before
+        return event_id
+
+    def make_room(self, size: int) -> bool:
+        """Whether so many bytes fit, once the oldest logs that are no longer in use have made room."""
+        if size > self._limit:
+            return False
+        while self._size + size > self._limit and self._expiries:
+            self._forget_oldest()
+        return self._size + size <= self._limit
+
+    def has_plenty_of_room(self, size: int) -> bool:
+        """Whether so many bytes fit, and leave half of the room free."""
+        return self._size + size <= self._limit // 2
+
+    def retire(self, log: EventLog) -> None:
+        """Keep a log for the time that is set from now on."""
+        if log.name not in self._by_name:
+            return
+        loop = asyncio.get_running_loop()
+        self._expiries[log.name] = loop.time() + self._keep
+        self._expiries.move_to_end(log.name)
+        if len(self._expiries) > _LOG_LIMIT:
+            self._forget_oldest()
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._keep, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self._expiries and (left := next(iter(self._expiries.values())) - now) <= 0:
+            self._forget_oldest()
+        self._sweeping = loop.call_later(max(left, _SWEEP_PAUSE), self._sweep, loop) if self._expiries else None
+
+    def _forget_oldest(self) -> None:
+        name, _ = self._expiries.popitem(last=False)
+        log = self._by_name.pop(name)
+        self._size -= log.size
+        if self._by_stream.get(log.stream_id) is log:
+            del self._by_stream[log.stream_id]
 
 
 class KeptEvents(EventStore):
@@ -92,9 +188,11 @@ class KeptEvents(EventStore):
             log = self._log(stream_id)
             self.logs.retire(log)
             return log.mark()
-        exchange.stream = AnswerStream(_ANSWER, stream_id, exchange.session_id)
-        self.logs.open(exchange.stream)
-        return exchange.stream.mark()
+        session_id = exchange.session_id
+        exchange.stream = stream = AnswerStream(_ANSWER, stream_id, session_id)
+        first = stream.mark()
+        self.logs.open(stream)
+        return first
 
     def _log(self, stream_id: str) -> EventLog:
         log = self.logs.of_stream(stream_id)
@@ -125,3 +223,8 @@ def _encoded(message: JSONRPCMessage) -> bytes | None:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except ValueError:
         return None
+
+
+def header(scope: Scope, wanted: bytes) -> bytes | None:
+    """The first value of a header of a request."""
+    return next((value for name, value in scope["headers"] if name == wanted), None)

@@ -1,75 +1,51 @@
-"""Clients that come back to a stream: a GET with the id of the last event that they have had (`Last-Event-ID`)."""
+"""Stream resumption: a GET with the id of the last event that the client has had (`Last-Event-ID`)."""
 
 from __future__ import annotations
 
 import asyncio
 
-from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http import LAST_EVENT_ID_HEADER
 from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents, is_of_answer
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents, header, is_of_answer
 
 _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
-_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
 
 
-class Resumption:
-    """An ASGI app around another, whose event store is `events`."""
-
-    def __init__(self, app: ASGIApp, events: KeptEvents) -> None:
-        self._app = app
-        self._events = events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        event_id = _last_event_id(scope)
-        if event_id is None:
-            await self._app(scope, receive, send)
-        elif self._events.find(event_id, session_id_of(scope)) is not None:
-            response = _Response(send)
-            token = EXCHANGE.set(Exchange(session_id_of(scope), deliver=response.deliver))
-            try:
-                await self._app(scope, receive, response.send)
-            finally:
-                EXCHANGE.reset(token)
-        elif is_of_answer(event_id):
-            await self._app(scope, receive, _Refusal(scope, receive, send).send)
-        else:
-            await self._app(_without_event(scope), receive, send)
-
-
-class NoResumption:
-    """An ASGI app around another that has no event store, and would leave such a request without any answer.
-
-    Without the header it opens a new stream, which is what is left to do.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope if _last_event_id(scope) is None else _without_event(scope), receive, send)
-
-
-def session_id_of(scope: Scope) -> bytes:
-    """The session that a request says it belongs to; empty if it does not."""
-    return _header(scope, _SESSION_ID) or b""
+async def resume(app: ASGIApp, events: KeptEvents | None, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a GET by the app, whose event store is `events`, with what came after the event that the client names."""
+    event_id = _last_event_id(scope)
+    if event_id is None:
+        await app(scope, receive, send)
+        return
+    if events is None:
+        # The SDK would leave it without any answer. Without the header it opens a new stream: all that is left to do.
+        await app(_without_event(scope), receive, send)
+        return
+    exchange = Exchange(scope)
+    if events.find(event_id, exchange.session_id) is not None:
+        response = _Response(send)
+        exchange.deliver = response.deliver
+        token = EXCHANGE.set(exchange)
+        try:
+            await app(scope, receive, response.send)
+        finally:
+            EXCHANGE.reset(token)
+    elif is_of_answer(event_id):
+        await app(scope, receive, _Refusal(scope, receive, send).send)
+    else:
+        await app(_without_event(scope), receive, send)
 
 
 def _last_event_id(scope: Scope) -> str | None:
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return None
-    value = _header(scope, _LAST_EVENT_ID)
+    value = header(scope, _LAST_EVENT_ID)
     return None if value is None else value.decode("latin-1")
 
 
 def _without_event(scope: Scope) -> Scope:
     return {**scope, "headers": [header for header in scope["headers"] if header[0] != _LAST_EVENT_ID]}
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)
 
 
 class _Response:

@@ -1,4 +1,4 @@
-"""The event stream on which one request of a legacy client is answered, which outlives its connections.
+"""Event streams that a client may resume: the latest events of each, and who carries the answer to a request.
 
 Theory. A legacy client may lose the connection on which it waits for an answer, or be told to hang up and to ask for
 the rest later; each event has an id, and the client comes back with that of the last one (2025-11-25, transports:
@@ -10,17 +10,53 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Awaitable, Callable
 
 import anyio
 
-from fastmcp_aggregator.front.http.resume.event_logs import EventLog
-
+_EVENT_LIMIT = 1000
+"""Events kept of one stream, at most; then the oldest are dropped."""
 _ANSWER_BOUND = 1.0
 """Seconds from the end of the work to its answer, at most. There is none if the session has ended."""
 
 Deliver = Callable[[str, bytes], Awaitable[None]]
 """Sends one event, by its id and its data."""
+
+
+class EventLog:
+    """The latest events of one stream, numbered. An event's id is the name of the log and its number."""
+
+    def __init__(self, kind: str, stream_id: str) -> None:
+        self.name = kind + secrets.token_hex(8)
+        self.stream_id = stream_id
+        """What the SDK knows the stream by."""
+        self.size = 0
+        """Bytes of the events."""
+        self._events: list[tuple[int, bytes]] = []
+        self._last = -1
+
+    def mark(self) -> str:
+        """The id of an event that is not kept."""
+        self._last += 1
+        return self.id_of(self._last)
+
+    def add(self, data: bytes) -> str:
+        """The id of an event that is kept."""
+        event_id = self.mark()
+        self._events.append((self._last, data))
+        self.size += len(data)
+        if len(self._events) > _EVENT_LIMIT:
+            self.size -= len(self._events.pop(0)[1])
+        return event_id
+
+    def after(self, number: int) -> list[tuple[int, bytes]]:
+        """The events that came after this one."""
+        return [event for event in self._events if event[0] > number]
+
+    def id_of(self, number: int) -> str:
+        """The id of an event."""
+        return f"{self.name}.{number}"
 
 
 class AnswerStream(EventLog):
@@ -37,7 +73,8 @@ class AnswerStream(EventLog):
         self._left_at = math.inf
         self._turn = 0
         self._changed: asyncio.Event | None = None
-        self._close_response: Callable[[], Awaitable[None]] | None = None
+        self.close_response: Callable[[], Awaitable[None]] | None = None
+        """Ends the response to the request itself, as long as that may be open."""
 
     def add(self, data: bytes) -> str:
         """See `EventLog`; whoever carries the stream sends it on."""
@@ -45,14 +82,10 @@ class AnswerStream(EventLog):
         self._change()
         return event_id
 
-    def begin(self, close_response: Callable[[], Awaitable[None]] | None) -> None:
-        """The work begins; `close_response` ends the response to the request itself, if that is still open."""
-        self._close_response = close_response
-
     def end(self) -> None:
         """The work is over."""
         self.is_over = True
-        self._close_response = None
+        self.close_response = None
         self._change()
 
     def leave(self) -> None:
@@ -110,5 +143,5 @@ class AnswerStream(EventLog):
         return self._turn
 
     async def _close(self) -> None:
-        if self._close_response is not None:
-            await self._close_response()
+        if self.close_response is not None:
+            await self.close_response()
