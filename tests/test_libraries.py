@@ -147,7 +147,7 @@ USES_PRIVATE_PARTS = {
     "library_internals.py": "of FastMCP, the SDK's server and Starlette",
     "children/session/session.py": "of the SDK's client",
     "children/process_groups/windows.py": "of the SDK's job objects",
-    "cli/commands/login.py": "of FastMCP's OAuth client",
+    "cli/actions/login.py": "of FastMCP's OAuth client",
 }
 """The only files in which private parts of a library's object are used, and of what."""
 

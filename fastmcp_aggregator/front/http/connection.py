@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents
 from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream
 from fastmcp_aggregator.front.http.resume.resumption import resume
+from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts
 
 BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
 """Bytes of a body that the SDK reads, at most; what is longer it refuses (413)."""
@@ -54,6 +55,10 @@ class NoRoom(Exception):
     """There is no room for more of a body."""
 
 
+class TooManyParts(Exception):
+    """The body, which is the argument, would cost too much to parse."""
+
+
 class Body:
     """One request's body. After `read`, the app behind receives it from here as if it was just coming in."""
 
@@ -74,6 +79,7 @@ class Body:
             ClientDisconnect: the client has left.
             NoRoom: there is none for what has come.
             TimeoutError: it comes too slowly.
+            TooManyParts: it would cost too much to parse.
         """
         is_complete = False
         async with asyncio.timeout(min(bound, grace)) as deadline:
@@ -89,7 +95,10 @@ class Body:
                 self.size += part
                 is_complete = not message.get("more_body", False)
                 deadline.reschedule(began + min(bound, grace + self.size / MIN_RATE))
-        return b"".join([message.get("body", b"") for message in self._messages])
+        content = b"".join([message.get("body", b"") for message in self._messages])
+        if len(content) > PARTS_LIMIT and has_too_many_parts(content):
+            raise TooManyParts(content)
+        return content
 
     async def receive(self) -> Message:
         """The next message of the request."""

@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
-from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom
+from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
-from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
+from fastmcp_aggregator.front.wire.parts import too_many_parts
 from fastmcp_aggregator.message_streams import encode
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
@@ -123,8 +123,10 @@ class Gate:
             if body is None:
                 await reject(scope, receive, send, "too many requests")
                 return
-            content = await self._read(body, scope, receive, send)
-            if content is None:
+            try:
+                content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
+            except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
+                await _refuse_body(error, scope, receive, send)
                 return
             kind = self._endpoints.kind_of(scope, content)
             del content  # which the body has, until it is received from there
@@ -140,22 +142,6 @@ class Gate:
                 await reject(scope, receive, send, "the request waited too long for its turn")
                 return
             await self._app(scope, body.receive, send)
-
-    async def _read(self, body: Body, scope: Scope, receive: Receive, send: Send) -> bytes | None:
-        """The content of a request's body; None: it is not to be served, and the request is answered."""
-        try:
-            content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
-        except TimeoutError:
-            await _give_up(scope, receive, send)
-        except NoRoom:
-            await reject(scope, receive, send, "the bodies of requests take too much memory")
-        except ClientDisconnect:
-            return None
-        else:
-            if len(content) <= PARTS_LIMIT or not has_too_many_parts(content):
-                return content
-            await _refuse_parts(content, scope, receive, send)
-        return None
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
@@ -179,11 +165,12 @@ async def reject(scope: Scope, receive: Receive, send: Send, reason: str) -> Non
     await PlainTextResponse(reason, 503, {"Retry-After": RETRY_AFTER})(scope, receive, send)
 
 
-async def _give_up(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 408: the body does not come, or too slowly."""
-    await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)
-
-
-async def _refuse_parts(content: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 413: the body would cost too much to parse."""
-    await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)
+async def _refuse_body(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request whose body is not taken: 408, it comes too slowly; 413, it costs too much to parse; or 503."""
+    match error:
+        case TimeoutError():
+            await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)
+        case TooManyParts(args=(bytes(content),)):
+            await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)
+        case NoRoom():
+            await reject(scope, receive, send, "the bodies of requests take too much memory")
