@@ -6,23 +6,26 @@ functions, where that is possible: they are on the way of every call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastmcp import FastMCP
-from fastmcp.server.auth import AuthProvider
-from fastmcp.server.dependencies import FastMCPRequestContext
-from fastmcp.server.providers import LocalProvider
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
-from mcp.server.session import ServerSession
 from mcp.shared._context_streams import create_context_streams
-from mcp.shared.dispatcher import Outbound
-from pydantic import AnyHttpUrl
 from starlette._utils import get_route_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fastmcp import FastMCP
+    from fastmcp.server.auth import AuthProvider
+    from fastmcp.server.dependencies import FastMCPRequestContext
+    from fastmcp.server.providers import LocalProvider
+    from mcp.server.connection import Connection
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel.server import Server
+    from mcp.server.session import ServerSession
+    from mcp.shared.dispatcher import Outbound
+    from pydantic import AnyHttpUrl
 
 __all__ = [
     "components_of",
