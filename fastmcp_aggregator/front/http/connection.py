@@ -56,7 +56,11 @@ class NoRoom(Exception):
 
 
 class TooManyParts(Exception):
-    """The body, which is the argument, would cost too much to parse."""
+    """A body would cost too much to parse."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(f"{len(content)} bytes with too many parts")
+        self.content = content
 
 
 class Body:

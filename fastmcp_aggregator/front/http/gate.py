@@ -170,7 +170,7 @@ async def _refuse_body(error: Exception, scope: Scope, receive: Receive, send: S
     match error:
         case TimeoutError():
             await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)
-        case TooManyParts(args=(bytes(content),)):
+        case TooManyParts(content=content):
             await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)
         case NoRoom():
             await reject(scope, receive, send, "the bodies of requests take too much memory")
