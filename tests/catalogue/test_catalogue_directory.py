@@ -9,12 +9,26 @@ import pytest
 from support.harness import PATIENCE
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming
+from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, Deadlines
 
 FOREVER = 10_000.0
+
+
+OPTIONS = ChildOptions(
+    startup_timeout=1,
+    deadlines=Deadlines(call=1, read=1, prompt=1),
+    era="auto",
+    version="1",
+    endpoint=DEFAULT_OPTIONS,
+    max_tools=1,
+    max_concurrent_calls=1,
+    max_waiting_calls=1,
+)
 
 
 class Child:
@@ -29,6 +43,7 @@ class Child:
         self.session = None
         self.retry_for_call_in = 4.0
         self.why_stopped = ""
+        self.calls = Calls(self, OPTIONS)  # type: ignore[arg-type]
 
     async def until_settled(self) -> None:
         await self.settled.wait()
