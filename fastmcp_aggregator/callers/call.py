@@ -5,7 +5,6 @@ What costs something, such as a size, is worked out when a stage first wants it,
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -14,11 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from opentelemetry.trace import format_trace_id, get_current_span
-from pydantic_core import to_json
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.protocol.json_rpc import json_size
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -72,11 +71,3 @@ class Call:
             return told[1]
         context = get_current_span().get_span_context()
         return format_trace_id(context.trace_id) if context.is_valid else ""
-
-
-def json_size(value: Any) -> int:
-    """Bytes that a JSON value takes when it is written without spaces."""
-    try:
-        return len(to_json(value))
-    except ValueError:  # half of a surrogate pair, which has no UTF-8
-        return len(json.dumps(value, separators=(",", ":"), default=str))

@@ -10,16 +10,19 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
 
 _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""

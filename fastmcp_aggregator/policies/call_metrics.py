@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fastmcp_aggregator.callers.call import Call
+from typing import TYPE_CHECKING
+
 from fastmcp_aggregator.observability.metrics import Metrics
 from fastmcp_aggregator.policies.policy import CallEnd
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
 
 
 class Metering:

@@ -6,12 +6,16 @@ The buckets are in memory, or, where several replicas serve, in Redis.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
 from fastmcp_aggregator.settings.access import DEFAULT_RATE, GROUP_MARK
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
 
 TOO_MANY_CALLS = -32029
 """JSON-RPC: the caller exceeds its rate limit; what 429 is in HTTP."""

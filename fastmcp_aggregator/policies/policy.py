@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from fastmcp_aggregator.callers.call import Call, json_size
+from fastmcp_aggregator.protocol.json_rpc import json_size
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
 
 Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
 """`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers

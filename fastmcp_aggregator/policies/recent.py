@@ -12,10 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.policies.policy import CallEnd, Outcome
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
 
 KEPT = 1000
 """Calls that are kept, at most."""

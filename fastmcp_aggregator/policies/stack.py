@@ -10,13 +10,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
 
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Recorder, Rejected
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
 
 
 class PolicyStack:

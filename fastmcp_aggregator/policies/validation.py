@@ -12,15 +12,18 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 from mcp_types import INVALID_PARAMS
 
-from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.config.paths import path_step
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost, TooCostly
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ meanwhile, so that none of them ever takes what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -51,7 +51,7 @@ class Route:
     component: Component
     renamed: str | None = None
     """What we call it instead, before any prefix."""
-    publish: Publish = None
+    publish: Publish = field(default=None, compare=False)
     """How the child's addresses are written for clients; None where they stay as they are."""
 
     @property

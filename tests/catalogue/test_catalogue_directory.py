@@ -10,25 +10,18 @@ from support.harness import PATIENCE
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming
-from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, Deadlines
+from fastmcp_aggregator.settings.model import load_settings
+from fastmcp_aggregator.settings.options import ChildOptions
 
 FOREVER = 10_000.0
 
 
-OPTIONS = ChildOptions(
-    startup_timeout=1,
-    deadlines=Deadlines(call=1, read=1, prompt=1),
-    era="auto",
-    version="1",
-    endpoint=DEFAULT_OPTIONS,
-    max_tools=1,
-    max_concurrent_calls=1,
-    max_waiting_calls=1,
-)
+OPTIONS = ChildOptions.from_settings(load_settings(), StdioServer(key="x", label="x", command="x"))
 
 
 class Child:

@@ -169,7 +169,7 @@ def give_back():
     while used:
         os.close(used.pop())
 """
-    command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parent.parent), *arguments]
+    command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parents[2]), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=limited(200))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -188,12 +188,12 @@ async def main():
         use_up()
         for _ in range(3):
             try:
-                await a.request("tools/call", echo)
+                await a.calls.request("tools/call", echo)
             except Exception as error:
                 print(error)
-        print("result" if "content" in await b.request("tools/call", echo) else "none")
+        print("result" if "content" in await b.calls.request("tools/call", echo) else "none")
         give_back()
-        print("result" if "content" in await a.request("tools/call", echo) else "none")
+        print("result" if "content" in await a.calls.request("tools/call", echo) else "none")
         print(len(os.listdir("/dev/fd")) - before)
 asyncio.run(main())
 """)
@@ -213,7 +213,7 @@ async def main():
         print(app.health()["far"].last_error)
         use_up()
         try:
-            await app.children["far"].request("tools/call", {"name": "echo"})
+            await app.children["far"].calls.request("tools/call", {"name": "echo"})
         except Exception as error:
             print(error.reason)
         give_back()

@@ -164,7 +164,7 @@ async def test_a_client_that_leaves_another_replica_ends_its_call(hubs: Hubs) ->
     params = play({"ask": {"a": ROOTS}}, {"wait": "for ever"})
     first = await one.result("tools/call", params)
     request_id, _ = other.begin("tools/call", with_answers(params, first))
-    await until(lambda: hubs.apps[0]._backend.runtime.rounds._pending._kept == {})
+    await until(lambda: hubs.apps[0]._backend.runtime.rounds._pending._pending == {})
     other.hang_up(request_id)
     await one.report("old", lambda report: not report["playing"])
 
