@@ -22,7 +22,7 @@ from support.wire import ELSEWHERE
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.policies.policy import End
+from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.web.dashboard import watch
 
@@ -344,7 +344,7 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
     recent = RecentCalls(kept=3)
     for number in range(5):
         call = doubles.call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
-        recent.after(call, End("ok", 0.0))
+        recent.after(call, CallEnd("ok", 0.0))
     assert recent.count == 5
     assert [call.name for call in recent.latest(2, lambda _: True)] == ["tool_4", "tool_3"]
     assert [call.name for call in recent.latest(9, lambda call: call.name != "tool_3")] == ["tool_4", "tool_2"]
@@ -363,7 +363,7 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
 )
 def test_only_names_of_tools_and_prompts_are_kept_whole(method: str, ref: Any, name: str, shown: str) -> None:
     recent = RecentCalls()
-    recent.after(doubles.call(Principal(), "default", method, "a", name, ref=ref), End("ok", 0.0))
+    recent.after(doubles.call(Principal(), "default", method, "a", name, ref=ref), CallEnd("ok", 0.0))
     assert [call.name for call in recent.latest(1, lambda _: True)] == [shown]
 
 
