@@ -12,8 +12,10 @@ from mcp.server.subscriptions import ResourceUpdated
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import NewEndpoint
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.supervisor import Supervisor
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.relay.list_changed import Audience
 from fastmcp_aggregator.relay.logging import Logging
@@ -56,6 +58,8 @@ class Runtime:
         options: Callable[[str], ChildOptions],
         *,
         profile: ClientProfile,
+        new_endpoint: NewEndpoint,
+        timings: Timings,
         launched: Launched | None,
         views: Sequence[View],
         peers: Peers,
@@ -77,6 +81,8 @@ class Runtime:
             launched,
             profile,
             max_isolated=settings.max_isolated_sessions,
+            new_endpoint=new_endpoint,
+            timings=timings,
         )
         self.instances = self.supervisor.instances
         self._first = frozenset(self.children.values())

@@ -19,14 +19,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from fastmcp_aggregator.children.child import Child, ChildEvents
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
 
 _LEGACY = "legacy"
-_SESSION_IDLE = 600.0
-"""Seconds without a request after which an instance is closed whose session has no end that could be seen."""
 
 
 class Visitor(Protocol):
@@ -66,17 +64,8 @@ class Keeper(Protocol):
 class Instances:
     """All further instances. Owned by one run of the aggregator."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        events: ChildEvents,
-        profile: ClientProfile,
-        *,
-        limit: int,
-    ) -> None:
+    def __init__(self, keeper: Keeper, *, limit: int) -> None:
         self._keeper = keeper
-        self._events = events
-        self._profile = profile
         self._limit = limit
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
@@ -104,7 +93,7 @@ class Instances:
         Raises:
             ChildServerError: there are too many.
         """
-        if self._profile.is_single:
+        if child.context.profile.is_single:
             return child
         if child.options.is_isolated:
             return self._isolated(child, visitor)
@@ -146,13 +135,13 @@ class Instances:
             raise ChildServerError(child.key, "runtime", reason)
         instance = self._begin(child, session, visitor.profile(), child.options.era)
         if not visitor.at_end_of_session(lambda: self._close(instance)):
-            self._idle[instance] = 0.0 if visitor.session is None else _SESSION_IDLE
+            self._idle[instance] = 0.0 if visitor.session is None else child.context.timings.session_idle
         return instance
 
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
         if instance is None:
-            instance = self._begin(child, _LEGACY, self._profile, _LEGACY)
+            instance = self._begin(child, _LEGACY, child.context.profile, _LEGACY)
         await instance.until_settled()
         if instance.is_serving:
             return instance
@@ -165,10 +154,8 @@ class Instances:
         instance = Child(
             child.server,
             replace(child.options, era=era),
-            self._events,
-            profile=profile,
+            replace(child.context, profile=profile),
             place=(child.key, name),
-            start_slots=child.start_slots,
         )
         self._of[child][name] = instance
         self._keeper.begin(instance)
