@@ -1,7 +1,18 @@
 """Settings of the tests as a whole."""
 
+from __future__ import annotations
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine is slow at making examples, too; that says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what a plain run leaves out."""
+    marks = config.getoption("markexpr").removeprefix("not ").strip("()").split(" or ")
+    if len(marks) > 1:
+        *most, last = marks
+        terminalreporter.write_line(f"Left out: the tests marked {', '.join(most)} or {last}. All: nox -s tests")

@@ -25,6 +25,8 @@ from fastmcp_aggregator import (
 )
 from fastmcp_aggregator.children.timings import Timings
 
+pytestmark = pytest.mark.process
+
 MISSING = {"command": "no-such-command-anywhere"}
 QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=0.2)
 

@@ -30,7 +30,7 @@ from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.options import LINE_LIMIT, EndpointOptions
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"), pytest.mark.process]
 
 Start = Callable[..., Awaitable[ChildProcess]]
 

@@ -18,6 +18,8 @@ from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.settings.options import EndpointOptions
 
+pytestmark = pytest.mark.process
+
 FOREVER = 3600.0
 
 

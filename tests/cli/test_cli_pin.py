@@ -16,6 +16,8 @@ from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.parser.parser import parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
+pytestmark = pytest.mark.process
+
 
 class Ended(NamedTuple):
     code: int

@@ -34,6 +34,8 @@ from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sam
 from fastmcp_aggregator.cli.running.samples import ServerCalls, calls_of
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 
+pytestmark = pytest.mark.process
+
 MISSING = {"command": "no-such-command-anywhere"}
 
 

@@ -20,6 +20,8 @@ from fastmcp_aggregator import ConfigError, build_aggregator, load_config, load_
 from fastmcp_aggregator import file_descriptors as descriptors
 from fastmcp_aggregator.file_descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
 
+pytestmark = pytest.mark.process
+
 resource = pytest.importorskip("resource", reason="there is no such limit on Windows")
 
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]

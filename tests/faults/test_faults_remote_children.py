@@ -11,6 +11,8 @@ from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import ChildState, build_aggregator
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy server", "modern server"])
 async def test_a_call_that_is_cancelled_is_cancelled_at_a_remote_child(modern: bool) -> None:

@@ -14,10 +14,11 @@ from fastmcp.server.middleware import Middleware
 from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
 from support.harness import config, connected, lean
+from support.memory import build_aggregator
 from support.wire_http import served
 from support.wire_sse import served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.wire.error_boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import Structured, Words
 from fastmcp_aggregator.observability.redaction import Redactor

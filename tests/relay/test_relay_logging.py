@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, connected, talking, until
+from support.memory import build_aggregator
 from support.talking_server import talking_server
 from support.wire import META, until_answered
 from support.wire_http import HttpClient, served
 from ways import EVERY_WAY, Way, ways
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -145,6 +145,7 @@ async def test_a_child_that_does_not_declare_logging_is_told_no_level() -> None:
 # Outside of any request.
 
 
+@pytest.mark.process
 async def test_what_a_child_says_between_requests_is_for_the_only_client_on_stdio(fronts: Any) -> None:
     client = fronts.on_stdio(modern=False)
     client.forget()
