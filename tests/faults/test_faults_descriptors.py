@@ -188,12 +188,12 @@ async def main():
         use_up()
         for _ in range(3):
             try:
-                await a.request("tools/call", echo)
+                await a.calls.request("tools/call", echo)
             except Exception as error:
                 print(error)
-        print("result" if "content" in await b.request("tools/call", echo) else "none")
+        print("result" if "content" in await b.calls.request("tools/call", echo) else "none")
         give_back()
-        print("result" if "content" in await a.request("tools/call", echo) else "none")
+        print("result" if "content" in await a.calls.request("tools/call", echo) else "none")
         print(len(os.listdir("/dev/fd")) - before)
 asyncio.run(main())
 """)
@@ -213,7 +213,7 @@ async def main():
         print(app.health()["far"].last_error)
         use_up()
         try:
-            await app.children["far"].request("tools/call", {"name": "echo"})
+            await app.children["far"].calls.request("tools/call", {"name": "echo"})
         except Exception as error:
             print(error.reason)
         give_back()
