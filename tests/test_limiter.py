@@ -18,10 +18,11 @@ import pytest
 from fastmcp import Client
 from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
-from support.memory import build_aggregator
 
-from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter
+
+pytestmark = pytest.mark.process
 
 NOTE = [{"uri": "note://one", "name": "one"}]
 

@@ -400,7 +400,7 @@ async def test_refused_credentials_are_tried_once_in_30_s_and_no_call_brings_tha
             attempts = len(server.requests)
             for _ in range(3):
                 with pytest.raises(Exception, match="authentication failed"):
-                    await app.children["r"].request("tools/call", {"name": "echo"})
+                    await app.children["r"].calls.request("tools/call", {"name": "echo"})
             assert len(server.requests) == attempts
             await client.names()
     assert f"authentication failed (HTTP {status}): check its headers" in (health.last_error or "")

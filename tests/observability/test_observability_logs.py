@@ -138,7 +138,7 @@ def test_a_record_that_cannot_be_formatted_is_an_error_of_the_formatter() -> Non
 def test_structlog_is_not_imported_before_there_is_something_to_write() -> None:
     code = """
 import sys
-from fastmcp_aggregator.cli.logs import set_up_logging
+from fastmcp_aggregator.cli.terminal.logs import set_up_logging
 set_up_logging(debug=True, profile="production")
 print("structlog" in sys.modules)
 import logging

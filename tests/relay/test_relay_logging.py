@@ -15,6 +15,7 @@ from support.wire import META, until_answered
 from support.wire_http import HttpClient, served
 from ways import EVERY_WAY, Way, ways
 
+import fastmcp_aggregator
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -125,8 +126,9 @@ async def test_a_modern_client_makes_a_legacy_child_say_more_and_never_less() ->
         assert levels_heard(legacy) == ["error", "critical", "alert", "emergency"]
 
 
+@pytest.mark.process
 async def test_a_child_that_has_come_back_is_told_the_level_again() -> None:
-    async with build_aggregator(config(a=talking())) as app, connected(app) as client:
+    async with fastmcp_aggregator.build_aggregator(config(a=talking())) as app, connected(app) as client:
         await client.result("logging/setLevel", {"level": "error"})
         os.kill((await client.call("a:pid"))["pid"], signal.SIGKILL)
         await until(lambda: app.health()["a"].restarts == 1)

@@ -44,6 +44,11 @@ class _Left(BaseException):
     """What a child does that comes next, when it has left."""
 
 
+def _needs_a_process(*_: Any) -> None:
+    """A tool that blocks, or closes the pipes."""
+    raise LookupError({"code": -32099, "message": "this tool needs a process"})
+
+
 class Life:
     """One connection's child, where a process would be. It hangs, dies and talks on cue."""
 
@@ -62,6 +67,7 @@ class Life:
         self._loop = asyncio.get_running_loop()
         hooks = {"pid": self.pid, "write_bytes": self._written, "complain": self.stderr.append, "leave": self._leave}
         bound = {name: staticmethod(hook) if callable(hook) else hook for name, hook in hooks.items()}
+        bound |= {f"call_{tool}": staticmethod(_needs_a_process) for tool in ("wait", "deaf", "endless", "mute")}
         try:
             self.child = type(kind.__name__, (kind,), bound)(**options)
         except _Left:
