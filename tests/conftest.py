@@ -10,9 +10,10 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what a plain run leaves out."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the last line what a plain run leaves out."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
     marks = config.getoption("markexpr").removeprefix("not ").strip("()").split(" or ")
-    if len(marks) > 1:
+    if reporter is not None and not hasattr(config, "workerinput") and len(marks) > 1:
         *most, last = marks
-        terminalreporter.write_line(f"Left out: the tests marked {', '.join(most)} or {last}. All: nox -s tests")
+        reporter.write_line(f"Left out: the tests marked {', '.join(most)} or {last}. All: nox -s tests")
