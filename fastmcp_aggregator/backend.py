@@ -15,8 +15,10 @@ from functools import partial
 
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import NewEndpoint, endpoint_for
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.concurrency.shared_context import SharedContext
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.file_descriptors import require_descriptors
@@ -60,6 +62,8 @@ class Backend:
         self.runtime: Runtime | None = None
         """The present run."""
         self.profile = ClientProfile()
+        self.new_endpoint: NewEndpoint = endpoint_for
+        self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)
         self.changes = Changes(
             self.peers,
@@ -163,6 +167,8 @@ class Backend:
             self._settings,
             self._options,
             profile=self.profile,
+            new_endpoint=self.new_endpoint,
+            timings=self.timings,
             launched=launched,
             views=self._views,
             peers=self.peers,

@@ -12,8 +12,10 @@ from mcp.server.subscriptions import ResourceUpdated
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import NewEndpoint
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.supervisor import Supervisor
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances import Instances
@@ -57,6 +59,8 @@ class Runtime:
         options: Callable[[ServerConfig], ChildOptions],
         *,
         profile: ClientProfile,
+        new_endpoint: NewEndpoint,
+        timings: Timings,
         launched: Launched | None,
         views: Sequence[ServedView],
         peers: Peers,
@@ -76,8 +80,10 @@ class Runtime:
             self,
             launched,
             profile,
+            new_endpoint=new_endpoint,
+            timings=timings,
         )
-        self.instances = Instances(self.supervisor, self, profile, limit=settings.max_isolated_sessions)
+        self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
         self.rounds = Rounds(self.log_levels, self.instances, peers)
         self._first = frozenset(self.children.values())
 

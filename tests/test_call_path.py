@@ -20,6 +20,8 @@ from support.wire_http import served
 import fastmcp_aggregator
 from fastmcp_aggregator import build_aggregator
 
+pytestmark = pytest.mark.process
+
 ROOT = str(Path(fastmcp_aggregator.__file__).parent) + "/"
 
 

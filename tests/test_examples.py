@@ -14,6 +14,8 @@ from support.harness import PATIENCE, config, lean, running, until
 
 from fastmcp_aggregator import load_config
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 

@@ -23,6 +23,8 @@ from fastmcp_aggregator import Aggregator, DependencyError, build_aggregator
 from fastmcp_aggregator.cli.terminal.exits import SERVER_FAILED
 from fastmcp_aggregator.libraries import OF_LOGIN, OF_SERVING, OF_WINDOWS, require_parts, usable_libraries
 
+pytestmark = pytest.mark.process
+
 PACKAGE = Path(fastmcp_aggregator.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 WANTED = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}

@@ -22,6 +22,8 @@ from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter
 
+pytestmark = pytest.mark.process
+
 NOTE = [{"uri": "note://one", "name": "one"}]
 
 

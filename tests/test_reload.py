@@ -31,6 +31,8 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.files import followed as reload
 from fastmcp_aggregator.files.followed import FollowedFile
 
+pytestmark = pytest.mark.process
+
 MISSING = {"command": "no-such-command-anywhere"}
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 TOLD = "notifications/tools/list_changed"

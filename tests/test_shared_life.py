@@ -14,6 +14,8 @@ from support.harness import config, lean, until
 
 from fastmcp_aggregator import build_aggregator
 
+pytestmark = pytest.mark.process
+
 
 async def answers(client: Client[Any], name: str = "a:echo") -> bool:
     result = await client.call_tool(name, {"x": 1})

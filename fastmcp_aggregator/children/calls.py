@@ -1,17 +1,16 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
-A request takes a slot first, also to a child that is down, so that there are never more than so many; the others queue,
-up to a bound, and their deadlines run. To a child that waits for its next attempt, a request brings that attempt
-forward and waits for it, within a bound. A request is sent at most once, with one exception: what was rejected because
-the session had expired was not executed, so reads are sent again on the new session; a tool call is not, but says so.
-What the child answers, result or error, goes back unchanged.
+A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
+a bound, and their deadlines run. A request to a child that waits for its next attempt triggers that attempt and waits
+for it, within a bound. A request is sent at most once, with one exception: what was rejected because the session had
+expired was not executed, so reads are sent again on the new session; a tool call is not, but says so. What the child
+answers, result or error, goes back unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -23,15 +22,11 @@ from fastmcp_aggregator.children.breaker import Breaker
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.settings.options import ChildOptions
-
-WAKE_BOUND = 5.0
-"""Seconds that a call waits for the attempt that it has brought forward."""
-_NOTICE_BOUND = 1.0
-"""Seconds that a call waits for the end of a lost session to be noticed, at most."""
 
 
 class Callee(Protocol):
@@ -48,7 +43,7 @@ class Callee(Protocol):
 
     @property
     def retry_for_call_in(self) -> float | None:
-        """Seconds after which a call to a failed child has it tried, or it is tried by itself."""
+        """Seconds until a failed child is tried again, or until a call may trigger that."""
         ...
 
     async def until_settled(self) -> None:
@@ -58,41 +53,43 @@ class Callee(Protocol):
         """Why the present life ends."""
         ...
 
-    def bring_forward(self) -> bool:
-        """Make the next attempt now, if it may be made; whether there is one to wait for."""
+    def trigger_retry(self) -> bool:
+        """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         ...
 
 
 class Calls:
     """All requests to one child, over the sessions of all its lives."""
 
-    def __init__(self, child: Callee, options: ChildOptions) -> None:
+    def __init__(self, child: Callee, options: ChildOptions, timings: Timings) -> None:
         self._child = child
+        self._timings = timings
+        self._clock = timings.clock
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
         self._most_waiting = options.max_waiting_calls
         self._limiter = ConcurrencyLimiter(options.max_concurrent_calls)
-        self.breaker = Breaker()
+        self.breaker = Breaker(timings)
         self.unanswered = 0
-        """Requests that were given up at their deadline."""
-        self.last_answer = time.monotonic()
-        """When the child last answered, or showed otherwise that it is alive."""
+        """Requests that timed out."""
+        self.last_answer = self._clock()
+        """When the child last answered, or was otherwise active."""
 
     @property
     def in_flight(self) -> int:
-        """Requests that have a slot."""
+        """Requests that hold a slot."""
         return self._limiter.taken
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for one."""
+        """Requests in the queue."""
         return self._limiter.waiting
 
     async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> Result:
-        """Forward one request; its result, or the child's error, comes back unchanged.
+        """Forward one request; returns its result unchanged.
 
         Raises:
-            ChildServerError: the child cannot be asked, or was lost or silent while it was asked.
+            ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
         waited = 0.0 if self._limiter.acquire_nowait() else await self._acquire(method)
@@ -100,65 +97,65 @@ class Calls:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
             if error.failure.kind != "expired" or method == "tools/call":
-                raise self._told(error) from None
+                raise self._explained(error) from None
             return await self._ask_again(method, params, owner, waited)
         finally:
             self._limiter.release()
 
     async def session(self) -> ChildSession:
-        """The session of the child once it is up; waits for its first start, and brings forward the next attempt.
+        """Wait for the child's first start, or trigger its next one; returns its session.
 
         Raises:
-            ChildServerError: there is none, and why.
+            ChildServerError: there is none, for this reason.
         """
         child = self._child
         await child.until_settled()
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
-        if child.session is None and child.bring_forward():
+        if child.session is None and child.trigger_retry():
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.attempted.wait(), WAKE_BOUND)
+                await asyncio.wait_for(child.attempted.wait(), self._timings.wake_bound)
         if child.session is None or child.session.lost.is_set():
             raise self._unavailable()
         return child.session
 
     def answered(self) -> None:
-        """The child has answered, or shown otherwise that it is alive."""
-        self.last_answer = time.monotonic()
+        """Record an answer, or other activity of the child."""
+        self.last_answer = self._clock()
         self.breaker.succeeded()
 
     def failed(self) -> None:
-        """The child was silent, or gone."""
-        self.breaker.failed(time.monotonic())
+        """Record a timeout or a lost connection."""
+        self.breaker.failed(self._clock())
 
     async def _acquire(self, method: str) -> float:
-        """Take a slot when one is free; the seconds that it took."""
-        if (seconds := self.breaker.remaining(time.monotonic())) is not None:
-            raise self._cut_off(seconds)
+        """Queue for a slot; returns the seconds that it took."""
+        if (seconds := self.breaker.remaining(self._clock())) is not None:
+            raise self._breaker_open(seconds)
         load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
         if self.waiting >= self._most_waiting:
             raise self._busy(load, "no more may wait")
-        began, limit = time.monotonic(), self._deadlines.get(method, self._deadline)
+        began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         try:
             with released_while_waiting.get()():
                 async with asyncio.timeout(limit):
                     await self._limiter.acquire()
         except TimeoutError:
             raise self._busy(load, f"this one had no turn within {limit:g} s") from None
-        return time.monotonic() - began
+        return self._clock() - began
 
     async def _ask_again(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
-            raise self._told(error) from None
+            raise self._explained(error) from None
 
     async def _ask(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
         session = self._child.session
         if session is None or session.lost.is_set():
             session = await self.session()
-        if (seconds := self.breaker.wait(time.monotonic())) is not None:
-            raise self._cut_off(seconds)
+        if (seconds := self.breaker.wait(self._clock())) is not None:
+            raise self._breaker_open(seconds)
         try:
             return await self._within_deadline(session, method, params, owner, waited)
         except asyncio.CancelledError:
@@ -199,7 +196,7 @@ class Calls:
             self.answered()
             return result
         self.unanswered += 1
-        if waited and time.monotonic() - self.last_answer < limit:
+        if waited and self._clock() - self.last_answer < limit:
             self.breaker.abandoned()  # the child had less time for it than it may take
         else:
             self.failed()
@@ -207,16 +204,16 @@ class Calls:
         raise ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
 
     async def _until_noticed(self, session: ChildSession) -> None:
-        """Wait for the child's task to let go of a session that is lost, for a moment."""
+        """Wait, within a bound, until the supervision has noticed that the session is lost."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_NOTICE_BOUND):
+            async with asyncio.timeout(self._timings.notice_bound):
                 while self._child.session is session:
                     await self._child.attempted.wait()
 
     # Why a request has no answer.
 
-    def _cut_off(self, seconds: float) -> ChildServerError:
-        """The breaker is open for so long."""
+    def _breaker_open(self, seconds: float) -> ChildServerError:
+        """A rejected call: the breaker is open for so long."""
         reason = f"it is unavailable: it did not answer several times in a row, next try in {seconds:.0f} s"
         return ChildServerError(self._child.key, "runtime", reason, retry_in=seconds)
 
@@ -224,8 +221,8 @@ class Calls:
         reason = f"it is busy ({load}): {what}; try again later, or raise `max_concurrent_calls`"
         return ChildServerError(self._child.key, "runtime", reason)
 
-    def _told(self, error: RemoteFailure) -> ChildServerError:
-        """A request that a remote child did not answer, in words for its caller."""
+    def _explained(self, error: RemoteFailure) -> ChildServerError:
+        """A request that a remote child did not answer, as the caller is told."""
         child, reason = self._child, error.failure.reason
         if error.failure.kind == "expired":
             reason += ", the call was not executed; try again"
@@ -250,7 +247,7 @@ class Calls:
         why: ChildServerError | None = None,
         cause: Exception | None = None,
     ) -> ChildServerError:
-        """A failed request, with its reason in a sentence: one for people on this machine, one for all others."""
+        """A failed request, with a reason for the local log and a public one without details."""
         reason, public = (why.reason, why.public_reason) if why is not None else ("", "")
         return ChildServerError(
             self._child.key,
@@ -263,7 +260,7 @@ class Calls:
 
 
 class _ActivityDeadline:
-    """A deadline that activity of the child renews, and that rests while the child waits for its client's answer."""
+    """A deadline that activity of the child renews, and that is suspended while the child waits for its client."""
 
     def __init__(self, scope: anyio.CancelScope, limit: float, on_activity: Callable[[], None]) -> None:
         self._scope = scope

@@ -19,31 +19,20 @@ from dataclasses import replace
 from weakref import WeakSet
 
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.children.child import Child, ChildEvents
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.errors import ChildServerError
 
 _LEGACY = "legacy"
-_SESSION_IDLE = 600.0
-"""Seconds without a request after which an instance is closed whose session has no end that could be seen."""
 
 
 class Instances:
     """All additional instances. Owned by one `Runtime`."""
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        events: ChildEvents,
-        profile: ClientProfile,
-        *,
-        limit: int,
-    ) -> None:
+    def __init__(self, supervisor: Supervisor, *, limit: int) -> None:
         self._supervisor = supervisor
-        self._events = events
-        self._profile = profile
         self._limit = limit
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
@@ -71,7 +60,7 @@ class Instances:
         Raises:
             ChildServerError: there are too many.
         """
-        if self._profile.is_single:
+        if child.context.profile.is_single:
             return child
         if child.options.own.isolation == "session":
             return self._isolated(child, caller)
@@ -113,13 +102,13 @@ class Instances:
             raise ChildServerError(child.key, "runtime", reason)
         instance = self._begin(child, session, caller.profile(), child.options.era)
         if not caller.at_end_of_session(lambda: self._close(instance)):
-            self._idle[instance] = 0.0 if caller.session is None else _SESSION_IDLE
+            self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
         return instance
 
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
         if instance is None:
-            instance = self._begin(child, _LEGACY, self._profile, _LEGACY)
+            instance = self._begin(child, _LEGACY, child.context.profile, _LEGACY)
         await instance.until_settled()
         if instance.is_serving:
             return instance
@@ -132,10 +121,8 @@ class Instances:
         instance = Child(
             child.server,
             replace(child.options, era=era),
-            self._events,
-            profile=profile,
+            replace(child.context, profile=profile),
             place=(child.key, name),
-            start_slots=child.start_slots,
         )
         self._of[child][name] = instance
         self._supervisor.begin(instance)

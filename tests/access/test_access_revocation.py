@@ -16,11 +16,12 @@ from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from support.harness import config, lean, until
+from support.memory import build_aggregator
 from support.serving import serving
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
 from fastmcp_aggregator.auth.providers import auth_from_settings

@@ -41,7 +41,7 @@ class Child:
     async def until_settled(self) -> None:
         await self.settled.wait()
 
-    def bring_forward(self) -> bool:
+    def trigger_retry(self) -> bool:
         return False
 
     def arrive(self, *tools: str, **others: Iterable[str]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
 from support.harness import config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy, tools_for_legacy
 
 TEXT = {"content": [{"type": "text", "text": "[1]"}]}

@@ -9,8 +9,8 @@ import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
 from support.harness import LEGACY, MODERN, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.session.conformity import conforming
 

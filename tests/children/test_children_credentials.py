@@ -10,11 +10,12 @@ import pytest
 from fastmcp import FastMCP
 from starlette.types import Receive, Scope, Send
 from support.harness import PATIENCE, RawClient, config, connected, lean, until
+from support.memory import build_aggregator
 from support.remote_server import RemoteServer, Request, remote_server
 from support.serving import serving
 from support.wire_http import served
 
-from fastmcp_aggregator import Aggregator, ConfigError, StartupError, build_aggregator
+from fastmcp_aggregator import Aggregator, ConfigError, StartupError
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config

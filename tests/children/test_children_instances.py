@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from support.harness import config, connected, lean, talking, until
+from support.memory import build_aggregator
 from support.wire import EVERYTHING
 from support.wire_http import served
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.settings.model import ServerSettings
 
 SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}

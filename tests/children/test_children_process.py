@@ -31,7 +31,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
 from fastmcp_aggregator.settings.options import EndpointOptions
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"), pytest.mark.process]
 
 Start = Callable[..., Awaitable[ChildProcess]]
 

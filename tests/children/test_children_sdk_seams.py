@@ -39,6 +39,8 @@ from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
 from fastmcp_aggregator.children.session.session import ChildSession
 
+pytestmark = pytest.mark.process
+
 VERSION_META = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_META = "io.modelcontextprotocol/clientCapabilities"
 

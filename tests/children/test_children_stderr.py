@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.observability.redaction import Redactor
 
+pytestmark = pytest.mark.process
+
 KIB = 1024
 
 

@@ -22,7 +22,10 @@ from fastmcp_aggregator.children.process import stderr_file
 from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.children.process.stderr_file import FILE_SIZE, FILES, StderrFile, file_name, open_stderr_file
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes, links and named pipes are POSIX")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="modes, links and named pipes are POSIX"),
+    pytest.mark.process,
+]
 
 KEYS = st.text(st.characters(exclude_characters=":"), min_size=1)
 

@@ -10,6 +10,8 @@ from support.wire import ELSEWHERE
 from fastmcp_aggregator import ChildState, build_aggregator
 from fastmcp_aggregator.children.process.stderr_summary import LONGEST, summary_of
 
+pytestmark = pytest.mark.process
+
 PYTHON = """
 INFO: starting
 Traceback (most recent call last):

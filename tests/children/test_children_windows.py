@@ -23,7 +23,10 @@ from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.process_groups.windows import JobObject
 from fastmcp_aggregator.config import StdioServer
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these stand in for tests on Windows")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="these stand in for tests on Windows"),
+    pytest.mark.process,
+]
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from support.harness import ServerProcess, config, lean, running
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.starting import interruptible
 
+pytestmark = pytest.mark.process
+
 SCHEMA = {
     "type": "object",
     "properties": {

@@ -148,6 +148,7 @@ def test_a_reader_of_stdout_that_leaves_is_no_reason_for_a_traceback(tmp_path: P
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["serve", "list", "check --connect", "call"])
 def test_the_first_processes_are_started_before_fastmcp_is_imported(command: str, tmp_path: Path) -> None:
     path = write(tmp_path, a=lean(), a_b=lean(), remote={"url": "http://127.0.0.1:9/mcp"})
@@ -158,6 +159,7 @@ def test_the_first_processes_are_started_before_fastmcp_is_imported(command: str
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("number", "transport"),
     [(signal.SIGTERM, "stdio"), (signal.SIGINT, "stdio"), (signal.SIGHUP, "stdio"), (signal.SIGTERM, "http")],
@@ -183,6 +185,7 @@ def is_dead(pid: int) -> bool:
         return True
 
 
+@pytest.mark.process
 async def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp_path: Path) -> None:
     done, pids = probe("raise ImportError('it is broken')", write(tmp_path, a=lean(ignore_eof=True)))
     assert done.returncode == 1

@@ -15,6 +15,8 @@ from support.harness import config, lean
 from fastmcp_aggregator.cli.main import main, parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
+pytestmark = pytest.mark.process
+
 
 class Ended(NamedTuple):
     code: int

@@ -23,6 +23,8 @@ from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.output import progress
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 
+pytestmark = pytest.mark.process
+
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 MISSING = {"command": "no-such-command-anywhere"}

@@ -33,6 +33,8 @@ from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 
+pytestmark = pytest.mark.process
+
 MISSING = {"command": "no-such-command-anywhere"}
 
 

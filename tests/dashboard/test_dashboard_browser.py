@@ -25,7 +25,10 @@ from chromium import CHROMIUM, launched, served
 from playwright.sync_api import Browser, Page, expect
 
 expect.set_options(timeout=PATIENCE * 1000)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium"),
+    pytest.mark.browser,
+]
 
 VIEWS = ["servers", "groups", "tools", "tools/coding/git%3Agit_log", "calls"]
 MARKUP = '<img src="x" onerror="alert(1)"><script>alert(1)</script>'

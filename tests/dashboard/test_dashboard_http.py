@@ -16,10 +16,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support import doubles
 from support.harness import PATIENCE, config, lean, until
+from support.memory import build_aggregator
 from support.serving import serving
 from support.wire import ELSEWHERE
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.policies.policy import CallEnd

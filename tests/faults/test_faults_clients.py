@@ -14,6 +14,8 @@ from support.wire_http import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
+pytestmark = pytest.mark.process
+
 MORTAL_CLIENT = Path(__file__).parents[1] / "support" / "programs" / "mortal_client.py"
 
 

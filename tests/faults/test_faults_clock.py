@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.harness import PATIENCE, ServerProcess, config, lean, running
 
+pytestmark = pytest.mark.process
+
 HOURS = [48, -48]
 PROGRAM = """
 import sys, time

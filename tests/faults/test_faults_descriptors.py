@@ -20,6 +20,8 @@ from fastmcp_aggregator import ConfigError, build_aggregator, load_config, load_
 from fastmcp_aggregator import file_descriptors as descriptors
 from fastmcp_aggregator.file_descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
 
+pytestmark = pytest.mark.process
+
 resource = pytest.importorskip("resource", reason="there is no such limit on Windows")
 
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
@@ -154,10 +156,8 @@ def told_by(code: str, *arguments: str) -> list[str]:
     beginning = """
 import asyncio, os, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
-from support.harness import config, lean, until
+from support.harness import SLOW_RETRIES, config, lean, timed, until
 from fastmcp_aggregator import ChildState, build_aggregator
-from fastmcp_aggregator.children import backoff
-backoff.SERVED_AFTER, backoff.delay_before_attempt = float("inf"), lambda *_: 3600.0
 used = []
 def use_up():
     try:
@@ -179,7 +179,7 @@ def give_back():
 def test_a_server_that_cannot_be_started_again_says_why_and_is_tried_again() -> None:
     told = told_by("""
 async def main():
-    async with build_aggregator(config(a=lean(), b=lean())) as app:
+    async with timed(build_aggregator(config(a=lean(), b=lean())), SLOW_RETRIES) as app:
         a, b = app.children.values()
         echo = {"name": "echo", "arguments": {}}
         before = len(os.listdir("/dev/fd"))
@@ -208,7 +208,7 @@ def test_a_remote_server_that_cannot_be_connected_says_why() -> None:
     told = told_by("""
 async def main():
     document = config(far={"url": "http://127.0.0.1:1/mcp"})
-    async with build_aggregator(document, strict=False) as app:
+    async with timed(build_aggregator(document, strict=False), SLOW_RETRIES) as app:
         await until(lambda: app.health()["far"].state is ChildState.FAILED)
         print(app.health()["far"].last_error)
         use_up()

@@ -12,6 +12,8 @@ import pytest
 from support.harness import ServerProcess, config, lean, running, until
 from support.wire_http import HttpClient
 
+pytestmark = pytest.mark.process
+
 PROGRAM = (
     "import sys\n"
     "from fastmcp_aggregator import build_aggregator\n"

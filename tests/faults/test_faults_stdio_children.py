@@ -15,6 +15,8 @@ from support.harness import PATIENCE, RawClient, config, connected, lean, runnin
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 
+pytestmark = pytest.mark.process
+
 
 def is_gone(pid: int) -> bool:
     try:

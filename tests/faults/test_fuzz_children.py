@@ -17,6 +17,8 @@ from support.harness import LEGACY, MODERN, PATIENCE, RawClient, config, connect
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
+pytestmark = pytest.mark.fuzz
+
 BREAKDOWNS = ("Internal server error", "Handler returned an invalid result")
 """What clients are told of an exception that nobody has expected; that, or the error code 0."""
 LINES = 40

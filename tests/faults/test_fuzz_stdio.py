@@ -10,6 +10,8 @@ from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, complaints, draws
 from garbage import Garbage, client_messages
 from support.harness import PATIENCE, ServerProcess, config, lean, running
 
+pytestmark = pytest.mark.fuzz
+
 BATCHES = 4
 LINES = 100
 REFUSALS = {-32700, -32600, -32601, -32602, -32020, -32021, -32022}

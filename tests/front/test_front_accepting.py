@@ -16,6 +16,8 @@ from support.harness import PATIENCE, config, free_port, lean, running
 
 from fastmcp_aggregator.front.http.server import shortage_told
 
+pytestmark = pytest.mark.process
+
 
 async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(tmp_path: Path) -> None:
     """Far more than are accepted in a turn."""

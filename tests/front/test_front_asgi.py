@@ -6,9 +6,8 @@ from fastmcp.server.event_store import EventStore
 from fastmcp.utilities.tests import run_server_async
 from mcp.server.streamable_http import EventMessage
 from support.harness import config, lean
+from support.memory import build_aggregator
 from support.wire_events import event_client, served_asgi
-
-from fastmcp_aggregator import build_aggregator
 
 
 async def test_calls_over_the_old_sse_transport_are_answered_though_their_requests_end_before() -> None:

@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 from support.harness import PATIENCE, RawClient, config, lean, talking, until
+from support.memory import build_aggregator
 from support.wire import EVERYTHING, Message
 from support.wire_http import served
-
-from fastmcp_aggregator import build_aggregator
 
 ROOTS = {"method": "roots/list"}
 

@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}

@@ -7,9 +7,9 @@ import pytest
 from fastmcp.server.auth import AccessToken
 from fastmcp.utilities.tests import run_server_async
 from support.harness import PATIENCE, config, lean, until
+from support.memory import build_aggregator
 from support.wire import until_answered
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import connection

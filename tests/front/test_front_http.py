@@ -17,6 +17,8 @@ from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
 from support.wire_events import event_client
 
+pytestmark = pytest.mark.process
+
 PROGRAM = (
     "import json, sys\n"
     "from fastmcp_aggregator import build_aggregator\n"

@@ -14,11 +14,12 @@ from fastmcp.server.middleware import Middleware
 from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
 from support.harness import config, connected, lean
+from support.memory import build_aggregator
 from support.wire import ELSEWHERE
 from support.wire_http import served
 from support.wire_sse import served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from fastmcp.utilities.tests import run_server_async
 from support.harness import PATIENCE, RawClient, config, connected, talking, until
+from support.memory import build_aggregator
 from support.remote_server import Request, remote_server
 from support.wire_events import Event, EventClient, event_client, served_asgi
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 
 PROGRESS = "notifications/progress"
 IN_TWO_PARTS = [{"progress": [1]}, {"wait": "gate"}, {"progress": [2]}]

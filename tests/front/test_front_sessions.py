@@ -10,9 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 from support.harness import config, lean, until
+from support.memory import build_aggregator
 from support.wire_events import EventClient, event_client, hello, served_asgi
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 
 
 @asynccontextmanager

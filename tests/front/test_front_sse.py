@@ -14,9 +14,10 @@ from fastmcp.server.auth import StaticTokenVerifier
 from mcp import Client
 from mcp.client.sse import sse_client
 from support.harness import config, lean, talking, until
+from support.memory import build_aggregator
 from support.wire_sse import SseClient, served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.front.http import sse
 

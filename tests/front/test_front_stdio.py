@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from support.harness import ServerProcess, config, lean, running, until
 
+pytestmark = pytest.mark.process
+
 PROGRAM = (
     "import json, sys\n"
     "from fastmcp_aggregator import build_aggregator\n"

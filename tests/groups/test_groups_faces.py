@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from support.harness import config, connected, lean, running, until
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError, build_aggregator
+from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
 
 RESOURCE = {"uri": "test://one", "name": "one"}
 PROMPT = {"name": "greet"}

@@ -11,9 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 from support.harness import config, lean
+from support.memory import build_aggregator
 from support.serving import serving
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.providers import auth_from_settings

@@ -14,10 +14,10 @@ from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp.shared.exceptions import MCPError
 from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
 from support.wire_sse import served_sse
 from test_hub_http import GROUPS, browser
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 
 TOKENS: dict[str, dict[str, Any]] = {

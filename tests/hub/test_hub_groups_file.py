@@ -18,6 +18,8 @@ from support.wire_sse import SseClient
 from fastmcp_aggregator import Aggregator, build_aggregator, load_config
 from fastmcp_aggregator.settings.model import load_settings
 
+pytestmark = pytest.mark.process
+
 
 async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path: Path) -> None:
     servers, groups, port = tmp_path / "mcp.json", tmp_path / "group.json", free_port()

@@ -12,9 +12,10 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, lean, until
+from support.memory import build_aggregator
 from support.serving import serving
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 
 GROUPS = {

@@ -14,9 +14,9 @@ from fastmcp.server.auth import AuthProvider, RemoteAuthProvider, StaticTokenVer
 from identity_provider import AUDIENCE, PAIR, AtOnce, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
 from support.harness import config, free_port, lean
+from support.memory import build_aggregator
 from support.serving import serving
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.auth.providers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 
 NAME = "fastmcp_aggregator.groups.missing_tools"

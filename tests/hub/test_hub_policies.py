@@ -15,9 +15,9 @@ import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import PATIENCE, config, connected, free_port, lean, running
+from support.memory import build_aggregator
 from test_hub_http import browser
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 
 SCHEMA = {

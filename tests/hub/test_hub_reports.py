@@ -10,12 +10,13 @@ import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, lean, until
+from support.memory import build_aggregator
 from support.wire import until_answered
 from support.wire_http import served
 from support.wire_sse import served_sse
 from test_hub_http import GROUPS, browser
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 
 METRICS = """

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support import doubles
 from support.harness import config, connected, lean
+from support.memory import build_aggregator
 from support.wire import until_answered
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import json_size
 from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, MetricSources

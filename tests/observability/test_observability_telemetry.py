@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
 from support.wire import text_of
-
-from fastmcp_aggregator import build_aggregator
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

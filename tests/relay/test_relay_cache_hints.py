@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from support.harness import config, connected, lean, talking
+from support.memory import build_aggregator
 from support.wire import Message
-
-from fastmcp_aggregator import build_aggregator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

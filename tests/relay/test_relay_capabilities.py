@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from fastmcp.server.middleware import Middleware
 from support.harness import RawClient, config, connected, lean, running, talking, until
+from support.memory import build_aggregator
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import served
 from ways import Way, ways
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.protocol.client_capabilities import RELAYED, for_child
 from fastmcp_aggregator.settings.model import ServerSettings
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, connected, talking
+from support.memory import build_aggregator
 from support.wire import EVERYTHING, Message
-
-from fastmcp_aggregator import build_aggregator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from support.harness import MODERN, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.ownership import OnProgress

@@ -10,9 +10,8 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 from support.harness import RawClient, config, connected, talking
+from support.memory import build_aggregator
 from support.wire import EVERYTHING, META, Message
-
-from fastmcp_aggregator import build_aggregator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

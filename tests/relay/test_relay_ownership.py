@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, talking, until
+from support.memory import build_aggregator
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import HttpClient, served
-
-from fastmcp_aggregator import build_aggregator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -23,6 +23,8 @@ from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.providers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
+pytestmark = pytest.mark.process
+
 LOG = "notifications/message"
 SPEAKS = [{"say": LOG, "params": {"level": "info", "data": "ann's"}}, {"ask": {"x": {"method": "roots/list"}}}]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "modern clients"])

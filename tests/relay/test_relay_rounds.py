@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import RawClient, config, connected, talking, until
+from support.memory import build_aggregator
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
 from support.wire_http import served
 from ways import Way, cancel, ways
 
-from fastmcp_aggregator import build_aggregator
+import fastmcp_aggregator
 from fastmcp_aggregator.relay import pending_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -235,8 +236,9 @@ async def test_a_call_whose_child_fails_between_two_rounds_is_answered_with_the_
     assert await client.error("tools/call", with_answers(params, round_)) == error
 
 
+@pytest.mark.process
 async def test_a_child_that_dies_between_two_rounds_is_named_in_the_next() -> None:
-    app = build_aggregator(config(a=talking()))
+    app = fastmcp_aggregator.build_aggregator(config(a=talking()))
     async with app, connected(app, modern=True, capabilities=EVERYTHING) as client:
         pid = (await client.call("a:pid"))["pid"]
         params = play("a", ASK)

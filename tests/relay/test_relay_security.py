@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.harness import config, talking, until
+from support.memory import build_aggregator
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import HttpClient, served
-
-from fastmcp_aggregator import build_aggregator
 
 CALLS = int(os.environ.get("RELAY_CALLS", "200"))
 CALLERS = 10

@@ -18,7 +18,7 @@ from support.wire_http import Connect, HttpClient, served
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.relay import subscriptions
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.process]
 
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

@@ -19,6 +19,8 @@ from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
+pytestmark = pytest.mark.replicas
+
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()

@@ -25,6 +25,7 @@ from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 
 pytestmark = [
+    pytest.mark.replicas,
     needs_redis,
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy"),
     pytest.mark.asyncio(loop_scope="module"),

@@ -94,7 +94,7 @@ async def until_asked(redis: RedisServer, command: str, times: int) -> None:
 
 
 Pair = tuple[Replica, Replica]
-pytestmark = needs_redis
+pytestmark = [needs_redis, pytest.mark.replicas]
 
 
 async def test_an_answer_comes_after_its_parts_and_in_their_order(pair: Pair) -> None:

@@ -28,7 +28,7 @@ from fastmcp_aggregator.relay import pending_calls
 from fastmcp_aggregator.replicas import changes, redis_channel, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 
-pytestmark = [needs_redis]
+pytestmark = [needs_redis, pytest.mark.replicas]
 
 ROOTS = {"method": "roots/list"}
 OVER = "requestState: the call that it continues is over; call again without it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -11,12 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.timings import Timings
 from support.wire import LEGACY, MODERN, PATIENCE, PipeClient, RawClient, until
 
 __all__ = [
     "LEGACY",
     "MODERN",
     "PATIENCE",
+    "SLOW_RETRIES",
     "RawClient",
     "ServerProcess",
     "config",
@@ -25,6 +29,7 @@ __all__ = [
     "lean",
     "running",
     "talking",
+    "timed",
     "until",
 ]
 
@@ -46,6 +51,16 @@ def talking(**options: Any) -> dict[str, Any]:
 def config(**entries: dict[str, Any]) -> dict[str, Any]:
     """An `mcpServers` document."""
     return {"mcpServers": entries}
+
+
+SLOW_RETRIES = Timings(served_after=math.inf, first_ceiling=3600.0, last_ceiling=3600.0, jitter=lambda: 1.0)
+"""Failed children wait for an hour, however long they have served."""
+
+
+def timed(app: Aggregator, timings: Timings) -> Aggregator:
+    """The app, with other timings of its supervision; to be called before it is entered."""
+    app._backend.timings = timings
+    return app
 
 
 def free_port() -> int:

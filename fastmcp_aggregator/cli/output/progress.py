@@ -65,7 +65,7 @@ async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None
             return  # the app ends before the child was up
         report.settled(status, time.monotonic() - report.began)
         if not is_running(status) and (once or app.settings.strict):
-            app.children[status.server_key].rest()
+            app.children[status.server_key].suspend_retries()
         ends |= app.settings.strict and not is_running(status)
     report.done()
     report.is_done = not ends

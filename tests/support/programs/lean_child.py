@@ -69,22 +69,20 @@ class Child:
         self.held: list[tuple[Any, Any]] = []
         self.streams: list[Any] = []
         self.client: dict[str, Any] = {}
+        self.wait_for_file = wait_for_file
         if record:
             with open(record, "a") as file:
-                file.write(f"{os.getpid()}\n")
+                file.write(f"{self.pid}\n")
         for line in stderr or []:
-            print(line, file=sys.stderr, flush=True)
+            self.complain(line)
         for line in stdout or []:
-            print(line, flush=True)
+            self.write_bytes(line.encode() + b"\n")
         if grandchild:
             self.start_grandchild(grandchild)
         if exit_if_file and os.path.exists(exit_if_file):
-            sys.exit(9)
+            self.leave(9)
         if exit_at_start is not None:
-            sys.exit(exit_at_start)
-        if wait_for_file:
-            while not os.path.exists(wait_for_file):
-                os.sched_yield()
+            self.leave(exit_at_start)
 
     @staticmethod
     def start_grandchild(record: str) -> None:
@@ -98,9 +96,26 @@ class Child:
     def tool(name: str) -> dict[str, Any]:
         return {"name": name, "description": f"The tool {name}.", "inputSchema": EMPTY_SCHEMA}
 
+    # What a child in memory does otherwise: see `support.memory`.
+
+    pid = os.getpid()
+
+    def write_bytes(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def complain(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def leave(self, code: int) -> None:
+        sys.stdout.buffer.flush()
+        os._exit(code)
+
     # Wire.
 
     def serve(self) -> None:
+        while self.wait_for_file and not os.path.exists(self.wait_for_file):
+            os.sched_yield()
         for line in sys.stdin.buffer:
             self.take(json.loads(line))
         while self.ignore_eof:
@@ -135,11 +150,10 @@ class Child:
 
     def cancel(self, request_id: Any) -> None:
         self.held = [held for held in self.held if held[0] != request_id]
-        print("cancelled", file=sys.stderr, flush=True)
+        self.complain("cancelled")
 
     def send(self, message: dict[str, Any]) -> None:
-        sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        sys.stdout.buffer.flush()
+        self.write_bytes(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def reply(self, request_id: Any, result: dict[str, Any]) -> None:
         if self.era == "modern":
@@ -268,7 +282,7 @@ class Child:
 
     def call_hold(self, request_id: Any, arguments: dict[str, Any], _: Any) -> None:
         self.held.append((request_id, arguments))
-        print("holding", file=sys.stderr, flush=True)
+        self.complain("holding")
 
     def call_wait(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         while not os.path.exists(arguments["file"]):
@@ -282,8 +296,8 @@ class Child:
         return self.text({"released": len(held)})
 
     def call_leave(self, _: Any, arguments: dict[str, Any], __: Any) -> None:
-        print("leaving", file=sys.stderr, flush=True)
-        os._exit(arguments.get("code", 1))
+        self.complain("leaving")
+        self.leave(arguments.get("code", 1))
 
     def call_add_tool(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         self.tools.append(self.tool(arguments["name"]))
@@ -305,7 +319,7 @@ class Child:
         return self.text(dict(os.environ))
 
     def call_pid(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
-        return self.text({"pid": os.getpid()})
+        return self.text({"pid": self.pid})
 
     def call_params(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
         return self.text(params)
@@ -322,7 +336,7 @@ class Child:
 
     def call_spam(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "spam"}}
-        sys.stdout.buffer.write((json.dumps(message).encode() + b"\n") * arguments["notifications"])
+        self.write_bytes((json.dumps(message).encode() + b"\n") * arguments["notifications"])
         if "add_tool" in arguments:
             self.call_add_tool(None, {"name": arguments["add_tool"]}, None)
         return self.text({"sent": arguments["notifications"]})
@@ -337,8 +351,7 @@ class Child:
     def call_junk(self, request_id: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any] | None:
         line = bytes.fromhex(arguments.get("hex", "6a756e6b")).replace(b"424242", str(request_id).encode())
         for _i in range(arguments["lines"]):
-            sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+            self.write_bytes(line + b"\n")
         return self.text({"written": arguments["lines"]}) if arguments.get("answer", True) else None
 
     def call_deaf(self, _: Any, __: Any, ___: Any) -> None:

@@ -109,10 +109,8 @@ class Talk(Child):
 
     # Wire.
 
-    @staticmethod
-    def write(*messages: Message) -> None:
-        sys.stdout.buffer.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-        sys.stdout.buffer.flush()
+    def write(self, *messages: Message) -> None:
+        self.write_bytes(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
     def send(self, *messages: Message) -> None:
         self.out(*({"jsonrpc": "2.0", **message} for message in messages))
@@ -294,7 +292,7 @@ class Talk(Child):
 
     def do_wait(self, play: Play, gate: str) -> bool:
         self.gates.setdefault(gate, []).append(play)
-        print(f"waiting at {gate}", file=sys.stderr, flush=True)
+        self.complain(f"waiting at {gate}")
         return False
 
     def do_fail(self, play: Play, error: Message) -> bool:
