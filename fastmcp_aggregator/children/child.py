@@ -288,6 +288,7 @@ class Child:
     async def until_settled(self) -> None:
         """Wait until the first start has succeeded or failed, which gets priority meanwhile."""
         self._awaited += 1
+        self.context.start_slots.admit_wanted()
         try:
             await self.settled.wait()
         finally:

@@ -28,7 +28,7 @@ AT_ONCE = max(4, 2 * _processors())
 """Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
 EARLY = max(1, _processors() - 1)
 """Those that start while FastMCP is imported, which has a processor for itself, if there are two."""
-PATIENCE = 2.0
+PATIENCE = 10.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
 
@@ -67,10 +67,16 @@ class StartSlots:
             self._waiting.pop(name, None)
             self._end(name)
 
+    def admit_wanted(self) -> None:
+        """Let a process start that a request has begun to wait for, though others are still starting."""
+        self._admit()
+
     def _admit(self) -> None:
-        while self._waiting and len(self._held) < self._limit:
-            wanted = (name for name, (_, is_wanted) in self._waiting.items() if is_wanted())
-            name = next(wanted, next(iter(self._waiting)))
+        while self._waiting:
+            wanted = next((name for name, (_, is_wanted) in self._waiting.items() if is_wanted()), None)
+            if len(self._held) >= (self._limit if wanted is None else 2 * self._limit):
+                return
+            name = next(iter(self._waiting)) if wanted is None else wanted
             came, _ = self._waiting.pop(name)
             self._held[name] = asyncio.get_running_loop().call_later(self._patience, self._end, name)
             came.set()
