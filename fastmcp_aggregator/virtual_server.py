@@ -107,7 +107,7 @@ class VirtualServer(FastMCP[None]):
 
     @asynccontextmanager
     async def _lifespan_manager(self) -> AsyncIterator[None]:
-        """Every use of the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
+        """Whoever uses the app is inside of this. FastMCP's own ends when the first user leaves, the children's life
         when the last one does.
         """
         async with self._backend.using():

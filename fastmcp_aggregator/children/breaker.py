@@ -26,7 +26,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are rejected, but for one probe when the time is up."""
+        """Whether calls are turned away, but for one probe when the time is up."""
         return self._open_until is not None
 
     def wait(self, now: float) -> float | None:

@@ -218,7 +218,7 @@ class Child:
             self._events.changed(self, changed)
 
     def _end_attempt(self) -> None:
-        """Wake the calls that wait for the present attempt; later ones wait for the next."""
+        """Let go whoever waits for the present attempt; who comes later waits for the next."""
         self.settled.set()
         self.attempted.set()
         self.attempted = asyncio.Event()

@@ -50,7 +50,7 @@ class Supervisor:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._context = contextvars.copy_context()
-        """The context of the children's tasks, also of those that a reload starts."""
+        """What the children's tasks see, whoever brings a new config."""
         early = dict(launched or {})
 
         async def launch(server: StdioServer, options: EndpointOptions) -> ChildProcess:
