@@ -258,11 +258,11 @@ class Aggregator(VirtualServer):
             AggregatorError: there is no such group.
             MCPError: several servers have a tool of this name.
         """
-        face = self.group(DEFAULT_GROUP if group is None else group)
-        public = await public_name(face, Kind.TOOL, name)
-        if face is self:
+        server = self.group(DEFAULT_GROUP if group is None else group)
+        public = await public_name(server, Kind.TOOL, name)
+        if server is self:
             return await super().call_tool(public, arguments, **options)
-        return await face.call_tool(public, arguments, **options)
+        return await server.call_tool(public, arguments, **options)
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `web/routes.py`."""
@@ -299,7 +299,7 @@ class Aggregator(VirtualServer):
         return config if self._only is None else config.only(self.group_info(self._only).servers)
 
     def _restriction(self, group_id: str) -> Group:
-        """What a face shows; nothing, if its group is gone from the file."""
+        """Return what a virtual server shows: nothing, if its group is gone from the file."""
         return self._groups[group_id] if group_id in self._groups else Group(group_id)
 
 

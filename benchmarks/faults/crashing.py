@@ -104,7 +104,7 @@ async def silence(folder: Path) -> list[Figure]:
         soon(fault, "calls fail after their deadline", 250, late),
         Figure(fault, "calls before it is left alone", 5, tried, exact=True),
         Figure(fault, "left alone for", 30, round(error["data"]["retryIn"]), "s", exact=True),
-        soon(fault, "the next call is turned away", 50, [took]),
+        soon(fault, "the next call is rejected", 50, [took]),
     ]
 
 

@@ -15,7 +15,7 @@ _OF_PROXIES = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded-")
 def is_local(scope: Mapping[str, Any]) -> bool:
     """Whether an ASGI request came over loopback, by a loopback name, past no proxy, to a hub without authentication.
 
-    Whoever can send such a request can call every tool. With authentication it is never local: the hub is for others,
+    The sender of such a request can also call every tool. With authentication it is never local: the hub is for others,
     and a proxy that leaves no trace may stand before it.
     """
     client = scope.get("client")

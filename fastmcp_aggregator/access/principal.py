@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ANYONE = "anonymous"
-"""The principal of whoever has not authenticated: the client on stdio, everybody on a loopback port without auth."""
+"""The principal without authentication: the client on stdio, everybody on a loopback port without auth."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Authentication failures: HTTP requests without valid credentials, observed in one place, whoever rejects them."""
+"""Authentication failures: HTTP requests without valid credentials, observed in one place."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with usable_libraries():
             return all_commands()[options.command].run(options)
     except BrokenPipeError:
-        # Whoever read our stdout has left. Python would complain once more when it flushes at its end.
+        # The reader of our stdout has left. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.FAILED
     except Exception as error:

@@ -49,7 +49,7 @@ class Audit:
         """`with_arguments`: whether arguments are written out, where otherwise there is their digest."""
         self.log = log
         self._with_arguments = with_arguments
-        # Whoever fails to authenticate must not be able to push everything else out of the log.
+        # Failed authentications must not push everything else out of the log.
         self._strangers = TokenBucket(burst=100, rate=10)
         self._unnamed = 0
 

@@ -17,7 +17,7 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 
 
 class Policies:
-    """All policies of one aggregator, for all its faces."""
+    """All policies of one aggregator, for all its virtual servers."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@
   HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used for a
   while; a client that has not authenticated gets one for each request. Their number is bounded.
 - A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
-  clients that can be asked it has one more, held in their era; whoever speaks neither way loses nothing.
+  clients that can be asked it has one more, held in their era; other clients lose nothing.
 
 Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
 """

@@ -12,7 +12,7 @@ from fastmcp_aggregator.config.remote import passed_header_fault
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519", "Ed448"
 ]
-"""Signatures that only the identity provider can make; with a shared secret, whoever checks could also sign."""
+"""Signatures that only the identity provider can make; with a shared secret, the verifier could also sign."""
 CallsPerMinute = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 GROUP_MARK = "group:"

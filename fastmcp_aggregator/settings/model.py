@@ -188,7 +188,7 @@ class AggregatorSettings(BaseSettings):
         default_factory=dict, description="settings of single servers; see below"
     )
     keys_file: Text | None = Field(
-        default=None, description="file with the digests of API keys; whoever has a key may call over HTTP"
+        default=None, description="file with the digests of API keys; the holder of a key may call over HTTP"
     )
     jwt_issuer: WebUrl | None = Field(
         default=None, description="identity provider whose tokens (JWT) let callers in over HTTP"

@@ -1,7 +1,7 @@
 """A block list against SSRF: the addresses at which clouds hand out credentials are never connected to.
 
-They give credentials to whoever asks from inside, and no server is there. Other private addresses and this machine's
-own are allowed.
+They give credentials to every process on the machine, and no server is there. Other private addresses and this
+machine's own are allowed.
 """
 
 from __future__ import annotations

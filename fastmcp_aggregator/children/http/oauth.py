@@ -1,8 +1,9 @@
 """OAuth tokens of a remote child: kept in a file by `login`, and refreshed from there, without a person.
 
-Theory. Whoever serves has no browser, and must not wait for a person; so a child without usable tokens fails, and says
-which command mends that. It is tried again as any child that refuses its credentials, and finds new tokens in the file
-by itself. All connections to one address share one `Login`, because a refresh token may be good for one time only.
+Theory. A program that serves has no browser, and must not wait for a person; so a child without usable tokens fails,
+and says which command mends that. It is tried again as any child that rejects its credentials, and finds new tokens in
+the file by itself. All connections to one address share one `Login`, because a refresh token may be good for one time
+only.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def tokens_file(directory: Path, url: str) -> Path:
 
 
 def keep_tokens(directory: Path, tokens: Tokens) -> Path:
-    """Write them where whoever serves looks for them, readable by their owner only; the file.
+    """Write them where `serve` looks for them, readable by their owner only; return the file.
 
     Raises:
         OSError: they cannot be written.

@@ -61,7 +61,7 @@ def kill_recorded_groups() -> None:
 
 
 class ChildProcess(asyncio.SubprocessProtocol):
-    """A running child. Create it with `spawn`; whoever does owns it and calls `stop`."""
+    """A running child. Create it with `spawn`; the caller of that owns it and calls `stop`."""
 
     def __init__(self, server: StdioServer, options: EndpointOptions) -> None:
         self.server_key = server.key
@@ -132,7 +132,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether it has exited or crashed, and nobody has told it to."""
+        """Whether it has exited or crashed without being told to."""
         code = self.returncode
         return code is not None and code not in _TOLD_TO_END
 

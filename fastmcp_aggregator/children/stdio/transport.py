@@ -108,7 +108,7 @@ def _can_be_dropped(line: bytes) -> bool:
 
 
 def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
-    """The error to give to whoever waits for the answer with these edges; None when that cannot be told."""
+    """Return the error for the request whose answer has these edges; None when that cannot be told."""
     found = _ANSWER_HEAD.match(head)
     if found is None and tail is not None and _RESULT_HEAD.match(head):
         found = _ID_AT_END.search(tail)

@@ -80,7 +80,7 @@ async def _log_in(server: RemoteServer, directory: Path, port: int | None, *, is
 
 
 class _InBrowser(OAuth):
-    """Also says where the browser is sent, for whoever has to open it by hand. With `issuer`, that is the authorization
+    """Also says where the browser is sent, for a person who opens it by hand. With `issuer`, that is the authorization
     server, whatever the server says.
     """
 

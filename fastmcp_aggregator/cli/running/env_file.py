@@ -12,7 +12,7 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 def add_variables_of(file: str) -> None:
     """Add the file's variables to the environment of this process; those that are set already win.
 
-    A line without a value (`NAME=`) is one that nobody has filled in yet, and sets nothing.
+    A line without a value (`NAME=`) is yet to be filled in, and sets nothing.
 
     Raises:
         UsageError: it cannot be read.

@@ -118,12 +118,12 @@ class Instance:
         if code in (401, 403) and self.api_key:
             return (
                 f"{self.url} rejects the API key ({code}): it is unknown, revoked or expired\n"
-                "Whoever runs it makes one with: fastmcp-aggregator keys create NAME"
+                "Its operator makes one with: fastmcp-aggregator keys create NAME"
             )
         if code == 401:
             return (
                 f"{self.url} requires an API key: set FASTMCP_AGGREGATOR_API_KEY, or give --api-key-file FILE\n"
-                "Whoever runs it makes one with: fastmcp-aggregator keys create NAME"
+                "Its operator makes one with: fastmcp-aggregator keys create NAME"
             )
         return f"{self.url} answers with the HTTP status {code}; see the log of what runs there"
 

@@ -174,7 +174,7 @@ async def started(config: McpConfig, settings: AggregatorSettings, report: Repor
     Raises:
         StartupError: strict, and something failed.
     """
-    leave_out(lambda _: True)  # whoever waits for the start says what has failed
+    leave_out(lambda _: True)  # the code that waits for the start says what has failed
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:

@@ -97,7 +97,7 @@ class ToolSearch(BM25SearchTransform):
 
 
 class ToolViews:
-    """The views of one face."""
+    """The tool views of one virtual server."""
 
     def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings) -> None:
         self.search = ToolSearch(directory, lambda: directory.searches_tools(settings.tool_search))

@@ -44,7 +44,7 @@ class Endpoints:
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
 
-        Whoever serves the session checks that it exists and whose it is.
+        The session's own endpoint checks that it exists and whose it is.
         """
         path = route_path(scope)
         return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)

@@ -27,9 +27,13 @@ class SharedStates:
         return RequestStateSecurity(codec=self, audience=audience)
 
     def seal(self, payload: bytes) -> str:
-        """See `RequestStateCodec`."""
+        """Encrypt and sign a payload."""
         return self._codec.seal(payload)
 
     def unseal(self, token: str) -> bytes:
-        """See `RequestStateCodec`. Raises: InvalidRequestState."""
+        """Open what was sealed.
+
+        Raises:
+            InvalidRequestState: it was not sealed with this key, or was changed.
+        """
         return self._codec.unseal(token)

@@ -97,7 +97,7 @@ class _Session:
         return over
 
     async def events(self, endpoint: str) -> AsyncIterator[dict[str, str]]:
-        """What is sent on the stream. Whoever asks for the next event has sent the one before."""
+        """What is sent on the stream. When the next event is asked for, the one before has been sent."""
         yield {"event": "endpoint", "data": f"{endpoint}?session_id={self.id}"}
         async for item in self._outgoing:
             yield {"event": "message", "data": encode(item.message).decode()[:-1]}

@@ -21,7 +21,7 @@ _NEVER_ANSWERED = "subscriptions/listen"
 
 
 class Conversation:
-    """Sees every message that is read and written. `has_more` tells whether read lines still wait to be taken."""
+    """The messages that are read and written on stdio. `has_more` tells whether read lines still wait to be taken."""
 
     def __init__(self, has_more: Callable[[], bool]) -> None:
         self.client_left = False

@@ -156,7 +156,7 @@ class KeptEvents(EventStore):
         return found
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """See `EventStore`. Without a message it is the event with which a response begins. Never raises."""
+        """Keep a message, return its event id. No message: the event with which a response begins. Never raises."""
         if message is None:
             return self._begun(stream_id)
         log = self._log(stream_id)
@@ -169,7 +169,7 @@ class KeptEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """See `EventStore`. The rest of an answer is delivered here; then there is nothing left to follow."""
+        """Send what came after an event; return the stream to follow, or None: an answer is sent here to its end."""
         exchange = EXCHANGE.get()
         found = self.find(last_event_id, exchange.session_id) if exchange is not None else None
         if exchange is None or exchange.deliver is None or found is None:

@@ -77,7 +77,7 @@ class AnswerStream(EventLog):
         """Ends the response to the request itself, as long as that may be open."""
 
     def add(self, data: bytes) -> str:
-        """See `EventLog`; whoever carries the stream sends it on."""
+        """Keep an event, return its id, and wake the connection that carries the stream."""
         event_id = super().add(data)
         self._change()
         return event_id
