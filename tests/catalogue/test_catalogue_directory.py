@@ -10,6 +10,7 @@ from support.harness import PATIENCE
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
@@ -36,7 +37,7 @@ class Child:
         self.session = None
         self.retry_for_call_in = 4.0
         self.why_stopped = ""
-        self.calls = Calls(self, OPTIONS)  # type: ignore[arg-type]
+        self.calls = Calls(self, OPTIONS, DEFAULT_TIMINGS)  # type: ignore[arg-type]
 
     async def until_settled(self) -> None:
         await self.settled.wait()

@@ -201,5 +201,5 @@ async def test_who_only_looks_at_a_start_or_ends_with_it_has_no_server_started_t
 ) -> None:
     app = Started(GIT, FILES, strict=strict)
     await follow(app, Report(), once=once)  # type: ignore[arg-type]
-    assert app.children["git"].rest.called is is_over
-    assert not app.children["files"].rest.called
+    assert app.children["git"].suspend_retries.called is is_over
+    assert not app.children["files"].suspend_retries.called
