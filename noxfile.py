@@ -17,6 +17,10 @@ nox.options.reuse_existing_virtualenvs = True
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 
+EVERYTHING = ("-m", "not real")
+"""The tests of every mark that needs no installation of its own; plain `pytest` leaves out most marks."""
+
+
 def install(session: nox.Session, *groups: str, package: bool = False) -> None:
     """Install dependency groups of `pyproject.toml`, and the package itself."""
     needs = nox.project.dependency_groups(PROJECT, *groups) if groups else ()
@@ -40,9 +44,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests with coverage. With arguments, run pytest with these alone: `nox -s tests -- tests/naming`."""
+    """Run all tests, marked or not, with coverage. With arguments: only those, `nox -s tests -- tests/naming`."""
     install(session, "test", package=True)
-    session.run("pytest", *(session.posargs or ["--cov", "--cov-fail-under=95"]))
+    session.run("pytest", *EVERYTHING, *(session.posargs or ["--cov", "--cov-fail-under=95"]))
 
 
 VERSIONS_TESTS = [
@@ -65,7 +69,7 @@ def versions(session: nox.Session) -> None:
     for wanted in (oldest, ["--upgrade", *allowed]):
         session.install(*wanted)
         session.run("python", "-c", "from importlib.metadata import version as v; print(v('fastmcp'), v('mcp'))")
-        session.run("pytest", "-p", "no:cacheprovider", *(session.posargs or VERSIONS_TESTS))
+        session.run("pytest", "-p", "no:cacheprovider", *EVERYTHING, *(session.posargs or VERSIONS_TESTS))
 
 
 @nox.session
@@ -73,7 +77,7 @@ def real(session: nox.Session) -> None:
     """Run the tests with third-party servers and clients, which it installs. Needs node and npm."""
     install(session, "test", package=True)
     session.run("python", "tests/real/install_servers.py")
-    session.run("pytest", *(session.posargs or ["tests/real"]))
+    session.run("pytest", "-n", "0", "-m", "real", *(session.posargs or ["tests/real"]))
 
 
 @nox.session
@@ -87,7 +91,7 @@ def conformance(session: nox.Session) -> None:
 def scaffold(session: nox.Session) -> None:
     """Follow the guide to a server of one's own, in both languages, and check what it makes. Needs node and npm."""
     install(session, "test", package=True)
-    session.run("pytest", *(session.posargs or ["tests/scaffolded"]), env={"SCAFFOLD": "1"})
+    session.run("pytest", "-n", "0", "-m", "", *(session.posargs or ["tests/scaffolded"]), env={"SCAFFOLD": "1"})
 
 
 @nox.session
@@ -112,7 +116,7 @@ def build(session: nox.Session) -> None:
     session.run("python", "-m", "build")
     wheel = next(Path("dist").glob("*.whl"))
     files = zipfile.ZipFile(wheel).namelist()
-    for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/dashboard/static/index.html"):
+    for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/web/dashboard/static/index.html"):
         if needed not in files:
             session.error(f"{wheel} has no {needed}")
     if not any(name.startswith("fastmcp_aggregator/scaffold/templates/") for name in files):
@@ -141,9 +145,7 @@ def fuzz(session: nox.Session) -> None:
     install(session, "test", package=True)
     seed = session.posargs[0] if session.posargs else str(random.randrange(10**6))
     session.log(f"To repeat it: nox -s fuzz -- {seed}")
-    session.run(
-        "pytest", "-s", "-k", "fuzz or random_life", "tests/faults", env={"FUZZ_SCALE": "30", "FUZZ_SEED": seed}
-    )
+    session.run("pytest", "-s", "-n", "0", "-m", "fuzz", "tests", env={"FUZZ_SCALE": "30", "FUZZ_SEED": seed})
 
 
 @nox.session
@@ -151,7 +153,7 @@ def relay(session: nox.Session) -> None:
     """Check in 10 000 interleaved calls that nothing reaches a caller that it does not belong to."""
     install(session, "test", package=True)
     tests = session.posargs or ["tests/relay/test_relay_security.py"]
-    session.run("pytest", "-s", *tests, env={"RELAY_CALLS": "10000"})
+    session.run("pytest", "-s", "-n", "0", *EVERYTHING, *tests, env={"RELAY_CALLS": "10000"})
 
 
 @nox.session

@@ -1,8 +1,8 @@
 """What the aggregator costs, measured side by side on this machine: `python benchmarks/run.py [--json FILE]`.
 
 Every comparison runs both sides in turn, call by call or start by start, so that a change in the machine's speed hits
-both alike; the figures are medians. The children are the hand-written `tests/programs/lean_child.py`, which answers at
-once, so that what is left is the cost of what stands in between.
+both alike; the figures are medians. The children are the hand-written `tests/support/programs/lean_child.py`, which
+answers at once, so that what is left is the cost of what stands in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from clients import HttpClient, StdioClient
 
-LEAN_CHILD = Path(__file__).parent.parent / "tests" / "programs" / "lean_child.py"
+LEAN_CHILD = Path(__file__).parent.parent / "tests" / "support" / "programs" / "lean_child.py"
 BASE_TOOLS = 23
 """Tools that every lean child has."""
 

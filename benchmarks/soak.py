@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parent.parent
-LEAN_CHILD = ROOT / "tests" / "programs" / "lean_child.py"
+LEAN_CHILD = ROOT / "tests" / "support" / "programs" / "lean_child.py"
 CHILDREN = 20
 CALLERS = 16
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "soak", "version": "1"}}

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator, build_aggregator
-    from fastmcp_aggregator.children.state import ChildState
-    from fastmcp_aggregator.children.status import ServerStatus
     from fastmcp_aggregator.config import McpConfig, load_config
     from fastmcp_aggregator.errors import (
         AggregatorError,
@@ -23,26 +21,28 @@ if TYPE_CHECKING:
         SharedStateError,
         StartupError,
     )
-    from fastmcp_aggregator.settings import AggregatorSettings, ServerSettings, load_settings
+    from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings, load_settings
+    from fastmcp_aggregator.status.server_status import ServerStatus
+    from fastmcp_aggregator.status.state import ChildState
 
-_ROOMS = {
+_MODULES = {
     "Aggregator": "aggregator",
     "AggregatorError": "errors",
-    "AggregatorSettings": "settings",
+    "AggregatorSettings": "settings.model",
     "ChildServerError": "errors",
-    "ChildState": "children.state",
+    "ChildState": "status.state",
     "ConfigError": "errors",
     "ConfigProblem": "errors",
     "DependencyError": "errors",
     "McpConfig": "config",
     "NameConflictError": "errors",
-    "ServerSettings": "settings",
-    "ServerStatus": "children.status",
+    "ServerSettings": "settings.model",
+    "ServerStatus": "status.server_status",
     "SharedStateError": "errors",
     "StartupError": "errors",
     "build_aggregator": "aggregator",
     "load_config": "config",
-    "load_settings": "settings",
+    "load_settings": "settings.model",
 }
 
 __all__ = [
@@ -67,8 +67,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     libraries = import_module(f"{__name__}.libraries")
     with libraries.usable_libraries():
-        return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -14,25 +14,24 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.launching import Launched
-from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
-from fastmcp_aggregator.face import Face
-from fastmcp_aggregator.fleet import Fleet
-from fastmcp_aggregator.front.asgi import leave_out_checks
-from fastmcp_aggregator.front.json_face import public_name
+from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
-from fastmcp_aggregator.hub.http import add_hub
-from fastmcp_aggregator.hub.missing_tools import MissingTools
+from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
-from fastmcp_aggregator.middleware.call import Principal
-from fastmcp_aggregator.middleware.recent import RecentCalls
-from fastmcp_aggregator.reload import FollowedFiles
-from fastmcp_aggregator.settings import AggregatorSettings, load_settings
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
+from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.virtual_server import VirtualServer
+from fastmcp_aggregator.web.routes import add_hub
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ def build_aggregator(
     return Aggregator(load_config(config, strict=chosen.strict), chosen, auth=auth, groups=groups)
 
 
-class Aggregator(Face):
+class Aggregator(VirtualServer):
     """A FastMCP app that serves the components of all children, or those of the group `default` where there is one.
 
     Run it (`run()`), mount it in another FastMCP server, give it to a `Client` or to an ASGI server, or enter it with
@@ -96,11 +95,11 @@ class Aggregator(Face):
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
-        self._faces: dict[str, Face] = {}
+        self._virtual_servers: dict[str, VirtualServer] = {}
         self._reloads = asyncio.Lock()
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
-        fleet = Fleet(
+        backend = Backend(
             self._needed(config),
             settings,
             version=self._version,
@@ -109,9 +108,9 @@ class Aggregator(Face):
             has_auth=auth is not None,
         )
         self._missing_tools = MissingTools()
-        fleet.on_changed = self._look_for_missing_tools
+        backend.on_changed = self._look_for_missing_tools
         super().__init__(
-            fleet,
+            backend,
             settings,
             group_id=DEFAULT_GROUP,
             name=settings.name,
@@ -123,7 +122,7 @@ class Aggregator(Face):
     @property
     def config(self) -> McpConfig:
         """The config in use."""
-        return self._fleet.config
+        return self._backend.config
 
     async def reload(self, config: ConfigSource | None = None) -> None:
         """Take up a new config, or read the file of the present one again; the groups file is read again too.
@@ -137,7 +136,7 @@ class Aggregator(Face):
         async with self._reloads:
             source = self._whole.path or self._whole if config is None else config
             self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
-        await self._fleet.exchanged()
+        await self._backend.exchanged()
 
     async def _read_again(self, _: Path) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
@@ -157,7 +156,7 @@ class Aggregator(Face):
             kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
             text = "%s cannot be taken up, and what it said before is kept; %s is in use as it is now: %s"
             logger.warning(text, kept, taken, errors[0])
-        await self._fleet.exchanged()
+        await self._backend.exchanged()
 
     def _readings(self) -> list[tuple[ConfigSource, GroupsSource]]:
         """What can be taken up, in the order of preference: of each, its file, or what that said before."""
@@ -171,37 +170,38 @@ class Aggregator(Face):
         try:
             needed = self._needed(config)
             is_other = (needed, groups) != (self.config, before)
-            self._fleet.exchange(needed)
+            self._backend.exchange(needed)
         except ConfigError:
             self._groups = before
             raise
         self._whole = config
-        self._fleet.regroup(self._restriction)
+        self._backend.regroup(self._restriction)
         self._look_for_missing_tools()
         if is_other:
-            self._fleet.changes.files_changed()
+            self._backend.changes.files_changed()
 
     # What it tells.
 
     def health(self) -> dict[str, ServerStatus]:
         """The state of every child, by server key, in config order; empty while the app is not running."""
-        further = Counter(instance.key for instance, _ in self._fleet.instances()) if self.children else Counter()
+        runtime = self._backend.runtime
+        further = Counter(instance.key for instance, _ in runtime.instances) if runtime is not None else Counter()
         return {key: replace(child.status(), instances=further[key]) for key, child in self.children.items()}
 
     @property
     def is_starting(self) -> bool:
         """Whether some server is still in its first start. One that comes later, or again, does not count."""
-        return self._fleet.is_starting
+        return self._backend.runtime is not None and self._backend.runtime.is_starting
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""
-        async for status in self._fleet.settling():
+        async for status in self._backend.settling():
             yield status
 
     @property
     def children(self) -> Mapping[str, Child]:
         """The children by server key, in config order; empty while the app is not running."""
-        return self._fleet.children
+        return self._backend.children
 
     # Its groups.
 
@@ -220,7 +220,7 @@ class Aggregator(Face):
             raise AggregatorError(f"there is no group {group_id!r}; there are: {known}")
         return self._groups[group_id]
 
-    def group(self, group_id: str) -> Face:
+    def group(self, group_id: str) -> VirtualServer:
         """A group as an MCP server of its own: run it, mount it, test it like the aggregator itself.
 
         Raises:
@@ -229,9 +229,9 @@ class Aggregator(Face):
         self.group_info(group_id)
         if group_id == DEFAULT_GROUP:
             return self
-        if group_id not in self._faces:
-            self._faces[group_id] = Face(
-                self._fleet,
+        if group_id not in self._virtual_servers:
+            self._virtual_servers[group_id] = VirtualServer(
+                self._backend,
                 self.settings,
                 group_id=group_id,
                 name=f"{self.settings.name}/{group_id}",
@@ -239,7 +239,7 @@ class Aggregator(Face):
                 group=self._restriction(group_id),
                 auth=self.auth,
             )
-        return self._faces[group_id]
+        return self._virtual_servers[group_id]
 
     async def list_tools(self, *, run_middleware: bool = True, group: str | None = None) -> Sequence[Tool]:
         """The tools of a group, by default of this app itself, as FastMCP lists them."""
@@ -258,40 +258,34 @@ class Aggregator(Face):
             AggregatorError: there is no such group.
             MCPError: several servers have a tool of this name.
         """
-        face = self.group(DEFAULT_GROUP if group is None else group)
-        public = await public_name(face, Kind.TOOL, name)
-        if face is self:
+        server = self.group(DEFAULT_GROUP if group is None else group)
+        public = await public_name(server, Kind.TOOL, name)
+        if server is self:
             return await super().call_tool(public, arguments, **options)
-        return await face.call_tool(public, arguments, **options)
+        return await server.call_tool(public, arguments, **options)
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
-        """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `hub/http.py`."""
-        app = super().http_app(path, **options)
-
+        """The ASGI app: the MCP endpoint, and what a hub serves beside it; see `web/routes.py`."""
         path = path or self.settings.path
 
         def make_app(group_id: str) -> Any:
             if group_id not in self._groups:
                 return None
-            made = Face.http_app(self.group(group_id), path, **options)
-            leave_out_checks(made)
-            return made
+            return self.group(group_id).http_app_behind_checks(path, options)
 
-        add_hub(app, self, path, make_app)
-        return app
+        return self._make_http_app(path, options, beside=lambda app: add_hub(app, self, path, make_app))
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
-        return await self._fleet.policies.rendered_metrics()
+        return await self._backend.policies.rendered_metrics()
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
         """Take note of an HTTP request that was refused to somebody who has authenticated."""
-        self._fleet.policies.request_denied(principal, group, path, reason)
+        self._backend.policies.request_denied(principal, group, path, reason)
 
-    @property
-    def recent_calls(self) -> RecentCalls:
-        """The calls that have ended last; they are kept from the first time that this is asked for."""
-        return self._fleet.policies.recent_calls
+    def record_calls(self) -> RecentCalls:
+        """Keep the calls that end from now on, for a dashboard to show."""
+        return self._backend.policies.record_calls()
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
@@ -305,7 +299,7 @@ class Aggregator(Face):
         return config if self._only is None else config.only(self.group_info(self._only).servers)
 
     def _restriction(self, group_id: str) -> Group:
-        """What a face shows; nothing, if its group is gone from the file."""
+        """Return what a virtual server shows: nothing, if its group is gone from the file."""
         return self._groups[group_id] if group_id in self._groups else Group(group_id)
 
 

@@ -1,4 +1,4 @@
-"""Every error that the package raises, in one tree.
+"""Exceptions: every error that the package raises, in one tree.
 
     AggregatorError
     ├── ConfigError          the config file (or settings) is missing, unreadable or wrong
@@ -8,7 +8,7 @@
     ├── SharedStateError     at the start, what replicas share cannot be reached
     └── StartupError         a strict start ended because children failed; lists all of them
 
-What crosses the wire to a client is made from these in `front/errors.py`, and nowhere else.
+What crosses the wire to a client is made from these in `front/wire/errors.py`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ class ChildServerError(AggregatorError):
     """A child could not be started, did not initialise, stopped while it was in use, or does not answer.
 
     `reason` is one sentence for the user; `public_reason` is for those who are not on this machine, without the
-    commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds after which the
-    child is tried again, where that is known; it is not tried before `pause` seconds have passed, whoever asks for it,
-    and never if that is infinity.
-    `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to stderr, oldest
-    first; the message has them too.
+    commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds until the
+    next retry, where that is known; `pause` the minimum of seconds before one, even on demand (`Retry-After`), infinity
+    for never. `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to
+    stderr, oldest first; the message has them too.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class ChildServerError(AggregatorError):
         super().__init__("\n".join(lines))
 
     def for_others(self) -> ChildServerError:
-        """The same error as those are told who are not on this machine."""
+        """Return the error for callers that are not on this machine: with `public_reason`, without stderr."""
         return ChildServerError(self.server_key, self.phase, self.public_reason, retry_in=self.retry_in)
 
 

@@ -1,8 +1,12 @@
-"""What is used of libraries though it is private to them, and the error for a version that does not have it.
+"""Compatibility checks: the private parts of libraries that are used, and the error for a version without them.
 
 Without this a version that has moved or renamed something would be noticed by a traceback at the first call that needs
-it, or not at all: a method that overrides nothing is just never called. `tests/test_libraries.py` finds whatever is
-used and is not listed here; `tests/children/test_children_sdk_seams.py` holds what each part is relied on to do.
+it, or not at all: a method that overrides nothing is just never called.
+
+On the side of the clients they are used in `library_internals.py`, on the side of the servers in
+`children/session/session.py`; what a subclass overrides or uses of its own base, where the subclass is.
+`tests/test_libraries.py` finds what is used elsewhere, or is not listed here, and
+`tests/children/test_children_sdk_seams.py` holds what each part is relied on to do.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ OF_WINDOWS: Parts = {"mcp.os.win32.utilities": ("_create_job_object", "_maybe_as
 OF_SERVING: Parts = {
     **(OF_WINDOWS if sys.platform == "win32" else {}),
     "fastmcp.resources.ResourceTemplate": ("_read",),
+    "fastmcp.server.auth.AuthProvider": ("_get_resource_url",),
     "fastmcp.server.dependencies.FastMCPRequestContext": ("_srctx",),
     "fastmcp.server.providers.LocalProvider": ("_components",),
     "fastmcp.server.providers.Provider": (
@@ -63,7 +68,7 @@ OF_SERVING: Parts = {
     "sse_starlette.sse.AppStatus": ("should_exit",),
     "uvicorn.server.Server": ("capture_signals", "should_exit", "startup"),
 }
-OF_LOGIN: Parts = {"fastmcp.client.auth.OAuth": ("_get_token_endpoint",)}
+OF_LOGIN: Parts = {"fastmcp.client.auth.OAuth": ("_get_token_endpoint", "_select_authorization_server")}
 
 _LIBRARIES = {
     "fastmcp": "fastmcp",
@@ -79,7 +84,7 @@ _BOUNDED = ("fastmcp", "mcp")
 
 
 def require_parts(parts: Parts) -> None:
-    """Look whether the libraries, which are imported by now, have these parts.
+    """Check that the libraries, which are imported by now, have these parts.
 
     Raises:
         DependencyError: one is missing.
@@ -94,7 +99,7 @@ def require_parts(parts: Parts) -> None:
 
 @contextmanager
 def usable_libraries() -> Iterator[None]:
-    """Import here what imports libraries.
+    """Translate the ImportErrors of libraries that are imported inside.
 
     Raises:
         DependencyError: a library does not have something that is imported from it.

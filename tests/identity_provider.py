@@ -16,11 +16,11 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from key_value.aio.stores.memory import MemoryStore
 from mcp.client.auth import AuthorizationCodeResult
-from serving import serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+from support.serving import serving
 
 AUDIENCE = "our-hub"
 PAIR = RSAKeyPair.generate()

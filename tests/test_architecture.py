@@ -1,151 +1,125 @@
-"""Imports point one way, and only some rooms speak the protocol."""
+"""The walls: imports point down, nothing imports itself by way of others, and only some rooms speak the protocol.
+
+A room is a folder, without the folders in it; a file of the root is a room of its own.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import fastmcp_aggregator
 
 PACKAGE = "fastmcp_aggregator"
 ROOT = Path(fastmcp_aggregator.__file__).parent
+MOST_MODULES = 12
+"""In a room. Templates and static files are no modules of ours."""
 
-TIERS = [
-    # What everything may use.
-    ["errors", "version", "atomic_file", "fair_share", "while_used", "libraries"],
-    # Values, and logic without I/O.
-    [
-        "config",
-        "naming",
-        "groups",
-        "observability",
-        "children.state",
-        "children.backoff",
-        "children.breaker",
-        "children.options",
-        "children.status",
-        "children.tally",
-        "catalogue.capabilities",
-        "catalogue.legacy",
-        "catalogue.snapshot",
-        "relay.client_capabilities",
-        "relay.extensions",
-        "relay.log_levels",
-        "pipe.lines",
-        "pipe.bucket",
-        "access.keys",
-    ],
-    ["clients", "settings", "settings_access", "settings_layers", "settings_tools"],
-    # Input and output with children.
-    ["children", "pipe"],
-    ["catalogue", "relay", "middleware", "access", "pinning", "replicas"],
-    ["doctor", "reload", "scaffold"],
+FLOORS = [
+    # The ground: values, and logic that knows nothing of ours.
+    ["escaping"],
+    ["errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
+    ["catalogue", "config", "libraries", "library_internals", "message_streams", "children.process_groups"],
+    ["files"],
+    ["access", "client_configs", "groups", "observability", "settings"],
+    ["auth", "file_descriptors", "pinning", "scaffold"],
+    # The side of the servers.
+    ["children.process", "children.session"],
+    ["children.http", "children.stdio", "doctor"],
+    ["children"],
+    # Between both sides.
+    ["callers", "routing"],
+    ["replicas"],
+    ["policies", "relay"],
+    # The side of the clients.
+    ["front.wire", "front.http.resume"],
+    ["front.fastmcp", "front.http", "front.stdio"],
+    ["runtime"],
+    ["backend"],
     ["front"],
-    ["fleet"],
-    ["face"],
-    ["dashboard"],
-    ["hub"],
+    # The whole.
+    ["virtual_server"],
+    ["web.dashboard"],
+    ["web"],
     ["aggregator"],
-    # The public names.
     [""],
+    ["cli.terminal"],
+    ["cli.parser", "cli.output"],
+    ["cli.running"],
+    ["cli.actions", "cli.commands"],
+    ["cli.commands.clients"],
     ["cli"],
     ["__main__"],
 ]
-"""From the bottom up. A module may import what stands in its own tier or below; the longest entry that fits counts."""
+"""From the ground up. A room imports its own modules and rooms on lower floors; `""` has the public names."""
 
-SPEAKS_MCP = [
-    "children.calls",
-    "children.client_session",
-    "children.conformity",
-    "children.connecting",
-    "children.credentials",
-    "children.failures",
-    "children.incoming",
-    "children.listing",
-    "children.lists",
-    "children.oauth",
-    "children.remote",
+SPEAKS_MCP = {
+    "aggregator",
+    "auth",
+    "callers",
+    "children",
+    "children.http",
+    "children.process_groups",
     "children.session",
     "children.stdio",
-    "children.transports",
-    "children.windows",
-    "pipe.streams",
-    "catalogue.addresses",
-    "catalogue.components",
-    "catalogue.provider",
-    "relay",
+    "cli.actions",
+    "cli.running",
     "front",
-    "access.auth",
-    "access.principals",
-    "access.resource_metadata",
-    "access.verifiers",
-    "middleware.stack",
-    "middleware.tracing",
-    "fleet",
-    "face",
-    "aggregator",
-    "cli",
-]
-"""Where FastMCP and the SDK may be imported."""
+    "front.fastmcp",
+    "front.http",
+    "front.http.resume",
+    "front.stdio",
+    "front.wire",
+    "library_internals",
+    "message_streams",
+    "policies",
+    "relay",
+    "routing",
+    "runtime",
+    "virtual_server",
+}
+"""The rooms that import FastMCP or the SDK."""
 
 PROTOCOL = {"fastmcp", "mcp", "mcp_types"}
 
-WITHOUT_MCP = [
-    "errors",
-    "version",
-    "libraries",
-    "config",
-    "naming",
-    "settings",
-    "settings_access",
-    "settings_layers",
-    "settings_tools",
-    "atomic_file",
-    "access.keys",
-    "access.keys_file",
-    "pinning",
-    "children.backoff",
-    "children.breaker",
-    "children.descriptors",
-    "children.launching",
-    "children.options",
-    "children.posix",
+BEFORE_FASTMCP = {
+    "access",
+    "catalogue",
     "children.process",
-    "children.start_turns",
-    "children.startup",
-    "children.state",
-    "children.status",
-    "children.stderr",
-    "children.stderr_file",
-    "children.stderr_summary",
-    "children.turns",
-    "catalogue.snapshot",
+    "config",
+    "errors",
+    "escaping",
+    "file_descriptors",
+    "files",
+    "concurrency",
+    "naming",
     "observability",
-    "pipe.bucket",
-    "pipe.lines",
-    "replicas.peers",
-    "replicas.wire",
+    "pinning",
+    "pipe",
+    "protocol",
     "scaffold",
-]
-"""What must not load FastMCP or the SDK, not even by way of others: the command line starts the children with it."""
-
+    "settings",
+    "status",
+    "version",
+}
+"""The rooms that must not load FastMCP or the SDK, not even by way of others: the servers start with them."""
 
 TELLS_THE_DATE = {
     "access.keys": "when a key was made",
     "access.keys_file": "a person has set the date on which a key ends",
-    "access.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
-    "children.http_failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
-    "children.oauth": "the date on which a token ends is kept in a file",
-    "children.stderr": "when each line was said, for the log of a program that writes JSON",
-    "cli.keys": "a person sets the date on which a key ends",
-    "cli.login": "the date on which a token ends is kept in a file",
-    "front.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
-    "observability.audit": "when each line was written",
+    "auth.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
+    "front.http.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
+    "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
+    "children.http.oauth": "the date on which a token ends is kept in a file",
+    "children.process.stderr": "when each line was said, for the log of a program that writes JSON",
+    "cli.actions.keys": "a person sets the date on which a key ends",
+    "cli.actions.login": "the date on which a token ends is kept in a file",
+    "observability.audit_log": "when each line was written",
 }
 """Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""
 
@@ -163,12 +137,18 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if "templates" not in path.parts}
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    folder = ".".join(MODULES[module].parent.relative_to(ROOT).parts)
+    return folder or module
 
 
 def imports_of(module: str) -> Iterator[str]:
     """Every absolute name that the module imports, wherever in the file."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -185,58 +165,55 @@ def own_imports(module: str) -> set[str]:
     return {name.removeprefix(PACKAGE).removeprefix(".") for name in names}
 
 
-def is_in(module: str, room: str) -> bool:
-    return module == room or (room != "" and module.startswith(f"{room}."))
+FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def tier(module: str) -> int:
-    rooms = [(len(room), number) for number, tier in enumerate(TIERS) for room in tier if is_in(module, room)]
-    assert rooms, f"{module} is in no room that TIERS knows: give it a place"
-    return max(rooms)[1]
+def test_every_room_has_one_floor_and_every_entry_is_a_room() -> None:
+    rooms = {room_of(module) for module in MODULES}
+    assert rooms == FLOOR_OF.keys()
+    assert sum(map(len, FLOORS)) == len(rooms)
+    assert rooms >= SPEAKS_MCP | BEFORE_FASTMCP
+    assert SPEAKS_MCP.isdisjoint(BEFORE_FASTMCP)
 
 
-def test_every_entry_of_the_tables_is_a_module_that_exists() -> None:
-    entries = {entry for tier in TIERS for entry in tier} | set(SPEAKS_MCP) | set(WITHOUT_MCP)
-    assert entries - MODULES.keys() == set()
+def test_imports_point_down() -> None:
+    upward = [
+        f"{module} imports {name}"
+        for module in MODULES
+        for name in own_imports(module)
+        if room_of(name) != room_of(module) and FLOOR_OF[room_of(name)] >= FLOOR_OF[room_of(module)]
+    ]
+    assert upward == []
 
 
-def test_no_module_is_allowed_and_forbidden_to_speak_mcp() -> None:
-    assert [m for m in MODULES if any(is_in(m, a) for a in SPEAKS_MCP) and any(is_in(m, b) for b in WITHOUT_MCP)] == []
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: own_imports(module) - {module} for module in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(f"a circle: {' -> '.join(error.args[1])}") from None
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module])
-def test_imports_point_downwards(module: str) -> None:
-    upwards = {name for name in own_imports(module) if tier(name) > tier(module)}
-    assert upwards == set(), f"{module} must not import {upwards}"
+def test_no_room_is_crowded() -> None:
+    modules = Counter(room_of(module) for module, path in MODULES.items() if path.name != "__init__.py")
+    root = sum(1 for path in MODULES.values() if path.parent == ROOT and path.name != "__init__.py")
+    assert {room: count for room, count in modules.items() if count > MOST_MODULES} == {}
+    assert root <= MOST_MODULES
 
 
 def test_the_public_names_are_imported_for_type_checkers_only() -> None:
-    tree = ast.parse(MODULES[""].read_text(encoding="utf-8"))
-    at_run_time = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    at_run_time = [node for node in TREES[""].body if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in at_run_time}
     assert modules <= {"__future__", "importlib", "typing"}
 
 
-def test_the_aggregator_does_not_know_the_command_line() -> None:
-    below = [module for module in MODULES if module and tier(module) < tier("cli")]
-    assert "aggregator" in below
-    assert [module for module in below if any(is_in(name, "cli") for name in own_imports(module))] == []
-
-
-@pytest.mark.parametrize("module", [m for m in MODULES if not any(is_in(m, room) for room in SPEAKS_MCP)])
-def test_the_protocol_is_not_imported_where_it_is_not_spoken(module: str) -> None:
-    assert {name for name in imports_of(module) if name.partition(".")[0] in PROTOCOL} == set()
-
-
-@pytest.mark.parametrize("room", SPEAKS_MCP)
-def test_a_room_that_may_speak_the_protocol_does(room: str) -> None:
-    """Otherwise it is to be taken out of the list."""
-    names = {name.partition(".")[0] for module in MODULES if is_in(module, room) for name in imports_of(module)}
-    assert names & PROTOCOL
+def test_the_protocol_is_imported_only_where_it_is_spoken() -> None:
+    speaking = {room_of(m) for m in MODULES if {name.partition(".")[0] for name in imports_of(m)} & PROTOCOL}
+    assert speaking == SPEAKS_MCP
 
 
 def test_what_runs_before_fastmcp_is_loaded_does_not_load_it_by_way_of_others() -> None:
-    modules = [m for m in MODULES if any(is_in(m, room) for room in WITHOUT_MCP)]
+    modules = [module for module in MODULES if room_of(module) in BEFORE_FASTMCP]
     code = f"""
 import importlib, sys
 for module in {modules!r}:
@@ -251,7 +228,7 @@ for module in {modules!r}:
 
 def wall_clock_readings(module: str) -> Iterator[str]:
     """What in the module reads the wall clock."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
             if node.attr in WALL_CLOCK.get(owner, ()):

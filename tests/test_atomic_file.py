@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastmcp_aggregator.atomic_file import PRIVATE, PUBLIC, staged, write_whole
+from fastmcp_aggregator.files.atomic import PRIVATE, PUBLIC, staged, write_whole
 
 
 @pytest.mark.parametrize("mode", [PRIVATE, PUBLIC])

@@ -15,11 +15,13 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, RawClient, config, connected, free_port, lean, until
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from wire import until_answered
+from support.harness import PATIENCE, RawClient, config, connected, free_port, lean, until
+from support.memory import build_aggregator
+from support.wire import until_answered
 
+import fastmcp_aggregator
 from fastmcp_aggregator import (
     AggregatorError,
     AggregatorSettings,
@@ -27,7 +29,6 @@ from fastmcp_aggregator import (
     McpConfig,
     ServerStatus,
     StartupError,
-    build_aggregator,
     load_config,
 )
 
@@ -155,10 +156,14 @@ async def remote_server(port: int) -> AsyncIterator[None]:
         await process.wait()
 
 
+@pytest.mark.process
 async def test_a_remote_child_that_goes_away_fails_and_comes_back() -> None:
     port = free_port()
     document = config(team={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer s3cret"}})
-    async with build_aggregator(document, strict=False, ready_wait=0.0) as app, connected(app) as client:
+    async with (
+        fastmcp_aggregator.build_aggregator(document, strict=False, ready_wait=0.0) as app,
+        connected(app) as client,
+    ):
         async with remote_server(port):
             await served(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import uvicorn
 from fastmcp import Client
-from harness import PATIENCE, config, lean, running, until
+from support.harness import PATIENCE, config, lean, running, until
 
 from fastmcp_aggregator import load_config
+
+pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

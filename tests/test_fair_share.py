@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 
-from harness import until
+from support.harness import until
 
-from fastmcp_aggregator.fair_share import FairShare, FairTurns
+from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare
 
 
 def taken_by(share: FairShare, holder: str) -> int:
     count = 0
-    while share.take(holder):
+    while share.try_acquire(holder):
         count += 1
     return count
 
@@ -33,14 +33,19 @@ def test_fair_share_gives_no_more_to_who_has_too_much_while_others_come() -> Non
     share = FairShare(100)
     taken_by(share, "a")
     taken_by(share, "b")
-    share.give_back("a", 20)
-    assert not share.take("a")
-    assert share.take("c", 20)
+    share.release("a", 20)
+    assert not share.try_acquire("a")
+    assert share.try_acquire("c", 20)
 
 
 def test_fair_share_has_one_more_even_of_one() -> None:
     share = FairShare(1)
-    assert [share.take("a"), share.take("a"), share.take("b"), share.take("c")] == [True, False, True, False]
+    assert [share.try_acquire("a"), share.try_acquire("a"), share.try_acquire("b"), share.try_acquire("c")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_fair_share_never_gives_more_than_there_is_and_forgets_who_has_nothing() -> None:
@@ -48,20 +53,20 @@ def test_fair_share_never_gives_more_than_there_is_and_forgets_who_has_nothing()
     for _ in range(20_000):
         holder, amount = chance.choice(list(held)), chance.randint(1, 12)
         if chance.random() < 0.5 and held[holder] >= amount:
-            share.give_back(holder, amount)
+            share.release(holder, amount)
             held[holder] -= amount
-        elif share.take(holder, amount):
+        elif share.try_acquire(holder, amount):
             held[holder] += amount
         assert share.taken == sum(held.values()) <= 50
     for holder, amount in held.items():
         if amount:
-            share.give_back(holder, amount)
+            share.release(holder, amount)
     assert (share.taken, share._held) == (0, {})
 
 
-async def queued(turns: FairTurns, holder: str, order: list[str]) -> asyncio.Task[None]:
+async def queued(turns: FairLimiter, holder: str, order: list[str]) -> asyncio.Task[None]:
     async def wait() -> None:
-        await turns.wait(holder)
+        await turns.acquire(holder)
         order.append(holder)
 
     task = asyncio.create_task(wait())
@@ -70,16 +75,16 @@ async def queued(turns: FairTurns, holder: str, order: list[str]) -> asyncio.Tas
 
 
 async def test_fair_turns_go_to_one_holder_after_the_other() -> None:
-    turns, order = FairTurns(8), list[str]()
-    assert all(turns.take("a") for _ in range(8))
-    assert all(turns.take("b") for _ in range(2))
+    turns, order = FairLimiter(8), list[str]()
+    assert all(turns.acquire_nowait("a") for _ in range(8))
+    assert all(turns.acquire_nowait("b") for _ in range(2))
     tasks = [await queued(turns, holder, order) for holder in ("a", "a", "a", "b", "c")]
     for _ in range(3):
-        turns.give_back("a")
+        turns.release("a")
         await asyncio.sleep(0)
     assert order == ["c"]
     for number in range(2, 6):
-        turns.give_back("a")
+        turns.release("a")
         await until(lambda number=number: len(order) == number)  # type: ignore[misc]
     assert order == ["c", "a", "b", "a", "a"]
     await asyncio.gather(*tasks)
@@ -87,28 +92,28 @@ async def test_fair_turns_go_to_one_holder_after_the_other() -> None:
 
 
 async def test_fair_turns_are_not_lost_with_who_waited_for_one() -> None:
-    turns, order = FairTurns(1), list[str]()
-    assert turns.take("a")
+    turns, order = FairLimiter(1), list[str]()
+    assert turns.acquire_nowait("a")
     gone, at_the_same_moment = [await queued(turns, "a", order) for _ in range(2)]
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    turns.give_back("a")
+    turns.release("a")
     at_the_same_moment.cancel()
     await asyncio.gather(at_the_same_moment, return_exceptions=True)
     assert (turns.taken, turns._waiting, order) == (0, {}, [])
 
 
 async def test_fair_turns_that_are_taken_back_are_more_for_a_moment() -> None:
-    turns, order = FairTurns(1), list[str]()
-    assert turns.take("a")
-    turns.give_back("a")
-    assert turns.take("b")
-    turns.take_back("a")
+    turns, order = FairLimiter(1), list[str]()
+    assert turns.acquire_nowait("a")
+    turns.release("a")
+    assert turns.acquire_nowait("b")
+    turns.reacquire("a")
     assert turns.taken == 2
     task = await queued(turns, "b", order)
-    turns.give_back("a")
+    turns.release("a")
     await asyncio.sleep(0)
     assert order == []
-    turns.give_back("b")
+    turns.release("b")
     await task
     assert turns.taken == 1

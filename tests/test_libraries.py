@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import TypeGuard
 
 import pytest
-from harness import config, lean
 from mcp import ClientSession
 from mcp.server.lowlevel.server import Server
 from packaging.requirements import Requirement
+from support.harness import config, lean
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator, DependencyError, build_aggregator
-from fastmcp_aggregator.cli.exits import SERVER_FAILED
+from fastmcp_aggregator.cli.terminal.exits import SERVER_FAILED
 from fastmcp_aggregator.libraries import OF_LOGIN, OF_SERVING, OF_WINDOWS, require_parts, usable_libraries
+
+pytestmark = pytest.mark.process
 
 PACKAGE = Path(fastmcp_aggregator.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 WANTED = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
-NOT_OF_A_LIBRARY = {"_exit", "_actions"}
-"""Of Python's own `os` and `argparse`."""
+NOT_OF_A_LIBRARY = {"_exit", "_actions", "_replace"}
+"""Of Python's own `os`, `argparse` and named tuples."""
 PARTS = {part for table in (OF_SERVING, OF_WINDOWS, OF_LOGIN) for parts in table.values() for part in parts}
 
 
@@ -138,9 +140,34 @@ def test_looking_loads_nothing() -> None:
 
 
 def test_what_login_needs_is_there_once_it_is_loaded() -> None:
-    import fastmcp_aggregator.cli.login  # noqa: F401
 
     require_parts(OF_LOGIN)
+
+
+LIBRARIES = {"fastmcp", "mcp", "mcp_types", "sse_starlette", "starlette", "uvicorn"}
+USES_PRIVATE_PARTS = {
+    "library_internals.py": "of FastMCP, the SDK's server and Starlette",
+    "children/session/session.py": "of the SDK's client",
+    "children/process_groups/windows.py": "of the SDK's job objects",
+    "cli/actions/login.py": "of FastMCP's OAuth client",
+}
+"""The only files in which private parts of a library's object are used, and of what."""
+
+
+def private_modules(path: Path) -> Iterator[str]:
+    """Private modules of libraries from which a module imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        yield from (name for name in names if name.partition(".")[0] in LIBRARIES and "._" in name)
+
+
+def gotten(tree: ast.AST) -> Iterator[str]:
+    """Private attributes that are named as text: of `attrgetter`, or of `getattr`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "attr" in node.func.id:
+            texts = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
+            yield from (text for text in texts if isinstance(text, str) and text[0] == "_" != text[1])
 
 
 def private_parts_of_others(path: Path) -> Iterator[str]:
@@ -157,6 +184,7 @@ def private_parts_of_others(path: Path) -> Iterator[str]:
             is_of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if node.attr not in own and not is_of_self:
                 yield node.attr
+    yield from gotten(tree)
 
 
 def stored_in(node: ast.AST) -> str | None:
@@ -170,6 +198,16 @@ def stored_in(node: ast.AST) -> str | None:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_private_attribute_that_is_read_is_looked_at(path: Path) -> None:
     assert set(private_parts_of_others(path)) - NOT_OF_A_LIBRARY <= PARTS
+
+
+def test_private_parts_of_libraries_are_used_where_it_says_so() -> None:
+    used = {
+        str(path.relative_to(PACKAGE)): {*private_parts_of_others(path), *private_modules(path)} - NOT_OF_A_LIBRARY
+        for path in PACKAGE.rglob("*.py")
+        if "templates" not in path.parts
+    }
+    assert {file: parts for file, parts in used.items() if parts and file not in USES_PRIVATE_PARTS} == {}
+    assert all(used[file] for file in USES_PRIVATE_PARTS)
 
 
 def overridden(cls: type) -> Iterator[str]:

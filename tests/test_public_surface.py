@@ -17,7 +17,7 @@ PAGES = [*sorted((PROJECT / "docs").rglob("*.md")), PROJECT / "README.md"]
 
 
 def test_what_is_exported_is_what_is_loaded_on_use() -> None:
-    assert sorted(fastmcp_aggregator.__all__) == sorted(fastmcp_aggregator._ROOMS)
+    assert sorted(fastmcp_aggregator.__all__) == sorted(fastmcp_aggregator._MODULES)
     assert len(set(fastmcp_aggregator.__all__)) == len(fastmcp_aggregator.__all__)
 
 

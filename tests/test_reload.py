@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, until
+from support.harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, until
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -26,10 +26,12 @@ from fastmcp_aggregator import (
     StartupError,
     build_aggregator,
     load_config,
-    reload,
 )
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.reload import FollowedFile
+from fastmcp_aggregator.files import followed as reload
+from fastmcp_aggregator.files.followed import FollowedFile
+
+pytestmark = pytest.mark.process
 
 MISSING = {"command": "no-such-command-anywhere"}
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
@@ -259,7 +261,7 @@ async def test_clients_hear_of_another_order_and_of_nothing_when_nothing_changes
     app = build_aggregator(config(a=lean(), b=lean()))
     async with app, connected(app) as client:
         told: list[frozenset[Any]] = []
-        app._audience.lists_changed = told.append  # type: ignore[method-assign]
+        app._live_clients.lists_changed = told.append  # type: ignore[method-assign]
         await app.reload(config(a=lean(), b=lean()))
         assert [kinds for kinds in told if kinds] == []
         await app.reload(config(b=lean(), a=lean()))
@@ -539,7 +541,7 @@ async def test_what_goes_wrong_in_one_read_does_not_end_the_following(
         await went.wait()
         file.ask()
         await asyncio.wait_for(done.wait(), PATIENCE)
-    assert "the config could not be changed" in caplog.text
+    assert "unhandled exception while the config was reloaded" in caplog.text
 
 
 async def test_a_bad_file_is_told_once_for_each_change_with_all_that_is_wrong_and_no_secret(

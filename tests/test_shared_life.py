@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
-from harness import config, lean, until
+from support.harness import config, lean, until
 
 from fastmcp_aggregator import build_aggregator
+
+pytestmark = pytest.mark.process
 
 
 async def answers(client: Client[Any], name: str = "a:echo") -> bool:
@@ -60,7 +62,7 @@ async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(t
     using = asyncio.create_task(use())
     await until(lambda: app.health() and app.health()["a"].state == "running")
     enough.set()
-    await until(lambda: app._fleet._life.is_changing)
+    await until(lambda: app._backend._life.is_changing)
     async with Client(app) as client:
         assert using.done()
         assert await answers(client)

@@ -2,7 +2,8 @@
 
     PYTHONPATH=tests python -m benchmarks.faults [--only NAME …] [--json FILE]
 
-The servers are processes of `tests/programs/lean_child.py`, and HTTP servers of `tests/remote_server.py`. Where a ratio
+The servers are processes of `tests/support/programs/lean_child.py`, and HTTP servers of
+`tests/support/remote_server.py`. Where a ratio
 is promised, quiet times and the fault take turns in one run. What takes long and waits most of the time runs at the
 end, side by side. Exits with 1 if a promise was not kept.
 """

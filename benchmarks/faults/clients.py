@@ -8,14 +8,14 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from harness import lean
-from wire_http import HttpClient
+from support.harness import lean
+from support.wire_http import HttpClient
 
 from benchmarks.faults.figures import Figure, soon
 from benchmarks.faults.http_calls import call, head_of, is_refused
 from benchmarks.faults.programs import http_program, program
 
-MORTAL_CLIENT = Path(__file__).parents[2] / "tests" / "programs" / "mortal_client.py"
+MORTAL_CLIENT = Path(__file__).parents[2] / "tests" / "support" / "programs" / "mortal_client.py"
 CANCELLED = "[a] cancelled"
 ROUNDS = 50
 RUNNING = 100

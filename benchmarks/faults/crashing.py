@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import lean
+from support.harness import lean
 
 from benchmarks.faults.figures import Figure, ratio, soon
 from benchmarks.faults.programs import Caller, Program, is_gone, program, recorded, seen, window
@@ -104,7 +104,7 @@ async def silence(folder: Path) -> list[Figure]:
         soon(fault, "calls fail after their deadline", 250, late),
         Figure(fault, "calls before it is left alone", 5, tried, exact=True),
         Figure(fault, "left alone for", 30, round(error["data"]["retryIn"]), "s", exact=True),
-        soon(fault, "the next call is turned away", 50, [took]),
+        soon(fault, "the next call is rejected", 50, [took]),
     ]
 
 

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from harness import lean
-from wire_http import HttpClient
+from support.harness import lean
+from support.wire_http import HttpClient
 
 from benchmarks.faults.figures import Figure, soon
 from benchmarks.faults.http_calls import head_of, is_refused

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
-from harness import config, connected, lean
+from support.harness import config, connected, lean
 
 from benchmarks.faults.figures import Figure, percentile, ratio, soon
 from benchmarks.faults.programs import Caller, Memory, program, window

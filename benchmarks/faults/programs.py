@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from harness import config
-from wire import PipeClient
+from support.harness import config
+from support.wire import PipeClient
 
 COMMAND = [sys.executable, "-m", "fastmcp_aggregator"]
 _POLL = 0.002

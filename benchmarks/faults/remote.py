@@ -7,8 +7,8 @@ import gzip
 import time
 from pathlib import Path
 
-from harness import lean
-from remote_server import Request, remote_server
+from support.harness import lean
+from support.remote_server import Request, remote_server
 
 from benchmarks.faults.figures import Figure
 from benchmarks.faults.programs import Memory, program

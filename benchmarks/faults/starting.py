@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from harness import RawClient, config, connected, lean
+from support.harness import RawClient, config, connected, lean
 
 from benchmarks.faults.figures import Figure, soon
 from benchmarks.faults.programs import are_gone, program, recorded, seen

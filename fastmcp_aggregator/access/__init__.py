@@ -1,1 +1,1 @@
-"""Who may come in over HTTP: API keys and tokens of an identity provider, and what either says about the caller."""
+"""Access control over HTTP: API keys, safe addresses to bind, and the principal that a caller has authenticated as."""

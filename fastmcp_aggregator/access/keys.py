@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 MARK = "fma_"
-"""How every key begins, so that one that has leaked is recognised as such."""
+"""The prefix of every key, by which secret scanners recognise one that has leaked."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _ID_BYTES = 4
 _SECRET_BYTES = 32
@@ -34,7 +34,7 @@ class ApiKey:
     expires: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether it is no longer to be accepted."""
+        """Whether its date of expiry has come."""
         return self.expires is not None and now >= self.expires
 
 
@@ -44,7 +44,7 @@ def is_name(text: str) -> bool:
 
 
 def new_key(name: str, groups: Iterable[str] | None, expires: datetime | None) -> tuple[str, ApiKey]:
-    """A new key, and what is kept of it."""
+    """Generate a key; return it with what is kept of it."""
     key_id = secrets.token_hex(_ID_BYTES)
     key = f"{MARK}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     allowed = None if groups is None else frozenset(groups)
@@ -52,12 +52,12 @@ def new_key(name: str, groups: Iterable[str] | None, expires: datetime | None) -
 
 
 def id_of(key: str) -> str:
-    """The part of a key that is not secret; empty if it is none of ours."""
+    """Return the part of a key that is not secret; empty if it is none of ours."""
     return key[len(MARK) :].partition("_")[0] if key.startswith(MARK) else ""
 
 
 def is_key_of(key: str, kept: ApiKey) -> bool:
-    """Whether a key is the one that is kept, in a time that does not depend on how much of it is right."""
+    """Whether a key is the one that is kept, compared in constant time."""
     return hmac.compare_digest(_digest(key).encode(), kept.sha256.encode())
 
 

@@ -1,4 +1,4 @@
-"""The file with the digests of all API keys: read, checked, written, and followed while it changes."""
+"""The API keys file: reading and validating the digests, writing them, and reloading when it changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
-from fastmcp_aggregator.atomic_file import PRIVATE, write_whole
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text, stamp_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ LOOK_INTERVAL = 1.0
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """The keys of a file, in its order.
+    """Read the keys of a file, in its order.
 
     Raises:
         ConfigError: with every problem that was found; one is that others than its owner may write to it.
@@ -58,13 +58,17 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
 
 
 class FollowedKeys:
-    """The keys of a file as it is now: looked at with each question, and read again when it has changed.
+    """The keys of a file, reloaded when it has changed; each look-up checks that.
 
     While it cannot be read there are no keys, so that a mistake in it cannot leave a revoked key in force.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises: ConfigError, with every problem of the file."""
+        """Read the file.
+
+        Raises:
+            ConfigError: with every problem of the file.
+        """
         self._path = path
         self._stamp = stamp_of(path)
         self._by_id = _by_id(read_keys(path))
@@ -72,7 +76,7 @@ class FollowedKeys:
         self._next_look: asyncio.TimerHandle | None = None
 
     def find(self, key: str) -> ApiKey | None:
-        """What is kept of a key that may be used now."""
+        """Look up a key; None if it is unknown or has expired."""
         self._refresh()
         kept = self._by_id.get(id_of(key))
         if kept is None or not is_key_of(key, kept) or kept.is_expired(datetime.now(UTC)):
@@ -80,13 +84,13 @@ class FollowedKeys:
         return kept
 
     def current(self, key: ApiKey) -> ApiKey | None:
-        """What a key that was found is now; None: it was taken out, or another has its id. Reads nothing."""
+        """Return a key that was found as it is now; None: it was revoked, or another has its id. Reads nothing."""
         kept = self._by_id.get(key.id)
         return kept if kept is not None and kept.sha256 == key.sha256 else None
 
     @contextmanager
     def watched(self, key: ApiKey, on_change: Callable[[], None]) -> Iterator[None]:
-        """While something depends on a key: the file is looked at by itself, and each change of the key is told."""
+        """Poll the file while something depends on a key; call `on_change` when the key changes."""
         watching = self._watching.setdefault(key.id, set())
         watching.add(on_change)
         if self._next_look is None:

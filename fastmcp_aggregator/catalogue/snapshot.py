@@ -8,6 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fastmcp_aggregator.protocol.methods import (
+    LIST_CHANGED,
+    PROMPTS_LIST,
+    RESOURCES_LIST,
+    TEMPLATES_LIST,
+    TOOLS_LIST,
+    Method,
+)
+
 logger = logging.getLogger(__name__)
 
 Component = Mapping[str, Any]
@@ -26,18 +35,28 @@ class Kind(StrEnum):
 class KindSpec:
     """How a kind appears in the protocol."""
 
-    capability: str
     list_method: str
+    capability: str
     list_key: str
     id_field: str
 
+    @classmethod
+    def listed_by(cls, method: Method, list_key: str, id_field: str) -> KindSpec:
+        """The kind that this method lists."""
+        return cls(method.name, method.capability, list_key, id_field)
+
 
 SPECS: dict[Kind, KindSpec] = {
-    Kind.TOOL: KindSpec("tools", "tools/list", "tools", "name"),
-    Kind.RESOURCE: KindSpec("resources", "resources/list", "resources", "uri"),
-    Kind.TEMPLATE: KindSpec("resources", "resources/templates/list", "resourceTemplates", "uriTemplate"),
-    Kind.PROMPT: KindSpec("prompts", "prompts/list", "prompts", "name"),
+    Kind.TOOL: KindSpec.listed_by(TOOLS_LIST, "tools", "name"),
+    Kind.RESOURCE: KindSpec.listed_by(RESOURCES_LIST, "resources", "uri"),
+    Kind.TEMPLATE: KindSpec.listed_by(TEMPLATES_LIST, "resourceTemplates", "uriTemplate"),
+    Kind.PROMPT: KindSpec.listed_by(PROMPTS_LIST, "prompts", "name"),
 }
+CHANGED_KINDS: Mapping[str, frozenset[Kind]] = {
+    notification: frozenset(kind for kind, spec in SPECS.items() if spec.capability == capability)
+    for capability, notification in LIST_CHANGED.items()
+}
+"""The kinds whose lists have changed, by the notification that says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,31 @@
-"""A circuit breaker: stops asking a child that does not answer, and tries it again later. Pure, without I/O.
+"""The circuit breaker: stop asking a child that does not answer, and probe it later. Pure, without I/O.
 
     closed ──5 failures in a row──▶ open ──time is up──▶ probing ──success──▶ closed
                                       ▲                     │
                                       └──────failure────────┘   (each time twice as long, up to 300 s)
 
-A failure is a deadline that passed or a transport that broke. An error that the child sends is an answer, and so a
-success. Times are monotonic seconds, brought by the caller.
+A failure is a timeout or a broken transport. An error that the child sends is an answer, and so a success. Times are
+monotonic seconds, brought by the caller.
 """
 
 from __future__ import annotations
 
-FAILURES_TO_OPEN = 5
-FIRST_OPEN = 30.0
-LONGEST_OPEN = 300.0
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 
 
 class Breaker:
     """The breaker of one child."""
 
-    def __init__(self) -> None:
+    def __init__(self, timings: Timings = DEFAULT_TIMINGS) -> None:
+        self._timings = timings
         self._failures = 0
         self._open_until: float | None = None
-        self._open_for = FIRST_OPEN
+        self._open_for = timings.first_open
         self._probing = False
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are turned away, but for one probe when the time is up."""
+        """Whether calls are rejected, except one probe when the time is up."""
         return self._open_until is not None
 
     def wait(self, now: float) -> float | None:
@@ -43,18 +42,18 @@ class Breaker:
         return None if self._open_until is None else max(1.0, self._open_until - now)
 
     def succeeded(self) -> None:
-        """The child has answered."""
-        self._failures, self._open_until, self._open_for, self._probing = 0, None, FIRST_OPEN, False
+        """Close it: the child has answered."""
+        self._failures, self._open_until, self._open_for, self._probing = 0, None, self._timings.first_open, False
 
     def failed(self, now: float) -> None:
-        """The child has not answered."""
+        """Count a failure; open, or stay open for twice as long, if that is due."""
         self._failures += 1
         if self._probing:
-            self._open_for = min(LONGEST_OPEN, self._open_for * 2)
-        if self._probing or (not self.is_open and self._failures >= FAILURES_TO_OPEN):
+            self._open_for = min(self._timings.longest_open, self._open_for * 2)
+        if self._probing or (not self.is_open and self._failures >= self._timings.failures_to_open):
             self._open_until = now + self._open_for
         self._probing = False
 
     def abandoned(self) -> None:
-        """The caller gave up before the child answered or failed: another call may be the probe."""
+        """Let another call be the probe: this one was cancelled before the child answered or failed."""
         self._probing = False

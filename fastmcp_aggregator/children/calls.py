@@ -1,108 +1,186 @@
-"""The callers' side of one child: how long a request may take, how many run, and what it means when none is answered.
+"""The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
-Each request takes a turn, of which there are so many. The others wait, and their deadline with them; so many may wait.
-A request is sent at most once. What the child answers, result or error, goes back unchanged; only what the child did
-not say is put into words here.
+A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
+a bound, and their deadlines run. A request to a child that waits for its next attempt triggers that attempt and waits
+for it, within a bound. A request is sent at most once, with one exception: what was rejected because the session had
+expired was not executed, so reads are sent again on the new session; a tool call is not, but says so. What the child
+answers, result or error, goes back unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
 import anyio
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.children.breaker import Breaker
-from fastmcp_aggregator.children.options import Deadlines
-from fastmcp_aggregator.children.ownership import Owner
-from fastmcp_aggregator.children.remote import RemoteFailure
-from fastmcp_aggregator.children.session import ChildSession
-from fastmcp_aggregator.children.turns import Turns, stepping_aside
+from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
+from fastmcp_aggregator.children.timings import Timings
+from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.settings.options import ChildOptions
+
+
+class Callee(Protocol):
+    """The child as its callers see it."""
+
+    key: str
+    session: ChildSession | None
+    attempted: asyncio.Event
+    last_failure: ChildServerError | None
+    why_stopped: str
+
+    @property
+    def is_serving(self) -> bool: ...
+
+    @property
+    def retry_for_call_in(self) -> float | None:
+        """Seconds until a failed child is tried again, or until a call may trigger that."""
+        ...
+
+    async def until_settled(self) -> None:
+        """Wait until the first start has succeeded or failed."""
+
+    async def explain(self, error: Exception | None) -> ChildServerError:
+        """Why the present life ends."""
+        ...
+
+    def trigger_retry(self) -> bool:
+        """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
+        ...
 
 
 class Calls:
     """All requests to one child, over the sessions of all its lives."""
 
-    def __init__(self, server_key: str, deadlines: Deadlines, *, concurrent: int, waiting: int) -> None:
-        """At most `concurrent` requests run, and `waiting` others wait."""
-        self._key = server_key
-        self._deadlines = deadlines
-        self._turns = Turns(concurrent)
-        self._most_waiting = waiting
-        self.breaker = Breaker()
+    def __init__(self, child: Callee, options: ChildOptions, timings: Timings) -> None:
+        self._child = child
+        self._timings = timings
+        self._clock = timings.clock
+        self._deadline = options.deadlines.call
+        self._deadlines = options.deadlines.by_method
+        self._most_waiting = options.max_waiting_calls
+        self._limiter = ConcurrencyLimiter(options.max_concurrent_calls)
+        self.breaker = Breaker(timings)
         self.unanswered = 0
-        """Requests that were given up at their deadline."""
-        self.last_answer = time.monotonic()
-        """When the child last gave a sign of life."""
+        """Requests that timed out."""
+        self.last_answer = self._clock()
+        """When the child last answered, or was otherwise active."""
 
     @property
     def in_flight(self) -> int:
-        """Requests that have a turn."""
-        return self._turns.taken
+        """Requests that hold a slot."""
+        return self._limiter.taken
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for one."""
-        return self._turns.waiting
+        """Requests in the queue."""
+        return self._limiter.waiting
 
-    def take_turn(self) -> bool:
-        """Take a turn if one is free. Whoever has one gives it back."""
-        return self._turns.take()
-
-    async def wait_for_turn(self, method: str) -> float:
-        """Take a turn when one is free; the seconds that it took.
+    async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> Result:
+        """Forward one request; returns its result unchanged.
 
         Raises:
-            ChildServerError: the child does not answer, too many wait already, or none was free until the deadline.
+            ChildServerError: the child is unavailable or busy, or was lost or timed out.
+            MCPError: the child's own error.
         """
-        self._refuse(self.breaker.remaining(time.monotonic()))
+        waited = 0.0 if self._limiter.acquire_nowait() else await self._acquire(method)
+        try:
+            return await self._ask(method, params, owner, waited)
+        except RemoteFailure as error:
+            if error.failure.kind != "expired" or method == "tools/call":
+                raise self._explained(error) from None
+            return await self._ask_again(method, params, owner, waited)
+        finally:
+            self._limiter.release()
+
+    async def session(self) -> ChildSession:
+        """Wait for the child's first start, or trigger its next one; returns its session.
+
+        Raises:
+            ChildServerError: there is none, for this reason.
+        """
+        child = self._child
+        await child.until_settled()
+        if child.session is not None and child.session.lost.is_set():
+            await self._until_noticed(child.session)
+        if child.session is None and child.trigger_retry():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(child.attempted.wait(), self._timings.wake_bound)
+        if child.session is None or child.session.lost.is_set():
+            raise self._unavailable()
+        return child.session
+
+    def answered(self) -> None:
+        """Record an answer, or other activity of the child."""
+        self.last_answer = self._clock()
+        self.breaker.succeeded()
+
+    def failed(self) -> None:
+        """Record a timeout or a lost connection."""
+        self.breaker.failed(self._clock())
+
+    async def _acquire(self, method: str) -> float:
+        """Queue for a slot; returns the seconds that it took."""
+        if (seconds := self.breaker.remaining(self._clock())) is not None:
+            raise self._breaker_open(seconds)
         load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
         if self.waiting >= self._most_waiting:
             raise self._busy(load, "no more may wait")
-        began, limit = time.monotonic(), self._deadlines.of(method)
+        began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         try:
-            with stepping_aside.get()():
+            with released_while_waiting.get()():
                 async with asyncio.timeout(limit):
-                    await self._turns.wait()
+                    await self._limiter.acquire()
         except TimeoutError:
             raise self._busy(load, f"this one had no turn within {limit:g} s") from None
-        return time.monotonic() - began
+        return self._clock() - began
 
-    def give_turn_back(self) -> None:
-        """The request is over."""
-        self._turns.give_back()
+    async def _ask_again(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
+        try:
+            return await self._ask(method, params, owner, waited)
+        except RemoteFailure as error:
+            raise self._explained(error) from None
 
-    async def ask(
-        self, session: ChildSession, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float = 0.0
-    ) -> dict[str, Any]:
-        """Send one request, which has a turn for which it has waited so many seconds.
-
-        Raises:
-            ChildServerError: the breaker is open, or the child was silent until the deadline.
-            ConnectionError: the session ended while the child was asked.
-            RemoteFailure: a remote child has not answered, or nothing that can be used.
-            MCPError: the child's own error.
-        """
-        self._refuse(self.breaker.wait(time.monotonic()))
+    async def _ask(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
+        session = self._child.session
+        if session is None or session.lost.is_set():
+            session = await self.session()
+        if (seconds := self.breaker.wait(self._clock())) is not None:
+            raise self._breaker_open(seconds)
         try:
             return await self._within_deadline(session, method, params, owner, waited)
         except asyncio.CancelledError:
             self.breaker.abandoned()
             raise
+        except RemoteFailure:
+            if session.lost.is_set():
+                await self._until_noticed(session)
+            raise
+        except ConnectionError as error:
+            why = await self._child.explain(None)
+            lost = self._child.why_stopped
+            raise self._because(
+                lambda reason: f"{lost or reason} while it was answering {method}", why, error
+            ) from None
 
     async def _within_deadline(
         self, session: ChildSession, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
-    ) -> dict[str, Any]:
-        limit = self._deadlines.of(method)
+    ) -> Result:
+        """Raises: ConnectionError: the session ended while the child was asked."""
+        limit = self._deadlines.get(method, self._deadline)
         with anyio.move_on_after(limit - waited) as scope:
-            patience = _Patience(scope, limit, self.answered)
+            deadline = _ActivityDeadline(scope, limit, self.answered)
             try:
-                result = await session.request(method, params, owner=owner, patience=patience)
+                result = await session.request(method, params, owner=owner, deadline=deadline)
             except RemoteFailure as error:
                 if error.failure.is_answer:
                     self.answered()
@@ -118,48 +196,82 @@ class Calls:
             self.answered()
             return result
         self.unanswered += 1
-        if waited and time.monotonic() - self.last_answer < limit:
+        if waited and self._clock() - self.last_answer < limit:
             self.breaker.abandoned()  # the child had less time for it than it may take
         else:
             self.failed()
         of_them = f", {waited:.1f} s of them before its turn" if waited else ""
-        raise ChildServerError(self._key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
+        raise ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
 
-    def _refuse(self, seconds: float | None) -> None:
-        """Turn a request away while the breaker is open for so long."""
-        if seconds is not None:
-            reason = f"it is unavailable: it did not answer several times in a row, next try in {seconds:.0f} s"
-            raise ChildServerError(self._key, "runtime", reason, retry_in=seconds)
+    async def _until_noticed(self, session: ChildSession) -> None:
+        """Wait, within a bound, until the supervision has noticed that the session is lost."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timings.notice_bound):
+                while self._child.session is session:
+                    await self._child.attempted.wait()
+
+    # Why a request has no answer.
+
+    def _breaker_open(self, seconds: float) -> ChildServerError:
+        """A rejected call: the breaker is open for so long."""
+        reason = f"it is unavailable: it did not answer several times in a row, next try in {seconds:.0f} s"
+        return ChildServerError(self._child.key, "runtime", reason, retry_in=seconds)
 
     def _busy(self, load: str, what: str) -> ChildServerError:
         reason = f"it is busy ({load}): {what}; try again later, or raise `max_concurrent_calls`"
-        return ChildServerError(self._key, "runtime", reason)
+        return ChildServerError(self._child.key, "runtime", reason)
 
-    def answered(self) -> None:
-        """The child gave a sign of life."""
-        self.last_answer = time.monotonic()
-        self.breaker.succeeded()
+    def _explained(self, error: RemoteFailure) -> ChildServerError:
+        """A request that a remote child did not answer, as the caller is told."""
+        child, reason = self._child, error.failure.reason
+        if error.failure.kind == "expired":
+            reason += ", the call was not executed; try again"
+        retry_in = error.failure.pause or None if child.is_serving else child.retry_for_call_in
+        return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
 
-    def failed(self) -> None:
-        """The child was silent, or gone."""
-        self.breaker.failed(time.monotonic())
+    def _unavailable(self) -> ChildServerError:
+        child = self._child
+        if child.why_stopped:
+            return self._because(lambda _: f"it is unavailable: {child.why_stopped}")
+        seconds, failure = child.retry_for_call_in, child.last_failure
+        when = f", next try in {seconds:.0f} s" if seconds is not None else ", a new try is under way"
+        if failure is None:
+            return self._because(lambda _: f"it is unavailable{when}")
+        if math.isinf(failure.pause):
+            return self._because(lambda why: f"it is unavailable: {why}", failure)
+        return self._because(lambda why: f"it is unavailable ({why}){when}", failure)
+
+    def _because(
+        self,
+        sentence: Callable[[str], str],
+        why: ChildServerError | None = None,
+        cause: Exception | None = None,
+    ) -> ChildServerError:
+        """A failed request, with a reason for the local log and a public one without details."""
+        reason, public = (why.reason, why.public_reason) if why is not None else ("", "")
+        return ChildServerError(
+            self._child.key,
+            "runtime",
+            sentence(reason),
+            cause=cause,
+            retry_in=self._child.retry_for_call_in,
+            public_reason=sentence(public),
+        )
 
 
-class _Patience:
-    """A deadline that each sign of life moves, and that rests while the child waits for its client's answer."""
+class _ActivityDeadline:
+    """A deadline that activity of the child renews, and that is suspended while the child waits for its client."""
 
-    def __init__(self, scope: anyio.CancelScope, limit: float, on_life: Callable[[], None]) -> None:
+    def __init__(self, scope: anyio.CancelScope, limit: float, on_activity: Callable[[], None]) -> None:
         self._scope = scope
         self._limit = limit
-        self._on_life = on_life
+        self._on_activity = on_activity
         self._questions = 0
 
-    def sign_of_life(self) -> None:
-        """See `Patience`."""
-        self._on_life()
+    def touch(self) -> None:
+        self._on_activity()
         self._scope.deadline = math.inf if self._questions else anyio.current_time() + self._limit
 
     def waits_for_client(self, *, more: bool) -> None:
-        """See `Patience`."""
         self._questions += 1 if more else -1
-        self.sign_of_life()
+        self.touch()

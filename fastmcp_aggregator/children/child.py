@@ -1,49 +1,75 @@
 """One supervised child: one task owns its process, its session, its state and its catalogue.
 
-Theory. `run` is the whole life of a child, a loop of lives: connect and list under the start-up deadline, serve
-until the connection is lost, wait with back-off, again. Everything that a life opened is closed in the same task
-before the next life begins, so at most one process of a child exists. Requests come from other tasks; they only
-look at `session`, which is set exactly while the child is running, and a request to a child that waits for its next
-attempt brings that attempt forward. A request is never sent twice.
+Theory. `run` is a loop: connect and list under the start-up deadline, serve until the connection is lost, back off,
+again. Everything that a connection opened is closed in the same task before the next attempt, so at most one process
+of a child exists. Requests come from other tasks; they only look at `session`, which is set exactly while the child is
+running, and a request to a child that waits for its next attempt triggers that attempt.
 
-A child that has been silent and idle for a while is asked for a sign of life; without one, its life ends like after a
-crash. A busy child is never asked: its calls have deadlines of their own.
+A child that has been silent and idle for a while is pinged; if it does not answer, that counts as a lost connection.
 
-Nothing else changes the state. `on_change` is told after each change in what the child offers or whether it can be
-used; it must not block.
+Nothing else changes the state.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.calls import Calls
-from fastmcp_aggregator.children.clients import Clients
+from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.connecting import Connecting
-from fastmcp_aggregator.children.endpoint import Launch, reason_of
+from fastmcp_aggregator.children.endpoint import NewEndpoint, reason_of
 from fastmcp_aggregator.children.health import Health
-from fastmcp_aggregator.children.lists import Lists
-from fastmcp_aggregator.children.options import ChildOptions
-from fastmcp_aggregator.children.ownership import Owner
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.requests import request
-from fastmcp_aggregator.children.retrying import Retrying
-from fastmcp_aggregator.children.session import ChildSession, Hearing
-from fastmcp_aggregator.children.start_turns import StartTurns
-from fastmcp_aggregator.children.state import ChildState, may_become
-from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.children.waiting import wait_first
+from fastmcp_aggregator.children.process.start_slots import StartSlots
+from fastmcp_aggregator.children.retry import Retry
+from fastmcp_aggregator.children.session.listing import Lists
+from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.children.timings import Timings
+from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState, may_become
 
 logger = logging.getLogger(__name__)
+
+
+class ChildEvents(Protocol):
+    """What children report. Never blocks."""
+
+    def connected(self, child: Child) -> None:
+        """It has a new session, without the state of earlier ones."""
+
+    def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
+        """It offers something else of these kinds, or is available again, or no longer."""
+
+    def retired(self, child: Child) -> None:
+        """It is gone from the config, or another has its place, and is being closed."""
+
+    def lists_changed(self, child: Child) -> None:
+        """It has sent `list_changed`; `changed` follows once the lists are read, if they differ."""
+
+    def resource_updated(self, child: Child, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildContext:
+    """What all children of one run share."""
+
+    events: ChildEvents
+    profile: ClientProfile
+    new_endpoint: NewEndpoint
+    timings: Timings
+    start_slots: StartSlots
 
 
 class Child:
@@ -53,77 +79,63 @@ class Child:
         self,
         server: ServerConfig,
         options: ChildOptions,
-        on_change: Callable[[Child, frozenset[Kind]], None],
-        launch: Launch = ChildProcess.spawn,
-        clients: Clients | None = None,
+        context: ChildContext,
         place: Hashable = None,
-        start_turns: StartTurns | None = None,
     ) -> None:
         self.server = server
         self.key = server.key
         self.place = server.key if place is None else place
-        """What is the same for all lives and successors of a child; of instances of one child, each has its own."""
+        """Identifies the child and its successors; each further instance of a child has its own."""
         self.options = options
+        self.context = context
         self.state = ChildState.INITIALIZING
         self.catalogue: Catalogue | None = None
         """The last good catalogue, kept while the child is down."""
         self.session: ChildSession | None = None
         self.last_failure: ChildServerError | None = None
         self.past_failure: ChildServerError | None = None
-        """The last failure that was noticed, which is kept when the child runs again."""
+        """The last failure that clients saw, kept when the child runs again."""
         self.settled = asyncio.Event()
         """Set when the first start has succeeded or failed."""
         self.attempted = asyncio.Event()
-        """Set when the present attempt has succeeded or failed; then there is a new one."""
+        """Set when the present attempt has succeeded or failed, and then replaced."""
         self.why_stopped = ""
-        self.calls = Calls(
-            server.key,
-            options.deadlines,
-            concurrent=options.max_concurrent_calls,
-            waiting=options.max_waiting_calls,
-        )
-        self.start_turns = start_turns or StartTurns()
-        """Shared with all children of the aggregator."""
+        self.calls = Calls(self, options, context.timings)
+        self._clock = context.timings.clock
         self._awaited = 0
-        self._on_change = on_change
-        self._clients = clients or Clients()
+        self._events = context.events
         self._stopping = asyncio.Event()
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
-        self._health = Health(server.key, self.calls)
-        self._lists = Lists(server.key, options.max_tools, options.screen)
-        self._retrying = Retrying()
+        self._health = Health(server.key, self.calls, context.timings)
+        self._lists = Lists(server.key, options.settings.max_tools_per_child, options.catalogue_filter)
+        self._retry = Retry(context.timings)
         self._connecting = Connecting(
-            server,
-            options.endpoint,
-            launch,
-            self._clients,
+            server.key,
+            partial(context.new_endpoint, server, options.endpoint),
+            context.profile,
             era=options.era,
             version=options.version,
-            hearing=Hearing(
-                resident=lambda: self._clients.resident,
-                on_list_changed=self._hear_of_changes,
-                on_updated=partial(self._clients.on_updated, self),
-            ),
+            events=self,
         )
-        self._since = time.monotonic()
+        self._since = self._clock()
         self._starts = 0
 
     # The owner's side.
 
     async def run(self) -> None:
-        """Live until `stop` is called. Never raises because of what the child does."""
+        """Supervise the child until `stop` is called. Never raises because of what the child does."""
         while not self._stopping.is_set():
             if self.state is ChildState.FAILED:
                 self._become(ChildState.INITIALIZING)
-            await self._live_once()
+            await self._connect_once()
             if self.state is ChildState.FAILED:
-                await self._retrying.wait(self._stopping)
+                await self._retry.wait(self._stopping)
         self._end_attempt()
         self._become(ChildState.STOPPED)
 
     def stop(self, why: str = "it is stopped with the aggregator") -> None:
-        """Ask `run` to end; it closes the child politely and then returns. `why` is for those who call it meanwhile."""
+        """Ask `run` to end: it closes the child gracefully and returns. Calls meanwhile fail with `why`."""
         if not self._stopping.is_set():
             self.why_stopped = why
         self._stopping.set()
@@ -131,39 +143,39 @@ class Child:
             self._startup.reschedule(asyncio.get_running_loop().time())
 
     def kill(self) -> None:
-        """End the child's process group at once, without a word to it."""
+        """Kill the child's process group."""
         self._connecting.endpoint.kill()
 
-    async def _live_once(self) -> None:
-        """One life: come up, serve, and be closed. Ends `failed`, unless the child is to stop."""
+    async def _connect_once(self) -> None:
+        """Connect, serve, and close. Ends `failed`, unless the child is to stop."""
         self._starts += 1
         self._phase = "startup"
         self._connecting.begin()
         try:
             async with AsyncExitStack() as stack:
-                failure = await self._live(stack)
+                failure = await self._serve_until_lost(stack)
                 self.session = None
                 if not self._stopping.is_set():
                     self._fail(failure)
         except Exception as error:
             logger.debug("closing server %r raised %r", self.key, error)
 
-    async def _live(self, stack: AsyncExitStack) -> ChildServerError:
-        """Come up and serve; returns why it ended."""
+    async def _serve_until_lost(self, stack: AsyncExitStack) -> ChildServerError:
+        """Connect and serve; returns why that ended."""
         try:
-            await self._come_up(stack)
+            await self._connect(stack)
             await self._until_lost()
         except Exception as error:
             return await self.explain(error)
         return await self.explain(None)
 
-    async def _come_up(self, stack: AsyncExitStack) -> None:
-        async with self._turn_to_start():
+    async def _connect(self, stack: AsyncExitStack) -> None:
+        async with self._start_slot():
             if self._stopping.is_set():
                 raise ChildServerError(self.key, "startup", self.why_stopped)
             try:
-                async with asyncio.timeout(self.options.startup_timeout) as self._startup:
-                    session = await self._connecting.connect(stack, self._is_reached)
+                async with asyncio.timeout(self.options.settings.startup_timeout) as self._startup:
+                    session = await self._connecting.connect(stack, self._opened)
                     await self._lists.listen(session, stack)
                     catalogue = await self._lists.read(session)
             finally:
@@ -171,17 +183,15 @@ class Child:
         self._phase = "runtime"
         self._serve(session, catalogue)
 
-    def _turn_to_start(self) -> AbstractAsyncContextManager[None]:
+    def _start_slot(self) -> AbstractAsyncContextManager[None]:
         if not isinstance(self.server, StdioServer):
             return nullcontext()
-        return self.start_turns.turn(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
+        return self.context.start_slots.slot(
+            self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0
+        )
 
-    def _is_reached(self) -> None:
+    def _opened(self) -> None:
         self._phase = "initialization"
-
-    def _hear_of_changes(self, kinds: frozenset[Kind]) -> None:
-        self._lists.have_changed(kinds)
-        self._clients.on_lists_changed(self)
 
     def _serve(self, session: ChildSession, catalogue: Catalogue) -> None:
         self.session = session
@@ -193,11 +203,11 @@ class Child:
         self.catalogue = catalogue
         self.calls.answered()
         self._end_attempt()
-        self._clients.on_connected(self)
-        self._on_change(self, changed)
+        self._events.connected(self)
+        self._events.changed(self, changed)
 
     async def _until_lost(self) -> None:
-        """Serve list changes until the connection is lost or the child is to stop."""
+        """Read changed lists and check the health until the connection is lost or the child is to stop."""
         session = self.session
         assert session is not None
         while True:
@@ -212,10 +222,10 @@ class Child:
     async def _refresh(self, session: ChildSession) -> None:
         if found := await self._lists.read_again(session, self.catalogue):
             self.catalogue, changed = found
-            self._on_change(self, changed)
+            self._events.changed(self, changed)
 
     def _end_attempt(self) -> None:
-        """Let go whoever waits for the present attempt; who comes later waits for the next."""
+        """Wake those that wait for the present attempt; later ones wait for the next."""
         self.settled.set()
         self.attempted.set()
         self.attempted = asyncio.Event()
@@ -228,71 +238,84 @@ class Child:
         if not may_become(self.state, state):
             raise AssertionError(f"child {self.key!r}: no transition {self.state} → {state}")
         self.state = state
-        self._since = time.monotonic()
+        self._since = self._clock()
 
     def _fail(self, failure: ChildServerError) -> None:
         was_running = self.state is ChildState.RUNNING
-        is_renewal = was_running and self._connecting.endpoint.has_forgotten_us and self._retrying.may_renew()
+        is_renewal = was_running and self._connecting.endpoint.session_expired and self._retry.may_renew()
         if not is_renewal:
-            ran_for = time.monotonic() - self._since if was_running else 0.0
+            ran_for = self._clock() - self._since if was_running else 0.0
             has_started = isinstance(self.server, StdioServer) and failure.phase != "startup"
-            self._retrying.failed(ran_for=ran_for, pause=failure.pause, is_crash=has_started)
+            self._retry.failed(ran_for=ran_for, pause=failure.pause, is_crash=has_started)
         self.last_failure = failure
         self._become(ChildState.FAILED)
         self._end_attempt()
-        if is_renewal:  # at once, and unnoticed by clients
+        if is_renewal:  # immediate, and invisible to clients
             logger.debug("%s", failure)
             return
         self.past_failure = failure
         logger.warning("%s", failure)
         left = self.catalogue or Catalogue(0)
-        self._on_change(self, frozenset(kind for kind in Kind if left.of(kind)))
+        self._events.changed(self, frozenset(kind for kind in Kind if left.of(kind)))
 
     async def explain(self, error: Exception | None) -> ChildServerError:
-        """Why the present life ends, in words for the user, while the endpoint still stands as it was found."""
+        """Why the connection ends, for users; to be asked before the endpoint is closed."""
         if isinstance(error, ChildServerError):
             return error
-        reason = reason_of(error, self.server, self.options.startup_timeout)
+        reason = reason_of(error, self.server, self.options.settings.startup_timeout)
         if self._stopping.is_set():
             return ChildServerError(self.key, self._phase, reason, cause=error)
         return await self._connecting.endpoint.explain(self._phase, reason, error)
 
+    # What its session reports.
+
+    @property
+    def sole_client(self) -> Owner | None:
+        """The only client, if it can be asked at any time."""
+        return self.context.profile.sole_client
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """Schedule the lists of these kinds to be read again."""
+        self._lists.have_changed(kinds)
+        self._events.lists_changed(self)
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+        self._events.resource_updated(self, uri)
+
     # The callers' side.
 
-    async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> dict[str, Any]:
-        """Forward one request to the child; see `children/requests.py`."""
-        return await request(self, method, params, owner)
-
     async def until_settled(self) -> None:
-        """Wait until the first start has succeeded or failed. It goes before those that nobody waits for."""
+        """Wait until the first start has succeeded or failed, which gets priority meanwhile."""
         self._awaited += 1
+        self.context.start_slots.admit_wanted()
         try:
             await self.settled.wait()
         finally:
             self._awaited -= 1
 
-    def bring_forward(self) -> bool:
-        """Make the next attempt now, if the child waits for one and may be woken; whether there is one to wait for."""
-        return not self._stopping.is_set() and self._retrying.bring_forward()
+    def trigger_retry(self) -> bool:
+        """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
+        return not self._stopping.is_set() and self._retry.trigger()
 
-    def rest(self) -> None:
-        """Do not try again by itself once it has failed; a request still has it tried again."""
-        self._retrying.rest()
+    def suspend_retries(self) -> None:
+        """Do not retry after a failure until a request triggers it."""
+        self._retry.suspend()
 
     def list_again(self) -> None:
-        """Look whether a running child offers something else than before; clients are told only if it does."""
+        """Schedule the lists of a running child to be read again; clients are told only if they differ."""
         if self.session is not None:
             self._lists.are_due.set()
 
     @property
     def retry_in(self) -> float | None:
         """Seconds until a failed child is tried again; None when it is not waiting."""
-        return self._retrying.remaining
+        return self._retry.remaining
 
     @property
     def retry_for_call_in(self) -> float | None:
-        """Seconds after which a call to a failed child has it tried, or it is tried by itself; None: as `retry_in`."""
-        return self._retrying.before_call
+        """Seconds until a failed child is tried again, or until a call may trigger that; None: as `retry_in`."""
+        return self._retry.before_call
 
     @property
     def is_serving(self) -> bool:
@@ -305,7 +328,7 @@ class Child:
         return ServerStatus(
             server_key=self.key,
             state=self.state,
-            since=time.monotonic() - self._since,
+            since=self._clock() - self._since,
             protocol_version=self.session.protocol_version if self.session else None,
             pid=self._connecting.endpoint.pid,
             restarts=max(0, self._starts - 1),

@@ -1,79 +1,75 @@
-"""Reaching a child at the start of a life: an endpoint, and a session in the first era that the child does not refuse.
+"""The connection to a child: an endpoint, and a session in the first era that the child does not reject.
 
-What a child refuses is remembered for its later lives. A refusal ends the endpoint that it came through: a process that
-was spoken to in the wrong era may be in any state.
+A rejected era is remembered for later connections. Rejection ends the endpoint: a process that was spoken to in the
+wrong era may be in any state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from functools import partial
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 
-from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.children.endpoint import Endpoint, Launch, endpoint_for
-from fastmcp_aggregator.children.options import EndpointOptions
-from fastmcp_aggregator.children.session import ChildSession, Hearing, open_session
-from fastmcp_aggregator.children.tally import Tally
-from fastmcp_aggregator.children.transports import WatchedTransport
-from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import Endpoint
+from fastmcp_aggregator.children.session.incoming import SessionEvents
+from fastmcp_aggregator.children.session.session import ChildSession, open_session
+from fastmcp_aggregator.children.session.transport import Counters, WatchedTransport
 
-_REFUSALS = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION})
-"""How a child says that it does not speak an era."""
+_REJECTIONS = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION})
+"""The errors with which a child says that it does not speak an era."""
 
 
 class Connecting:
-    """The ways of one child's lives. `endpoint` is that of the present life."""
+    """Connects one child, again and again. `endpoint` is that of the present connection."""
 
     def __init__(
         self,
-        server: ServerConfig,
-        options: EndpointOptions,
-        launch: Launch,
-        clients: Clients,
+        server_key: str,
+        new_endpoint: Callable[[], Endpoint],
+        profile: ClientProfile,
         *,
         era: str,
         version: str,
-        hearing: Hearing,
+        events: SessionEvents,
     ) -> None:
-        """`era` is the setting, `version` what the child is told of ours."""
-        self._key = server.key
-        self._new_endpoint = partial(endpoint_for, server, options, launch)
-        self._clients = clients
+        """`era` is the setting, `version` ours as the child is told it."""
+        self._key = server_key
+        self._new_endpoint = new_endpoint
+        self._profile = profile
         self._era = era
         self._version = version
-        self._hearing = hearing
-        self._refused: set[str] = set()
+        self._events = events
+        self._rejected: set[str] = set()
         """Eras that the child does not speak."""
-        self.tally = Tally()
+        self.tally = Counters()
         self.endpoint: Endpoint = self._new_endpoint()
 
     def begin(self) -> None:
-        """A new life has an endpoint of its own."""
+        """Make a new endpoint."""
         self.endpoint = self._new_endpoint()
 
     async def connect(self, stack: AsyncExitStack, on_open: Callable[[], None]) -> ChildSession:
-        """Start or address the child and shake hands. `on_open` is told when it can be spoken to.
+        """Open the endpoint and shake hands. `on_open` is called in between.
 
         Raises:
-            ChildServerError, MCPError, OSError: it could not be reached, or does not want to be.
+            ChildServerError, MCPError, OSError: the child could not be reached, or rejected the handshake.
         """
         transport = await self.endpoint.open(stack)
         on_open()
-        declared = await self._clients.capabilities()
-        eras = [era for era in self._clients.eras(self._era) if era not in self._refused]
+        declared = await self._profile.capabilities()
+        eras = [era for era in self._profile.eras(self._era) if era not in self._rejected]
         for era in eras[:-1]:
             attempt = await stack.enter_async_context(AsyncExitStack())
             try:
                 return await attempt.enter_async_context(self._session_over(transport, declared, era))
             except MCPError as error:
-                if error.code not in _REFUSALS:
+                if error.code not in _REJECTIONS:
                     raise
-            self._refused.add(era)
+            self._rejected.add(era)
             await attempt.aclose()
             self.endpoint.kill()
             self.begin()
@@ -90,5 +86,5 @@ class Connecting:
             era=era,
             version=self._version,
             capabilities=declared,
-            hearing=self._hearing,
+            events=self._events,
         )

@@ -1,4 +1,4 @@
-"""What a child is reached through during one life: a process of ours, or an address; and why that failed."""
+"""The endpoint of a child: a process of ours, or an address; and why it failed."""
 
 from __future__ import annotations
 
@@ -8,48 +8,51 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
-from fastmcp_aggregator.children.failures import describe
-from fastmcp_aggregator.children.http_failures import HttpFailure
-from fastmcp_aggregator.children.options import EndpointOptions
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.remote import RemoteTransport
-from fastmcp_aggregator.children.startup import NOT_STARTED
-from fastmcp_aggregator.children.stderr_summary import summary_of
-from fastmcp_aggregator.children.stdio import ProcessTransport
-from fastmcp_aggregator.children.transports import WatchedTransport
+from fastmcp_aggregator.children.http.transport import RemoteTransport
+from fastmcp_aggregator.children.process.environment import NOT_STARTED
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.process.stderr_summary import summary_of
+from fastmcp_aggregator.children.session.failures import describe
+from fastmcp_aggregator.children.session.transport import WatchedTransport
+from fastmcp_aggregator.children.session.transport_failure import HttpFailure
+from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
 _SUMMARIZED = 100
-"""Lines of stderr, at most, that are looked at for what they say about the end."""
+"""Lines of stderr, at most, that are searched for the reason."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
 
 class Endpoint(ABC):
-    """One life's way to a child."""
+    """What a child is reached through, from one connection to its end."""
 
     pid: int | None = None
     """The process, while it runs."""
-    has_forgotten_us = False
-    """Whether the child is well, and only knows our session no more."""
+    session_expired = False
+    """Whether the child is up, but our session has expired there."""
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
-        """Start or address the child; what is to be closed goes onto the stack."""
+        """Start or address the child; register on the stack what is to be closed."""
 
     @abstractmethod
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
-        """The failure of this life: `reason`, or what the endpoint knows better."""
+        """The failure, with `reason` or what the endpoint knows better."""
 
     def kill(self) -> None:  # noqa: B027 - there is nothing to end at a remote child
-        """End the child at once, if it is ours to end."""
+        """Kill the child, if it is a process of ours."""
 
 
-def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch) -> Endpoint:
-    """A new life's endpoint."""
+NewEndpoint = Callable[[ServerConfig, EndpointOptions], Endpoint]
+
+
+def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch = ChildProcess.spawn) -> Endpoint:
+    """A new endpoint of the right kind."""
     match server:
         case StdioServer():
             return ProcessEndpoint(server, options, launch)
@@ -60,7 +63,7 @@ def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch)
 
 
 def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
-    """Why a life ended, as far as the exception tells; without one, the connection just ended."""
+    """Why a connection ended, as far as the exception says; without one, it was just closed."""
     if error is None:
         return f"the connection to {server.label} was lost"
     if isinstance(error, TimeoutError):
@@ -94,7 +97,7 @@ class ProcessEndpoint(Endpoint):
         return self._process.pid if self._process and not self._process.exited.is_set() else None
 
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
-        """A process that has ended tells more than the exception; one that is just ending is given a moment."""
+        """Prefer how the process ended over the exception; wait a moment for its exit code."""
         process = self._process
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
@@ -104,7 +107,7 @@ class ProcessEndpoint(Endpoint):
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.exited.wait(), _EXIT_CODE_WAIT)
             reason = process.describe_exit()
-        # What stands last on the stderr of one that was killed while it served has nothing to do with that.
+        # The last lines on the stderr of a process that was killed while it served are unrelated.
         says_why = phase != "runtime" or process.has_ended_by_itself
         summary = summary_of(process.stderr.tail(_SUMMARIZED)) if says_why else None
         return ChildServerError(
@@ -122,7 +125,7 @@ class ProcessEndpoint(Endpoint):
 
 
 class NoEndpoint(Endpoint):
-    """Of a server that cannot be had with this config, however often it is tried."""
+    """That of a server that this config cannot start, however often it is tried."""
 
     def __init__(self, server: UnresolvedServer) -> None:
         self._server = server
@@ -147,13 +150,13 @@ class RemoteEndpoint(Endpoint):
         return self._transport
 
     @property
-    def has_forgotten_us(self) -> bool:  # type: ignore[override]
-        """Whether it has answered that it does not know our session."""
+    def session_expired(self) -> bool:  # type: ignore[override]
+        """Whether it has answered that our session is unknown."""
         failure = self._failure
         return failure is not None and failure.kind == "expired"
 
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
-        """What the HTTP client has seen tells more than the exception, unless the deadline passed."""
+        """Prefer what the HTTP client has recorded over the exception, unless that is a timeout."""
         failure = self._failure
         if failure is None or isinstance(cause, TimeoutError):
             return ChildServerError(self._server.key, phase, reason, cause=cause)

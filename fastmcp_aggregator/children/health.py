@@ -1,46 +1,43 @@
-"""Whether a silent child is still there. A busy one is never asked: its calls have deadlines of their own."""
+"""The health check: ping a silent, idle child. A busy one is never pinged: its calls have deadlines of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 
 from fastmcp_aggregator.children.calls import Calls
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.errors import ChildServerError
-
-HEALTH_INTERVAL = 30.0
-"""Seconds of silence after which an idle child is asked for a sign of life."""
-HEALTH_DEADLINE = 10.0
-"""Seconds it has to give one."""
 
 
 class Health:
-    """The signs of life of one child, whose callers have theirs from its answers."""
+    """The health checks of one child. The answers to its calls count as well."""
 
-    def __init__(self, server_key: str, calls: Calls) -> None:
+    def __init__(self, server_key: str, calls: Calls, timings: Timings) -> None:
         self._key = server_key
         self._calls = calls
+        self._timings = timings
 
     @property
     def until_due(self) -> float:
-        """Seconds until an idle child is to be asked for a sign of life; those of a busy one begin anew."""
+        """Seconds until an idle child is to be pinged; for a busy one the interval begins anew."""
+        interval = self._timings.health_interval
         if self._calls.in_flight:
-            return HEALTH_INTERVAL
-        return max(0.0, self._calls.last_answer + HEALTH_INTERVAL - time.monotonic())
+            return interval
+        return max(0.0, self._calls.last_answer + interval - self._timings.clock())
 
     async def check(self, session: ChildSession) -> None:
-        """Ask the child for a sign of life, if it is due.
+        """Ping the child, if it is due.
 
         Raises:
-            ChildServerError: there was none.
+            ChildServerError: it did not answer in time.
         """
         if self.until_due > 0:
             return
         try:
-            async with asyncio.timeout(HEALTH_DEADLINE):
+            async with asyncio.timeout(self._timings.health_deadline):
                 await session.probe()
         except TimeoutError:
-            reason = f"it gave no sign of life within {HEALTH_DEADLINE:g} s"
+            reason = f"it did not answer the health check within {self._timings.health_deadline:g} s"
             raise ChildServerError(self._key, "runtime", reason) from None
         self._calls.answered()

@@ -1,7 +1,7 @@
-"""All children of one aggregator: started in turn, stopped together, each in a task of its own.
+"""The supervisor of all children: started in config order, stopped in parallel, each in a task of its own.
 
-A new config exchanges only the children that it changes. A child is closed before the one that takes its place begins,
-so that at most one process of a server key exists; nobody else waits for that.
+A new config exchanges only the children that it changes. A child is closed before its successor begins, so that at most
+one process of a server key exists; nothing else waits for that.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ import contextvars
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.children.endpoint import Launch
-from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.children.launching import Launched
-from fastmcp_aggregator.children.options import ChildOptions, EndpointOptions
-from fastmcp_aggregator.children.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE, ChildProcess
-from fastmcp_aggregator.children.start_turns import StartTurns
-from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.children.child import Child, ChildContext, ChildEvents
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import Launch, NewEndpoint, endpoint_for
+from fastmcp_aggregator.children.process.process import ChildProcess, Launched
+from fastmcp_aggregator.children.process.start_slots import StartSlots
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
+from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
 
 logger = logging.getLogger(__name__)
-
-_STOP_BOUND = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
-"""Seconds after which a child that is still being closed is abandoned; its process group is killed by then."""
 
 _REMOVED = "it was removed from the config"
 _CHANGED = "its entry in the config was changed"
@@ -40,37 +37,34 @@ class Supervisor:
     def __init__(
         self,
         config: McpConfig,
-        options: Callable[[str], ChildOptions],
-        on_change: Callable[[Child, frozenset[Kind]], None],
+        options: Callable[[ServerConfig], ChildOptions],
+        events: ChildEvents,
         launched: Launched | None = None,
-        clients: Clients | None = None,
+        profile: ClientProfile | None = None,
         *,
-        is_isolated: Callable[[str], bool] = lambda key: False,
-        max_isolated: int = 1,
+        new_endpoint: NewEndpoint = endpoint_for,
+        timings: Timings = DEFAULT_TIMINGS,
     ) -> None:
         self._options = options
-        self._clients = clients or Clients()
-        self.instances = Instances(self, self._clients, is_isolated=is_isolated, limit=max_isolated)
-        self._on_change = on_change
-        self._start_turns = StartTurns()
+        self._stop_bound = timings.stop_bound
+        self._context = ChildContext(
+            events=events,
+            profile=profile or ClientProfile(),
+            new_endpoint=new_endpoint,
+            timings=timings,
+            start_slots=StartSlots(timings.starts_at_once, timings.start_patience),
+        )
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._context = contextvars.copy_context()
-        """What the children's tasks see, whoever brings a new config."""
-        early = dict(launched or {})
-
-        async def launch(server: StdioServer, options: EndpointOptions) -> ChildProcess:
-            started = early.pop(server.key, None)
-            return await (started or ChildProcess.spawn(server, options))
-
-        self.children: dict[str, Child] = {}
+        self._variables = contextvars.copy_context()
+        """The context variables of the children's tasks, whichever task brings a new config."""
+        first = replace(self._context, new_endpoint=partial(endpoint_for, launch=_once(launched))) if launched else None
+        self.children = {key: self._child(server, first) for key, server in config.servers.items()}
         """By server key, in config order."""
-        for key, server in config.servers.items():
-            self.children[key] = self._child(server, launch)
 
     def start(self) -> None:
-        """Let every child start, a few processes at a time; returns without waiting for any."""
+        """Start every child, a few processes at a time; returns without waiting for any."""
         for child in self.children.values():
             self._begin(child, child.run())
 
@@ -85,18 +79,17 @@ class Supervisor:
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():
             if self.children.get(key) is not child:
-                self.instances.drop(child)
+                self._context.events.retired(child)
                 closing[key] = self.retire(child, _CHANGED if key in self.children else _REMOVED)
         for key, child in self.children.items():
             if old.get(key) is not child:
                 self._begin(child, _run_after(closing.get(key), child))
 
-    def _child(self, server: ServerConfig, launch: Launch = ChildProcess.spawn) -> Child:
-        options = self._options(server.key)
-        return Child(server, options, self._on_change, launch, self._clients, start_turns=self._start_turns)
+    def _child(self, server: ServerConfig, context: ChildContext | None = None) -> Child:
+        return Child(server, self._options(server), context or self._context)
 
     def begin(self, child: Child) -> None:
-        """Run one more child, which is nobody's successor."""
+        """Run one more child, which has no predecessor."""
         if not self._is_stopping:
             self._begin(child, child.run())
 
@@ -109,7 +102,7 @@ class Supervisor:
         return closing
 
     async def exchanged(self) -> None:
-        """Wait until every child whose place was taken, or whose entry is gone, is closed."""
+        """Wait until every child that was replaced or removed is closed."""
         if self._closing:
             await asyncio.wait(set(self._closing))
 
@@ -143,14 +136,14 @@ class Supervisor:
         await self.exchanged()
 
     def _begin(self, child: Child, life: Coroutine[Any, Any, None]) -> None:
-        self._tasks[child] = asyncio.create_task(life, name=f"child:{child.key}", context=self._context.copy())
+        self._tasks[child] = asyncio.create_task(life, name=f"child:{child.key}", context=self._variables.copy())
 
     async def _close(self, children: Sequence[Child]) -> None:
-        """Wait for children that were told to stop; a bound later end them in any case."""
+        """Wait for children that were told to stop; after a bound, cancel and kill them."""
         tasks = [self._tasks[child] for child in children if child in self._tasks]
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=_STOP_BOUND)
+        _, late = await asyncio.wait(tasks, timeout=self._stop_bound)
         for task in late:
             logger.warning("%s did not close in time", task.get_name())
             task.cancel()
@@ -164,7 +157,18 @@ class Supervisor:
 
 
 async def _run_after(closing: asyncio.Task[None] | None, child: Child) -> None:
-    """Live once the predecessor is closed."""
+    """Run a child once its predecessor is closed."""
     if closing is not None:
         await asyncio.wait({closing})
     await child.run()
+
+
+def _once(launched: Launched) -> Launch:
+    """Hand out each process that was started early once, and start all others."""
+    early = dict(launched)
+
+    async def launch(server: StdioServer, options: EndpointOptions) -> ChildProcess:
+        started = early.pop(server.key, None)
+        return await (started or ChildProcess.spawn(server, options))
+
+    return launch

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 
-from fastmcp_aggregator.cli import exits
-from fastmcp_aggregator.cli.logs import set_up_logging, tell
-from fastmcp_aggregator.cli.parser import MODULES, parse
-from fastmcp_aggregator.cli.signals import end_on_signals
+from fastmcp_aggregator.cli.commands import all_commands
+from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
+from fastmcp_aggregator.cli.terminal import exits
+from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.libraries import usable_libraries
 
@@ -24,15 +25,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging(debug=options.debug)
     try:
         with usable_libraries():
-            code: int = import_module(f"fastmcp_aggregator.cli.{MODULES[options.command]}").run(options)
+            return all_commands()[options.command].run(options)
     except BrokenPipeError:
-        # Whoever read our stdout has left. Python would complain once more when it flushes at its end.
+        # The reader of our stdout has left. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.FAILED
     except Exception as error:
         tell(_words_for(error, debug=options.debug), logging.ERROR)
         return exits.exit_code_of(error)
-    return code
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, with the name of the command in `command`.
+
+    Raises:
+        SystemExit: they cannot be understood, or ask for help or the version; what there is to say has been said.
+    """
+    commands = all_commands()
+    first = arguments[0] if arguments else ""
+    command, rest = (commands[first], arguments[1:]) if first in commands else (commands["serve"], arguments)
+    parser = _program_parser(commands["serve"]) if command.name == "serve" else command.parser()
+    if first not in commands:
+        _refuse_misspelled_command(parser, first)
+    options = parser.parse_intermixed_args(rest)
+    if command.check is not None:
+        command.check(parser, options)
+    options.command = command.name
+    return options
+
+
+def _program_parser(serve: Command) -> argparse.ArgumentParser:
+    """The parser without a command, with the help that tells of all commands."""
+    commands = all_commands().values()
+    usage = "\n       ".join(f"{PROGRAM} {command.usage}" for command in commands)
+    summaries = "\n".join(f"  {command.name:10} {command.summary}" for command in commands)
+    about = f"commands (`{PROGRAM} COMMAND --help` tells more; without a command, it serves):\n{summaries}"
+    return serve.parser(usage, f"{about}\n\n{exits.EXPLAINED}")
+
+
+def _refuse_misspelled_command(parser: argparse.ArgumentParser, word: str) -> None:
+    """Refuse a first word that is no config, and nearly a command."""
+    if not word.isalpha() or os.path.exists(word):
+        return
+    from fastmcp_aggregator.naming import closest  # noqa: PLC0415 - only for those who have mistyped
+
+    if similar := closest(word, all_commands(), 1):
+        parser.error(f"{word!r} is neither a command nor a config file; did you mean `{similar[0]}`?")
 
 
 def _words_for(error: Exception, *, debug: bool) -> str:

@@ -1,4 +1,4 @@
-"""What other MCP clients write: their spellings of a transport, and their formats that are not ours."""
+"""Dialects of other MCP clients: their spellings of a transport, and their formats that are not ours."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FOREIGN_URL_KEYS = {"serverUrl": "Windsurf", "httpUrl": "Gemini CLI"}
 
 
 def transport_of(spelling: str) -> Transport | None:
-    """The transport that a `type` or `transport` means; None for one that we do not know."""
+    """Return the transport that a `type` or `transport` means; None if it is unknown."""
     return _TRANSPORTS.get(spelling.lower().replace("-", "").replace("_", ""))
 
 
 def missing_servers_message(document: Mapping[str, Any]) -> str:
-    """What to say about a document without `mcpServers`."""
+    """Explain what is wrong with a document without `mcpServers`."""
     for key, client in _FOREIGN_ROOT_KEYS.items():
         if key in document:
             return f"has `{key}`, which is the format of {client}; the key must be `mcpServers`"
@@ -46,7 +46,7 @@ def missing_servers_message(document: Mapping[str, Any]) -> str:
 
 
 def missing_target_message(entry: Mapping[str, Any]) -> str:
-    """What to say about a server with neither `command` nor `url`."""
+    """Explain what is wrong with a server with neither `command` nor `url`."""
     for key, client in _FOREIGN_URL_KEYS.items():
         if key in entry:
             return f"has `{key}`, which is the spelling of {client}; the key must be `url`"

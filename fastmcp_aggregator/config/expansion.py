@@ -1,4 +1,4 @@
-"""Variables in one text: `$NAME`, `${NAME}`, `${NAME:-default}`, `${env:NAME}`, replaced in a single pass.
+"""Variable expansion in one text: `$NAME`, `${NAME}`, `${NAME:-default}`, `${env:NAME}`, replaced in a single pass.
 
 As in a shell, a name is the longest run that can be one, and a default stands in for a variable that is unset
 or empty; it may contain variables itself, which matter only if it is used. `$$` is a literal `$`, and so is a
@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What became of a text.
+    """The result of an expansion.
 
     `shown` may be shown to a person: every reference in it is written `${NAME}`, without its default.
     `missing` has each variable that has neither a value nor a default, once.
@@ -42,7 +42,7 @@ class Expansion:
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Expansion:
-    """Put the values of `environ` where `text` refers to them."""
+    """Replace the variables in `text` by their values in `environ`."""
     scan = _Scan(environ)
     end = 0
     for token in _TOKEN.finditer(text):

@@ -23,7 +23,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in the words of a message."""
+    """Name the type of a JSON value, for a message."""
     for types, kind in _KINDS:
         if isinstance(value, types):
             return kind

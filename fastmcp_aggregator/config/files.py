@@ -1,4 +1,4 @@
-"""Reading a file and parsing JSON, with everything that can go wrong reported instead of raised.
+"""File reader and JSON parser that report every problem instead of raising it.
 
 Nothing here lets an exception of the JSON parser out: it carries the whole text, with its secrets.
 """
@@ -17,7 +17,7 @@ Stamp = tuple[int, ...]
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What differs when a file, its owner or its mode has been changed; empty where there is none."""
+    """Return what changes with a file, its owner or its mode; empty if there is no such file."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def read_text(path: Path, place: Place) -> str | None:
-    """The text of the file, without a byte order mark; None when there is a problem."""
+    """Read the text of a file, without a byte order mark; None if there is a problem."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -40,7 +40,7 @@ def read_text(path: Path, place: Place) -> str | None:
 
 
 def parse_json(text: str, place: Place) -> Any:
-    """The value that `text` is; None when there is a problem."""
+    """Parse JSON; None if there is a problem."""
     try:
         value = json.loads(text, object_pairs_hook=_Object)
         _report_repeated_keys(value, place)

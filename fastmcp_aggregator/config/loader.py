@@ -1,4 +1,4 @@
-"""From a config file or a dict to an `McpConfig`, with every problem reported at once."""
+"""The config loader: an `McpConfig` from a file or a dict, with every problem reported at once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     strict: bool = True,
 ) -> McpConfig:
-    """The servers of a config file (its path), of a dict of the same shape, or of a config already loaded.
+    """Load the servers of a config file (its path), of a dict of the same shape, or of a config already loaded.
 
     Variables are taken from `environ`, by default the environment of this process. A server with a variable that has
     no value is a problem if `strict`, and otherwise an `UnresolvedServer` among the others.
 
-    Raises: ConfigError, with every problem that was found.
+    Raises:
+        ConfigError: with every problem that was found.
     """
     config = source if isinstance(source, McpConfig) else _loaded(source, os.environ if environ is None else environ)
     if strict and config.problems:
@@ -85,7 +86,7 @@ def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[
 
 
 def entries_of(document: object, root: Place) -> Mapping[str, Any]:
-    """The entries of a document as they are written; what keeps it from having any is reported."""
+    """Return the entries of a document as they are written; report what keeps it from having any."""
     if not isinstance(document, Mapping):
         root.report(f"must be an object with the key `mcpServers`, not {kind_of(document)}")
     elif "mcpServers" not in document:

@@ -1,4 +1,4 @@
-"""Where something is in a document, as a JSON path, and the problems found there."""
+"""Diagnostics: the places of a document, as JSON paths, and the problems found there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def path_step(step: object) -> str:
-    """One step of a JSON path: `[1]` into a list, `.files` or `["my server"]` into an object."""
+    """Format one step of a JSON path: `[1]` into a list, `.files` or `["my server"]` into an object."""
     if isinstance(step, int):
         return f"[{step}]"
     key = str(step)

@@ -1,4 +1,4 @@
-"""What the URL and the headers of a remote server may be, and what of a URL may be shown.
+"""Validation of a remote server's URL and headers, and redaction of the URL.
 
 Faults are put in words that repeat nothing of a value.
 """
@@ -21,7 +21,7 @@ _OF_THE_PROTOCOL = ("content-", "accept", "mcp-", "proxy-", "sec-", ":")
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with the URL; None if nothing is."""
+    """Say what is wrong with the URL; None if nothing is."""
     if any(character.isspace() or not character.isprintable() for character in url):
         return "has a space, a line break or a control character in it; remove it"
     try:
@@ -35,7 +35,7 @@ def url_fault(url: str) -> str | None:
 
 
 def header_fault(name: str, value: str) -> str | None:
-    """What is wrong with the header; None if nothing is.
+    """Say what is wrong with the header; None if nothing is.
 
     Checked here because an HTTP client puts the value of a header that it refuses into its error.
     """
@@ -47,7 +47,7 @@ def header_fault(name: str, value: str) -> str | None:
 
 
 def passed_header_fault(name: str) -> str | None:
-    """Why a header of a caller's request cannot go on to a server; None if it can."""
+    """Say why a header of a caller's request cannot be passed on to a server; None if it can."""
     if not _HEADER_NAME.fullmatch(name) or "*" in name:
         return "is not the name of a header; each is named by itself"
     if name.lower() in _OF_ONE_CONNECTION or name.lower().startswith(_OF_THE_PROTOCOL):
@@ -56,11 +56,11 @@ def passed_header_fault(name: str) -> str | None:
 
 
 def transport_of_url(url: str) -> Literal["http", "sse"]:
-    """The transport of a URL that comes without a type, by the same rule as FastMCP."""
+    """Infer the transport of a URL that comes without a type, by the same rule as FastMCP."""
     return "sse" if _SSE_PATH.search(urlsplit(url).path) else "http"
 
 
 def url_label(shown: str) -> str:
-    """The URL without user info, query and fragment. `shown` has variables as `${NAME}`."""
+    """Redact the user info, query and fragment of the URL. `shown` has variables as `${NAME}`."""
     address = re.split(r"[?#]", shown, maxsplit=1)[0]
     return _USER_INFO.sub(r"\1", address)

@@ -11,7 +11,7 @@ from fastmcp_aggregator.doctor.network import silent_servers, taken_port
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
 from fastmcp_aggregator.doctor.written_secrets import written_secrets
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _ORDER = ("error", "warning", "note")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastmcp_aggregator.clients import jsonc
+from fastmcp_aggregator.client_configs import jsonc
 from fastmcp_aggregator.config.paths import Place, path_step
 
 Severity = Literal["error", "warning", "note"]
@@ -38,7 +38,7 @@ class Source:
         try:
             text = Path(path).read_bytes().decode("utf-8-sig")
             root = jsonc.parse(text)
-        except (OSError, ValueError):  # that it cannot be read has been told by whoever needs it
+        except (OSError, ValueError):  # its reader has reported that it cannot be read
             return
         self.document = root.value()
         self._lines = {place: jsonc.line_of(text, start) for place, start in _places(root, Place())}

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastmcp_aggregator.children.startup import child_environment
+from fastmcp_aggregator.children.process.environment import child_environment
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fastmcp_aggregator.clients.secrets import secrets_of
-from fastmcp_aggregator.clients.variables import variable_name
+from fastmcp_aggregator.client_configs.secrets import secrets_of
+from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.doctor.findings import Finding, Source
 

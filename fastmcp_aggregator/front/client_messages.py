@@ -1,83 +1,78 @@
-"""What clients tell, rather than ask: which messages and changes they want to hear of, and that their roots changed."""
+"""Client messages: log levels, subscriptions, listen streams and changed roots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.instances import Instances
-from fastmcp_aggregator.front import errors
-from fastmcp_aggregator.relay.caller import Caller, remember_log_level
-from fastmcp_aggregator.relay.list_changed import Audience
-from fastmcp_aggregator.relay.log_levels import LEVELS
-from fastmcp_aggregator.relay.logging import Logging
-from fastmcp_aggregator.relay.roots import roots_changed
-from fastmcp_aggregator.relay.subscriptions import Subscriptions
-
-Context = ServerRequestContext[Any, Any]
+from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import connection_of
+from fastmcp_aggregator.protocol.log_levels import LEVELS
+from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED
+from fastmcp_aggregator.relay.live_clients import LiveClients
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.runtime import Runtime
 
 
 class ClientMessages:
-    """Passes them on to the children that they concern."""
+    """Serves them for one virtual server, and passes them on to the children that they concern."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        children_of: Callable[[Connection], Iterable[Child]],
-        instances: Callable[[], Instances],
-        audience: Audience,
-        logging: Logging,
-        subscriptions: Subscriptions,
-    ) -> None:
-        """`children_of` tells which children are there for one legacy client alone."""
+    def __init__(self, backend: Backend, directory: Directory, live_clients: LiveClients) -> None:
+        self._backend = backend
         self._directory = directory
-        self._children_of = children_of
-        self._instances = instances
-        self._audience = audience
-        self._logging = logging
-        self._subscriptions = subscriptions
+        self._live_clients = live_clients
 
-    async def notified(self, ctx: Context) -> None:
-        """A notification of a client."""
-        if ctx.method == "notifications/roots/list_changed":
-            await roots_changed(self._children_of(ctx.session._connection))
+    @property
+    def _runtime(self) -> Runtime:
+        runtime = self._backend.runtime
+        assert runtime is not None  # a client is served only while it runs
+        return runtime
 
-    async def set_level(self, ctx: Context, level: str) -> None:
-        """The client wants log messages from this level on.
+    async def relay_notification(self, ctx: Context) -> None:
+        """Relay a client's notification."""
+        if ctx.method == ROOTS_CHANGED.name:
+            await roots_changed(self._runtime.children_of(connection_of(ctx.session)))
+
+    async def set_level(self, caller: Caller, level: str) -> None:
+        """Set the level from which on the client gets log messages.
 
         Raises:
             MCPError: there is no such level.
         """
         if level not in LEVELS:
             raise errors.invalid_params(f"level: must be one of {', '.join(LEVELS)}")
-        remember_log_level(ctx.session._connection, level)
-        await self._logging.spread()
+        remember_log_level(caller.connection, level)
+        await self._runtime.log_levels.update()
 
-    async def subscribe(self, ctx: Context, child: Child, original: str, uri: str) -> None:
-        """The client wants to be told when a resource changes.
+    async def subscribe(self, caller: Caller, child: Child, original: str, uri: str) -> None:
+        """Subscribe the client to a resource.
 
         Raises:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        caller = Caller(ctx)
-        serving = await self._instances().serving(child, caller)
-        await self._subscriptions.follow(ctx.session._connection, serving, original, uri, caller.principal)
+        serving = await self._runtime.instances.instance_for(child, caller)
+        await self._runtime.subscriptions.subscribe(caller.connection, serving, original, uri, caller.account)
 
-    async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        """The client no longer wants to be told."""
-        await self._subscriptions.leave(ctx.session._connection, uri)
+    async def unsubscribe(self, caller: Caller, uri: str) -> None:
+        """End the client's subscription."""
+        await self._runtime.subscriptions.unsubscribe(caller.connection, uri)
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """The stream of changes of a modern client."""
-        wanted = params.notifications.resource_subscriptions or []
-        following = self._subscriptions.followed_by_stream(wanted, self._directory.locate, Caller(ctx).principal)
-        async with following as followed:
-            notifications = params.notifications.model_copy(update={"resource_subscriptions": followed or None})
-            return await self._audience.listen_handler(ctx, params.model_copy(update={"notifications": notifications}))
+        """Serve the stream of changes of a modern client."""
+        wanted, subscriptions = params.notifications, self._runtime.subscriptions
+        addresses = wanted.resource_subscriptions or []
+        async with subscriptions.of_stream(addresses, self._directory.locate, Caller(ctx).account) as subscribed:
+            granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
+            return await self._live_clients.listen_handler(ctx, params.model_copy(update={"notifications": granted}))
+
+
+async def roots_changed(children: Iterable[Child]) -> None:
+    """Notify the legacy children; a modern child gets the roots when it asks."""
+    for child in children:
+        if child.session is not None and child.session.era == "legacy":
+            await child.session.notify(ROOTS_CHANGED.name)

@@ -1,4 +1,4 @@
-"""`initialize` and `server/discover`: what the aggregator says of itself, and what a client says of itself.
+"""Handshakes (`initialize`, `server/discover`): the capabilities and instructions of the aggregator and of clients.
 
 The capabilities are those of the children together. As long as a child has never been up, nobody knows what it will
 offer, and a client reads the capabilities once: then everything is declared that could come.
@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.catalogue.capabilities import EVERYTHING, Capabilities, union
-from fastmcp_aggregator.catalogue.directory import Directory
+from fastmcp_aggregator.callers.caller import Context, SoleClient, remember_declared
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.clients import Clients
-from fastmcp_aggregator.front.instructions import instructions
-from fastmcp_aggregator.front.own import OwnParts
-from fastmcp_aggregator.relay import client_capabilities, extensions
-from fastmcp_aggregator.relay.caller import Resident, remember_declared
-from fastmcp_aggregator.relay.list_changed import Audience
-
-Context = ServerRequestContext[Any, Any]
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.library_internals import connection_of
+from fastmcp_aggregator.protocol import client_capabilities, extensions
+from fastmcp_aggregator.protocol.server_capabilities import RELAYED, Capabilities, union
+from fastmcp_aggregator.relay.live_clients import LiveClients
+from fastmcp_aggregator.routing.directory import Directory
 
 
 class Handshakes:
@@ -31,13 +29,13 @@ class Handshakes:
     def __init__(
         self,
         directory: Directory,
-        clients: Clients,
-        audience: Audience,
-        own: OwnParts,
+        profile: ClientProfile,
+        live_clients: LiveClients,
+        own: LocalComponents,
     ) -> None:
         self._directory = directory
-        self._clients = clients
-        self._audience = audience
+        self._profile = profile
+        self._live_clients = live_clients
         self._own = own
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -50,18 +48,18 @@ class Handshakes:
     async def _initialize(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The handshake of a legacy client, which is told of changes from now on."""
         result = await call_next(ctx)
-        connection = ctx.session._connection
+        connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._clients.met(client_capabilities.for_child(declared), Resident(connection), is_legacy=True)
-        self._audience.join(ctx.session)
+        self._profile.record(client_capabilities.for_child(declared), SoleClient(connection), is_legacy=True)
+        self._live_clients.add(ctx.session)
         return self._completed(result)
 
-    def met_modern(self, ctx: Context) -> None:
-        """A modern client has sent a request, with its capabilities."""
+    def record_capabilities(self, ctx: Context) -> None:
+        """Record the capabilities that a modern client sent with a request."""
         meta = (ctx.params or {}).get("_meta")
         declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-        self._clients.met(client_capabilities.for_child(declared), None, is_legacy=False)
+        self._profile.record(client_capabilities.for_child(declared), None, is_legacy=False)
 
     def _completed(self, result: HandlerResult) -> HandlerResult:
         if result is None:
@@ -79,9 +77,28 @@ class Handshakes:
             extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
         ]
         if len(known) < len(children):
-            known.append(EVERYTHING)
-        if not self._own.are_none:
+            known.append(RELAYED)
+        if not self._own.is_empty:
             known.append(own)
-        elif self._own.are_viewed:
+        elif self._own.has_views:
             known.append({"tools": {}})
         return union(known)
+
+
+def instructions(children: Sequence[Child]) -> str:
+    """One line for each server, then each server's own instructions under its key, as far as they are known now."""
+    if not children:
+        return "This server combines several MCP servers; none is configured."
+    lines = [
+        "This server combines several MCP servers. A tool, prompt or resource belongs to the server whose key its "
+        "name begins with:",
+        *(f"- {child.key}{_description(child)}" for child in children),
+    ]
+    for child in children:
+        if child.catalogue is not None and child.catalogue.instructions:
+            lines += ["", f"## {child.key}", child.catalogue.instructions]
+    return "\n".join(lines)
+
+
+def _description(child: Child) -> str:
+    return f": {child.server.description}" if child.server.description else ""

@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and SIGHUP: the first asks the program to end, the second ends it at once.
+"""Signals and graceful shutdown: the first SIGTERM, SIGINT or SIGHUP asks to end, the second ends at once.
 
 SIGHUP has two meanings. From a service manager or a user it asks a program to read its config again; from the system it
 says that the terminal was closed. The second is known by the terminal being gone.
@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from fastmcp_aggregator.children.process import kill_recorded_groups
+from fastmcp_aggregator.children.process.process import kill_recorded_groups
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
@@ -63,3 +63,34 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
+
+
+async def serve_until(
+    stop: asyncio.Event,
+    serving: Awaitable[None],
+    starting: Awaitable[None],
+    *,
+    finish: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until it ends, the program is told to stop, or the start has failed, which `starting` raises.
+
+    A front that is told to stop ends by itself, or is ended once `finish` has let requests in flight be answered.
+    """
+    front = asyncio.ensure_future(serving)
+    told = asyncio.ensure_future(stop.wait())
+    start = asyncio.ensure_future(starting)
+    try:
+        await asyncio.wait({front, told, start}, return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+        await asyncio.wait({front, told}, return_when=asyncio.FIRST_COMPLETED)
+        if finish is None:
+            await front
+        elif not front.done():
+            await finish()
+        else:
+            front.result()
+    finally:
+        for task in (start, told, front):
+            task.cancel()
+        await asyncio.gather(start, told, front, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""From a groups file or a dict to `Groups`, with every problem reported at once."""
+"""The groups loader: `Groups` from a file or a dict, with every problem reported at once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _FIELDS = (*_TEXTS, *_LISTS, *_FLAGS)
 
 
 def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str]) -> Groups:
-    """The groups of a file (its path) or of a dict of the same shape; `servers` are the configured server keys.
+    """Load the groups of a file (its path) or of a dict of the same shape; `servers` are the configured server keys.
 
     Without a source there is one group, `default`, with all servers. That a tool exists is not checked here: what a
     server offers is known only once it has been listed.
 
-    Raises: ConfigError, with every problem that was found.
+    Raises:
+        ConfigError: with every problem that was found.
     """
     name = source.source if isinstance(source, Groups) else str(source) if isinstance(source, str | Path) else FROM_DICT
     groups = {group.id: group for group in _read(source, name, servers)}

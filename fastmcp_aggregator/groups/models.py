@@ -9,7 +9,7 @@ from pathlib import Path
 
 FROM_DICT = "<groups>"
 DEFAULT_GROUP = "default"
-"""The group of whoever names none: all servers, unless the file says otherwise."""
+"""The group when none is named: all servers, unless the file says otherwise."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -1,4 +1,4 @@
-"""What belongs to a group. Pure, over plain names.
+"""Group membership of tools. Pure, over plain names.
 
 A tool that is named without its server belongs to the group only while all servers of the group have been listed and
 exactly one of them offers it, so that nothing joins a group because some other server starts to offer a tool of that
@@ -42,13 +42,13 @@ class ToolFilter:
 
 
 def owner_of(name: str, group: Group, offered: Mapping[str, Iterable[str]]) -> str | None:
-    """The server that a tool belongs to which is named without one; None: nobody, or it cannot be told."""
+    """Return the server of a tool that is named without one; None if there is none or it is ambiguous."""
     owners = [key for key in group.servers if key not in offered or name in offered[key]]
     return owners[0] if len(owners) == 1 and owners[0] in offered else None
 
 
 def missing_tools(group: Group, offered: Mapping[str, Iterable[str]]) -> list[str]:
-    """The entries of `tools` that fit no tool (or, without a server, more than one), as far as that is known.
+    """Find the entries of `tools` that match no tool (or, without a server, several), as far as that is known.
 
     A server that is not in `offered` has not been listed and may have anything.
     """

@@ -1,4 +1,4 @@
-"""What a client is told when it asks for a name or an address that does not exist."""
+"""Error messages for unknown names and URIs, with suggestions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.naming.suggestions import closest, split_once
 from fastmcp_aggregator.naming.uris import split_public_uri
@@ -45,13 +46,8 @@ def _with_some_key(original_uri: str, candidates: Iterable[str]) -> list[str]:
 
 
 def _did_you_mean(names: list[str]) -> str:
-    return f"\nDid you mean: {', '.join(map(_escaped, names))}?" if names else ""
+    return f"\nDid you mean: {', '.join(map(printable, names))}?" if names else ""
 
 
 def _echo(name: str) -> str:
-    return _escaped(name if len(name) <= _LONGEST_ECHO else f"{name[: _LONGEST_ECHO - 1]}…")
-
-
-def _escaped(name: str) -> str:
-    # Line separators, direction marks and half surrogates are not printable either.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
+    return printable(name if len(name) <= _LONGEST_ECHO else f"{name[: _LONGEST_ECHO - 1]}…")

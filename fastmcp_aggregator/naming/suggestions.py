@@ -1,4 +1,4 @@
-"""Which known names come closest to one that is not known."""
+"""Suggestions by edit similarity: which known names come closest to an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public addresses of resources and resource templates: `scheme://{serverKey}/rest`.
+"""Public URIs of resources and resource templates: `scheme://{serverKey}/rest`.
 
     file:///a/b    of `files`   ⇄   file://files//a/b
     test://{id}    of `demo`    ⇄   test://demo/{id}

@@ -1,7 +1,7 @@
-"""How a record of the log is written: in words for a person, or with everything that is known, through structlog.
+"""Log formatters: in words for a person, or structured, through structlog; secrets are redacted in both.
 
-In whatever form, secrets are hidden: in the message, in its arguments, in the texts of exceptions. Nor can foreign text
-pass for a record of its own: what is not printable is escaped, and the further lines of a record are indented.
+Secrets are redacted in the message, in its arguments and in the texts of exceptions. Untrusted text cannot forge a
+record (log injection): what is not printable is escaped, and the further lines of a record are indented.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping, MutableMapping
 from functools import cached_property
 from typing import Any, Literal
 
-from fastmcp_aggregator.observability.escaping import printable
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.observability.redaction import Redactor
 
 _INDENT = "    "
 
 
-class Words(logging.Formatter):
+class PlainFormatter(logging.Formatter):
     """A level and a message. Says of an exception what it is, and where it was only if it is an error of ours."""
 
     def __init__(self, secrets: Redactor) -> None:
@@ -35,7 +35,7 @@ class Words(logging.Formatter):
         return _in_lines(self._secrets.text(text))
 
 
-class Structured(logging.Formatter):
+class StructuredFormatter(logging.Formatter):
     """Time, level, message, logger, what was given as `extra`, and tracebacks: a line of JSON, or lines for a person.
 
     structlog is imported for the first record: that takes a tenth of a second, which a start without records saves.

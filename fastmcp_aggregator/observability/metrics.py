@@ -1,6 +1,6 @@
 """The metrics of one aggregator, in Prometheus' format.
 
-Calls are counted as they end. What the children and the program know anyway is asked for when the metrics are read.
+Calls are counted as they end. What the children and the program know anyway is collected at each scrape.
 Labels are server keys, the names of tools that were called, and words of ours; the number of tools that get a label is
 bounded.
 """
@@ -15,14 +15,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fastmcp_aggregator.children.state import ChildState
-from fastmcp_aggregator.children.status import ServerStatus
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState
 from fastmcp_aggregator.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of what `render` returns."""
 OTHER = "_other"
-"""The label of tools that are too many, or whose name is too long or cannot be shown."""
+"""The label of tools beyond the limit, or whose name is too long or not printable."""
 _MOST_TOOLS = 200
 """Tools of one server that get a label, at most: a server may change its list without end."""
 _LONGEST_NAME = 128
@@ -31,41 +31,41 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
 
 _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
-    "server_restarts": ("Starts after the first.", lambda status: status.restarts),
-    "server_unanswered": ("Requests it was silent about until their deadline.", lambda status: status.unanswered),
-    "server_ignored_lines": ("Lines of its stdout that are no MCP.", lambda status: status.ignored_lines),
-    "server_dropped_notifications": ("Notifications that were too many.", lambda s: s.dropped_notifications),
+    "server_restarts": ("Restarts: starts after the first.", lambda status: status.restarts),
+    "server_unanswered": ("Requests that timed out without an answer.", lambda status: status.unanswered),
+    "server_ignored_lines": ("Lines of its stdout that are no JSON-RPC message.", lambda status: status.ignored_lines),
+    "server_dropped_notifications": ("Notifications dropped by the rate limit.", lambda s: s.dropped_notifications),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
-    "server_calls_in_flight": ("Requests it has not answered yet.", lambda status: status.in_flight),
-    "server_calls_waiting": ("Requests that wait for their turn at it.", lambda status: status.waiting),
-    "server_cut_off": ("1 while calls are turned away because it does not answer.", lambda s: int(s.is_cut_off)),
+    "server_calls_in_flight": ("Requests in flight to it.", lambda status: status.in_flight),
+    "server_calls_waiting": ("Requests in its queue, waiting for a slot.", lambda status: status.waiting),
+    "server_cut_off": ("1 while the circuit breaker is open and calls are rejected.", lambda s: int(s.is_cut_off)),
     "server_tools": ("Tools that are listed now.", lambda status: status.tools),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What is asked for when the metrics are read."""
+class MetricSources:
+    """What is collected at each scrape."""
 
     statuses: Callable[[], Mapping[str, ServerStatus]]
-    """Of all children, by server key."""
+    """The status of each child, by server key."""
     http_requests: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    """How many HTTP requests run, and how many wait for their turn."""
+    """HTTP requests in flight, and in the queue."""
     audit_entries_lost: Callable[[], int] = lambda: 0
 
 
 class Metrics:
-    """Counts calls, and tells."""
+    """Counts calls, and renders all metrics."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: MetricSources) -> None:
         self._registry = registry = CollectorRegistry()
         self._calls = Counter(
             f"{_PREFIX}_calls", "Calls that have ended.", ["server", "method", "tool", "outcome"], registry=registry
         )
         self._seconds = Histogram(
             f"{_PREFIX}_call_duration_seconds",
-            "How long calls took, other than those that were denied.",
+            "Duration of calls, but for those that were denied.",
             ["server", "tool"],
             registry=registry,
             buckets=_SECONDS,
@@ -84,7 +84,7 @@ class Metrics:
         self._sources = sources
         self._tools: dict[str, set[str]] = {}
 
-    def called(
+    def record_call(
         self,
         server: str,
         method: str,
@@ -95,7 +95,7 @@ class Metrics:
         request_bytes: int,
         response_bytes: int,
     ) -> None:
-        """A call has ended. `tool` is its own name at the server; empty if it was no call of a tool."""
+        """Record a call that has ended. `tool` is its original name; empty if no tool was called."""
         server, tool = _text(server), self._label(server, tool)
         self._calls.labels(server, method, tool, outcome).inc()
         if outcome != "denied":
@@ -104,11 +104,11 @@ class Metrics:
         self._response_bytes.labels(server).inc(response_bytes)
 
     def authentication_failed(self) -> None:
-        """An HTTP request had no valid credentials."""
+        """Record an HTTP request without valid credentials."""
         self._authentication_failures.inc()
 
     async def render(self) -> bytes:
-        """All metrics, as text; made in a thread, because thousands of samples take a while."""
+        """Return all metrics as text; made in a thread, because thousands of samples take a while."""
         now = list(_state_of(self._sources))
         return await asyncio.to_thread(generate_latest, _Together(self._registry, now))
 
@@ -122,7 +122,7 @@ class Metrics:
 
 
 class _Together(Collector):
-    """What was counted, but for the time at which each counter was made, and what was found."""
+    """Joins what was counted, without the `_created` samples, with what was collected."""
 
     def __init__(self, counted: CollectorRegistry, found: Iterable[Metric]) -> None:
         self._counted = counted
@@ -135,8 +135,8 @@ class _Together(Collector):
         yield from self._found
 
 
-def _state_of(sources: Sources) -> Iterator[Metric]:
-    """What the sources say at the moment."""
+def _state_of(sources: MetricSources) -> Iterator[Metric]:
+    """Collect from the sources."""
     statuses = sources.statuses()
     yield _states(statuses)
     for name, (text, value_of) in _COUNTS.items():
@@ -144,14 +144,14 @@ def _state_of(sources: Sources) -> Iterator[Metric]:
     for name, (text, value_of) in _GAUGES.items():
         yield _for_each(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
     running, waiting = sources.http_requests()
-    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests that are answered.", running)
-    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests that wait for their turn.", waiting)
+    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
+    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
     lost = sources.audit_entries_lost()
-    yield CounterMetricFamily(f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has lost.", lost)
+    yield CounterMetricFamily(f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", lost)
 
 
 def _states(statuses: Mapping[str, ServerStatus]) -> Metric:
-    family = GaugeMetricFamily(f"{_PREFIX}_server_state", "1 for the state that it is in.", labels=["server", "state"])
+    family = GaugeMetricFamily(f"{_PREFIX}_server_state", "1 for its present state.", labels=["server", "state"])
     for key, status in statuses.items():
         for possible in ChildState:
             family.add_metric([_text(key), possible.value], int(status.state is possible))

@@ -1,4 +1,4 @@
-"""Keeps secret values out of texts: wherever one stands, there are stars instead.
+"""Redaction of secret values in texts: wherever one stands, there are stars instead.
 
 Values of fewer than four characters are left alone: they stand in every other word, and the rest would give them away.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote
 
 SHORTEST = 4
-"""Characters of a value that is hidden, at least."""
+"""Characters of a value that is redacted, at least."""
 STARS = "***"
 
 _CREDENTIALS = re.compile(r"(?:basic|bearer|token|apikey) +(\S+)", re.IGNORECASE)  # RFC 9110, section 11.4
@@ -20,7 +20,7 @@ _LONG_LINE = 16
 
 
 class Redactor:
-    """Hides the values that it has been told."""
+    """Redacts the values that it has been given."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._known: set[str] = set()
@@ -30,7 +30,7 @@ class Redactor:
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
-        """Hide these, too."""
+        """Redact these, too."""
         new = {*values} - self._known
         if not new:
             return
@@ -41,11 +41,11 @@ class Redactor:
         self._hidden_bytes = [form.encode(errors="surrogatepass") for form in self._hidden]
 
     def follow(self, source: Callable[[], Iterable[str]]) -> None:
-        """From now on hide what `source` has at the time as well; what it once had stays hidden."""
+        """Redact what `source` returns from now on, too; what it once returned stays redacted."""
         self._sources.append(source)
 
     def text(self, text: str) -> str:
-        """The text without them."""
+        """Redact a text."""
         for source in self._sources:
             self.learn(source())
         for value in self._hidden:
@@ -53,7 +53,7 @@ class Redactor:
         return text
 
     def data(self, data: bytes) -> bytes:
-        """UTF-8 without them, as far as they are known by now."""
+        """Redact UTF-8, with the values known by now: the sources are not asked."""
         for value in self._hidden_bytes:
             data = data.replace(value, STARS.encode())
         return data

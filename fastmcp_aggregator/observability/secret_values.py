@@ -1,4 +1,4 @@
-"""Which values of the config and the settings are secret."""
+"""Discovery of secrets: which values of the config and the settings are to be redacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exporting traces, as the standard OTEL_* environment variables say.
+"""OpenTelemetry: export of traces, as the standard OTEL_* environment variables say.
 
 Spans are made by the MCP SDK through OpenTelemetry's API; here is only where they go. Needs the extra `otel`.
 """
@@ -21,14 +21,9 @@ from fastmcp_aggregator.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_FLUSH_BOUND = 2.0
+_FLUSH_TIMEOUT = 2.0
 """Seconds that the end waits for the last spans to be exported: a collector may be gone."""
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
-
-
-def is_collecting() -> bool:
-    """Whether anybody collects spans: we, or the program around."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
@@ -50,13 +45,13 @@ def exporting_traces(service_name: str) -> Iterator[None]:
         if provider is not None:
             flushing = Thread(target=provider.force_flush, name="last spans", daemon=True)
             flushing.start()
-            flushing.join(_FLUSH_BOUND)
+            flushing.join(_FLUSH_TIMEOUT)
 
 
 @cache
 def _provider(service_name: str) -> TracerProvider | None:
     """What collects spans; None if there is something of that kind already. A process has one, until it ends."""
-    if is_collecting():
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     try:
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - an extra

@@ -1,1 +1,1 @@
-"""Tool definitions that have been approved: what is kept of them, and what differs from it later."""
+"""Pinned tool definitions: those that were approved, and how what servers offer differs from them."""

@@ -1,4 +1,4 @@
-"""What of a tool is pinned, and how two definitions differ. Pure.
+"""Pins of tool definitions, and the difference between two definitions. Pure.
 
 A model reads a tool's definition and obeys it, so a server that changes one later can make it do something else than
 what somebody once looked at. All parts of it that a model or a person may see are pinned.
@@ -47,34 +47,34 @@ class Difference:
 
     @property
     def what(self) -> str:
-        """What it is about, in words."""
+        """Its subject, for a message."""
         what = "the text of its instructions" if self.tool is None else f"the tool {self.tool!r}"
         return f"server {self.server!r}: {what}"
 
 
 def pinned(definition: Definition) -> Pinned:
-    """A definition with its digest."""
+    """Pin a definition: compute its digest."""
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     return Pinned(hashlib.sha256(text.encode()).hexdigest(), definition)
 
 
 def pinned_tool(tool: Mapping[str, Any]) -> Pinned:
-    """What is pinned of a tool as a server lists it."""
+    """Pin a tool as its server lists it."""
     return pinned({part: tool[part] for part in PARTS if tool.get(part) is not None})
 
 
 def pinned_instructions(text: str | None) -> Pinned | None:
-    """What is pinned of a server's instructions."""
+    """Pin a server's instructions; None if it has none."""
     return pinned({"instructions": text}) if text else None
 
 
 def pins_of(tools: Iterable[Mapping[str, Any]], instructions: str | None) -> ServerPins:
-    """All that is pinned of a server that offers this."""
+    """Pin everything that a server offers."""
     return ServerPins(pinned_instructions(instructions), {tool["name"]: pinned_tool(tool) for tool in tools})
 
 
 def differences(server: str, before: ServerPins, after: ServerPins) -> Iterator[Difference]:
-    """What is not as it was: the instructions, then the tools in their present order, then those that are gone."""
+    """Compare two sets of pins: the instructions, then the tools in their present order, then those that are gone."""
     yield from _difference(server, None, before.instructions, after.instructions)
     for name in {**after.tools, **before.tools}:
         yield from _difference(server, name, before.tools.get(name), after.tools.get(name))
@@ -90,7 +90,7 @@ def _difference(server: str, tool: str | None, before: Pinned | None, after: Pin
 
 
 def diff(difference: Difference) -> list[str]:
-    """The difference in lines, each with `+`, `-` or a space before it."""
+    """Return the difference as lines of a unified diff, without its headers."""
     _, _, *lines = difflib.unified_diff(_lines(difference.before), _lines(difference.after), lineterm="", n=2)
     return [line for line in lines if not line.startswith("@@")]
 

@@ -1,4 +1,4 @@
-"""Characters that a person does not see, and a model reads. Pure.
+"""Detection of invisible characters, which a person does not see and a model reads. Pure.
 
 Text can be hidden in a description in tag characters, variation selectors or zero-width ones, and its order on the
 screen turned round by bidirectional controls.
@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 
 
 def invisible_characters(text: str) -> Counter[str]:
-    """The invisible characters of a text, and how often each is there. Those that an emoji consists of are none."""
+    """Count the invisible characters of a text. Those that are part of an emoji do not count."""
     found: Counter[str] = Counter()
     before = ""
     for character in text:
@@ -32,7 +32,7 @@ def invisible_characters(text: str) -> Counter[str]:
 
 
 def named(characters: Counter[str]) -> str:
-    """In words: `3 of U+200B ZERO WIDTH SPACE`; of many kinds the most frequent."""
+    """Describe them: `3 of U+200B ZERO WIDTH SPACE`; of many kinds the most frequent."""
     told = [
         f"{count} of U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
         for character, count in characters.most_common(_MOST_NAMED)
@@ -42,7 +42,7 @@ def named(characters: Counter[str]) -> str:
 
 
 def hidden_in(definition: Mapping[str, Any]) -> dict[str, Counter[str]]:
-    """The parts of a definition that have invisible characters."""
+    """Find the parts of a definition that have invisible characters."""
     found = {part: sum(map(invisible_characters, _texts(value)), Counter()) for part, value in definition.items()}
     return {part: characters for part, characters in found.items() if characters}
 

@@ -1,11 +1,15 @@
-"""What a program that serves makes of the pins: what it warns about, and what it leaves out."""
+"""Enforcement of pins: warnings about what differs from them, and the filter that leaves it out."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.pinning.definitions import (
     Difference,
     ServerPins,
@@ -16,13 +20,16 @@ from fastmcp_aggregator.pinning.definitions import (
 )
 from fastmcp_aggregator.pinning.invisible import hidden_in, named
 from fastmcp_aggregator.pinning.pins_file import read_pins
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import CatalogueFilter, unfiltered
+
+logger = logging.getLogger(__name__)
 
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
 
 class Pins:
-    """The pins of all servers. `blocks`: what is not as pinned is left out, and not only told."""
+    """The pins of all servers. `blocks`: what differs from them is left out, and not only warned about."""
 
     def __init__(self, servers: Mapping[str, ServerPins], *, blocks: bool) -> None:
         self._servers = servers
@@ -41,7 +48,7 @@ class Pins:
         return self._blocks and found is not None and found != self._of(server_key).instructions
 
     def warnings(self, server_key: str, tools: Iterable[Mapping[str, Any]], instructions: str | None) -> list[str]:
-        """What is to be told of what a server offers now: what is not as pinned, and what cannot be seen in it."""
+        """List the warnings about what a server offers now: differences from its pins, and invisible characters."""
         offered = pins_of(tools, instructions)
         found = differences(server_key, self._of(server_key), offered)
         return [*map(self._told, found), *hidden_characters(server_key, offered)]
@@ -55,7 +62,7 @@ class Pins:
 
 
 def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
-    """What is to be told of the invisible characters in a server's definitions."""
+    """Warn of the invisible characters in a server's definitions."""
     all_pins = {f"tool {name!r}": pin for name, pin in offered.tools.items()}
     if offered.instructions is not None:
         all_pins["instructions"] = offered.instructions
@@ -65,7 +72,7 @@ def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
 
 
 def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
-    """The pins that the settings name; None: there are none.
+    """Read the pins that the settings name; None if they name no file.
 
     Raises:
         ConfigError: their file cannot be used; with every problem of it.
@@ -73,3 +80,26 @@ def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
     if settings.pins is None:
         return None
     return Pins(read_pins(Path(settings.pins).expanduser()), blocks=settings.on_pin_mismatch == "block")
+
+
+def filter_from_settings(settings: AggregatorSettings) -> CatalogueFilter:
+    """Return the filter that applies the pins to what a child offers.
+
+    Raises:
+        ConfigError: the pins file cannot be used; with every problem of it.
+    """
+    pins = pins_from_settings(settings)
+    return unfiltered if pins is None else partial(_without_blocked, pins)
+
+
+def _without_blocked(pins: Pins, server_key: str, catalogue: Catalogue) -> Catalogue:
+    """Return the catalogue without what is blocked; log what is not as it was pinned."""
+    for warning in pins.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
+        logger.warning("%s", warning)
+    tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not pins.is_blocked(server_key, tool))
+    is_blocked = pins.are_instructions_blocked(server_key, catalogue.instructions)
+    return replace(
+        catalogue,
+        components={**catalogue.components, Kind.TOOL: tools},
+        instructions=None if is_blocked else catalogue.instructions,
+    )

@@ -1,4 +1,4 @@
-"""The file with the definitions that have been approved. It is meant to be read, and kept with the config."""
+"""The pins file, which has the approved definitions. It is meant to be read, and kept with the config."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.atomic_file import PUBLIC, write_whole
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
 _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
 
 
 def read_pins(path: Path) -> dict[str, ServerPins]:
-    """What is pinned, by server key.
+    """Read the pins by server key.
 
     Raises:
         ConfigError: with every problem that was found.

@@ -1,1 +1,1 @@
-"""MCP messages over byte pipes: shared by the front's stdio and the children's."""
+"""Byte pipes: a line splitter and a token bucket, shared by the front's stdio and the servers'."""

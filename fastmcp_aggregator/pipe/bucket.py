@@ -1,4 +1,4 @@
-"""A token bucket: how many of something may pass, in a burst and in the long run. Pure."""
+"""A token bucket, for rate limits and throttling. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from __future__ import annotations
 class TokenBucket:
     """Lets `burst` through at once and `rate` a second after that. Times are monotonic seconds."""
 
-    __slots__ = ("_burst", "_rate", "_then", "_tokens", "refused")
+    __slots__ = ("_burst", "_rate", "_then", "_tokens", "rejected")
 
     def __init__(self, *, burst: float, rate: float) -> None:
         self._burst = burst
         self._rate = rate
         self._tokens = burst
         self._then: float | None = None
-        self.refused = 0
+        self.rejected = 0
 
     def is_empty(self, now: float) -> bool:
-        """Whether the next would be refused."""
+        """Whether the next would be rejected."""
         if self._then is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
         self._then = now
@@ -27,9 +27,9 @@ class TokenBucket:
         return max(0.0, (1 - self._tokens) / self._rate) if self.is_empty(now) else 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one more may pass."""
+        """Take a token; return whether there was one."""
         if self.is_empty(now):
-            self.refused += 1
+            self.rejected += 1
             return False
         self._tokens -= 1
         return True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+LINE_LIMIT = 100 * 1024 * 1024
+"""Bytes of one message on a pipe, unless the settings say otherwise."""
 EDGE = 256
 """Bytes of the beginning and of the end of an oversized line that are kept, to tell whose it is."""
-PATIENCE = 3
+ENDLESS_FACTOR = 3
 """A line that is so many times as long as the limit, and still goes on, is taken for one that never ends."""
 
 OnOversized = Callable[[bytes, bytes | None], None]
@@ -62,7 +64,7 @@ class LineSplitter:
 
     def _skip(self, part: bytes) -> None:
         assert self._skipped is not None
-        bound = self._limit * PATIENCE
+        bound = self._limit * ENDLESS_FACTOR
         was_endless = self._skipped > bound
         self._skipped += len(part)
         self._tail = (self._tail + part[-EDGE:])[-EDGE:]
@@ -77,7 +79,7 @@ class LineSplitter:
             line = bytes(self._kept)
             self._kept = bytearray()
             return line
-        if self._skipped <= self._limit * PATIENCE:
+        if self._skipped <= self._limit * ENDLESS_FACTOR:
             self._on_oversized(self._head, self._tail)
         self._skipped = None
         return None

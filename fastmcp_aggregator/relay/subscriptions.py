@@ -1,10 +1,10 @@
-"""Resources that clients follow, in both eras on both sides.
+"""Resource subscriptions, in both eras on both sides.
 
-Theory. Each followed resource of a child has one entry with its followers: connections of legacy clients
+Theory. Each subscribed resource of a child has one entry with its subscribers: connections of legacy clients
 (`resources/subscribe`), and streams of modern ones (`subscriptions/listen`). The child is asked once, when the first
-follower comes, in its own era's way, and asked no more when the last one leaves. A child that has a new session is
-asked again, for it has forgotten. Followers are told under the address that they used; an update of something
-below a followed address counts too. Whoever does not follow is told nothing.
+subscriber comes, in its own era's way, and asked no more when the last one leaves. A child that has a new session is
+asked again, for it has forgotten. Subscribers are notified under the address that they used; an update of something
+below a subscribed address counts too. Nobody else is notified.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
+from fastmcp_aggregator.callers.outbox import outbox_of
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.requests import session_of
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.outbox import outbox_of
+from fastmcp_aggregator.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE, UNSUBSCRIBE
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 1000
-"""Resources that one client may follow."""
-_UPDATED = "notifications/resources/updated"
+"""Subscriptions of one client, at most."""
 
-Follower = Connection | object
+Subscriber = Connection | object
 
 
 @dataclass(frozen=True, slots=True)
-class _Following:
-    """How one follows: under which address, and as which principal."""
+class _Subscription:
+    """The address that a subscriber used, and who has authenticated for it."""
 
     public: str
     principal: Hashable
@@ -47,53 +46,53 @@ class _Following:
 Locate = Callable[[str], Awaitable[tuple[Child, str] | None]]
 
 
-class Followed:
-    """One resource of a child that somebody follows."""
+class SubscribedResource:
+    """One resource of a child, its subscribers, and what the child was asked for them."""
 
     def __init__(self, place: Hashable, original: str) -> None:
         self.place = place
         self.original = original
-        self.followers: dict[Follower, _Following] = {}
+        self.subscribers: dict[Subscriber, _Subscription] = {}
         self._lock = asyncio.Lock()
         self._session: ChildSession | None = None
         self._stream: asyncio.Task[None] | None = None
 
-    async def ask(self, child: Child, principals: Iterable[Hashable]) -> None:
-        """Make the child tell these principals of updates, unless it does already.
+    async def ensure(self, child: Child, principals: Iterable[Hashable]) -> None:
+        """Have the child report updates for these principals, unless it does already.
 
         Raises:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        session = await session_of(child)
+        session = await child.calls.session()
         for principal in principals:
             session.serves(principal)
         async with self._lock:
-            session = await session_of(child)
+            session = await child.calls.session()
             if self._session is session:
                 return
             await self._close()
             if session.era == "modern":
                 self._stream = await _open_stream(session, self.original)
             else:
-                await child.request("resources/subscribe", {"uri": self.original})
+                await child.calls.request(SUBSCRIBE.name, {"uri": self.original})
             self._session = session
 
-    def is_followed_by(self, follower: Follower, public: str) -> bool:
-        """Whether somebody follows it under this address."""
-        following = self.followers.get(follower)
-        return following is not None and following.public == public
+    def is_subscribed(self, subscriber: Subscriber, public: str) -> bool:
+        """Whether somebody has subscribed to it under this address."""
+        subscription = self.subscribers.get(subscriber)
+        return subscription is not None and subscription.public == public
 
-    async def ask_no_more(self) -> None:
-        """The child may stop telling, unless somebody has come meanwhile."""
+    async def release(self) -> None:
+        """Unsubscribe at the child, unless there is a new subscriber."""
         async with self._lock:
-            if self.followers:
+            if self.subscribers:
                 return
             session, self._session = self._session, None
             await self._close()
             if session is not None and session.era == "legacy" and not session.lost.is_set():
                 with suppress(MCPError):
-                    await session.request("resources/unsubscribe", {"uri": self.original})
+                    await session.request(UNSUBSCRIBE.name, {"uri": self.original})
 
     async def _close(self) -> None:
         if self._stream is not None:
@@ -104,124 +103,126 @@ class Followed:
 
 async def _open_stream(session: ChildSession, uri: str) -> asyncio.Task[None]:
     is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    stream = asyncio.create_task(session.follow(uri, is_open), name=f"follow:{uri}")
+    stream = asyncio.create_task(session.listen_for_updates(uri, is_open), name=f"subscription:{uri}")
     # How it ends is no accident to be reported: the end of a session is told elsewhere.
     stream.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.wait({stream, is_open}, return_when=asyncio.FIRST_COMPLETED)
     if not is_open.done():
         is_open.cancel()
         stream.result()
-        raise MCPError(INVALID_REQUEST, f"the server does not tell of updates of {uri}")
+        raise MCPError(INVALID_REQUEST, f"the server does not report updates of {uri}")
     return stream
 
 
 class Subscriptions:
-    """All followed resources. Owned by one run of the aggregator."""
+    """All subscribed resources. Owned by one `Runtime`."""
 
     def __init__(self, publish: Callable[[str], Awaitable[None]]) -> None:
-        """`publish` tells modern clients' streams of an update, by the address that they follow."""
+        """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to."""
         self._publish = publish
-        self._followed: dict[Hashable, dict[str, Followed]] = {}
+        self._resources: dict[Hashable, dict[str, SubscribedResource]] = {}
         self._connections: WeakSet[Connection] = WeakSet()
         """Those whose end is watched for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def follow(
-        self, follower: Follower, child: Child, original: str, public: str, principal: Hashable = None
+    async def subscribe(
+        self, subscriber: Subscriber, child: Child, original: str, public: str, principal: Hashable = None
     ) -> None:
-        """Tell a follower of updates from now on.
+        """Notify a subscriber of updates from now on.
 
         Raises:
             ChildServerError: the child cannot be asked.
-            MCPError: the child's own error, or the client follows too many.
+            MCPError: the child's own error, or the client has too many subscriptions.
         """
-        own = [entry for entry in self._entries() if follower in entry.followers]
+        own = [entry for entry in self._entries() if subscriber in entry.subscribers]
         if len(own) >= LIMIT:
-            raise MCPError(INVALID_REQUEST, f"a client can follow {LIMIT} resources")
-        if isinstance(follower, Connection) and follower not in self._connections:
-            self._connections.add(follower)
-            follower.exit_stack.callback(self._forget, follower)
-        entry = self._followed.setdefault(child.place, {}).setdefault(original, Followed(child.place, original))
-        entry.followers[follower] = _Following(public, principal)
+            raise MCPError(INVALID_REQUEST, f"a client can subscribe to at most {LIMIT} resources")
+        if isinstance(subscriber, Connection) and subscriber not in self._connections:
+            self._connections.add(subscriber)
+            subscriber.exit_stack.callback(self._forget, subscriber)
+        of_child = self._resources.setdefault(child.place, {})
+        entry = of_child.setdefault(original, SubscribedResource(child.place, original))
+        entry.subscribers[subscriber] = _Subscription(public, principal)
         try:
-            await entry.ask(child, [principal])
+            await entry.ensure(child, [principal])
         except BaseException:
-            entry.followers.pop(follower, None)
-            self._start(self._let_go(entry))
+            entry.subscribers.pop(subscriber, None)
+            self._start(self._release(entry))
             raise
 
-    async def leave(self, follower: Follower, public: str) -> None:
-        """Tell a follower no more of what it follows under this address."""
-        for entry in [entry for entry in self._entries() if entry.is_followed_by(follower, public)]:
-            del entry.followers[follower]
-            await self._let_go(entry)
+    async def unsubscribe(self, subscriber: Subscriber, public: str) -> None:
+        """End a subscriber's subscriptions under this address."""
+        for entry in [entry for entry in self._entries() if entry.is_subscribed(subscriber, public)]:
+            del entry.subscribers[subscriber]
+            await self._release(entry)
 
     @asynccontextmanager
-    async def followed_by_stream(
+    async def of_stream(
         self, wanted: Sequence[str], locate: Locate, principal: Hashable = None
     ) -> AsyncIterator[list[str]]:
-        """While a modern client's stream is open: which of the wanted addresses are followed."""
+        """Subscribe a modern client's stream while it is open; yields the addresses that it has got."""
         stream = object()
-        followed: list[str] = []
+        subscribed: list[str] = []
         try:
             for uri in dict.fromkeys(wanted):
                 found = await locate(uri)
                 with suppress(ChildServerError, MCPError):
                     if found is not None:
-                        await self.follow(stream, *found, uri, principal)
-                        followed.append(uri)
-            yield followed
+                        await self.subscribe(stream, *found, uri, principal)
+                        subscribed.append(uri)
+            yield subscribed
         finally:
             self._forget(stream)
 
     def updated(self, child: Child, uri: str) -> None:
-        """A child says that a resource has changed."""
-        of_child = self._followed.get(child.place, {})
-        for followed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
-            below = uri.removeprefix(followed.original)
+        """Notify the subscribers of a resource that has changed."""
+        of_child = self._resources.get(child.place, {})
+        for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
+            below = uri.removeprefix(subscribed.original)
             of_streams = set()
-            for follower, following in followed.followers.items():
-                if isinstance(follower, Connection):
-                    outbox_of(follower).put(_UPDATED, {"uri": f"{following.public}{below}"})
+            for subscriber, subscription in subscribed.subscribers.items():
+                if isinstance(subscriber, Connection):
+                    outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
                 else:
-                    of_streams.add(following.public)  # the SDK's streams pass on the very addresses that they follow
+                    # The SDK's streams pass on the very addresses that they have subscribed to.
+                    of_streams.add(subscription.public)
             if of_streams:
                 self._start(self._publish_all(of_streams))
 
     def connected(self, child: Child) -> None:
-        """A child has a new session: ask it again for everything that is followed."""
-        for followed in list(self._followed.get(child.place, {}).values()):
-            self._start(self._ask_again(child, followed))
+        """Subscribe again in a child's new session."""
+        for subscribed in list(self._resources.get(child.place, {}).values()):
+            self._start(self._subscribe_again(child, subscribed))
 
     async def close(self) -> None:
-        """Forget everything."""
+        """End all subscriptions."""
         entries = list(self._entries())
-        self._followed.clear()
+        self._resources.clear()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, *(entry._close() for entry in entries), return_exceptions=True)
 
-    def _entries(self) -> Iterator[Followed]:
-        return (entry for of_child in self._followed.values() for entry in of_child.values())
+    def _entries(self) -> Iterator[SubscribedResource]:
+        return (entry for of_child in self._resources.values() for entry in of_child.values())
 
-    def _forget(self, follower: Follower) -> None:
-        for entry in [entry for entry in self._entries() if follower in entry.followers]:
-            del entry.followers[follower]
-            self._start(self._let_go(entry))
+    def _forget(self, subscriber: Subscriber) -> None:
+        for entry in [entry for entry in self._entries() if subscriber in entry.subscribers]:
+            del entry.subscribers[subscriber]
+            self._start(self._release(entry))
 
-    async def _let_go(self, entry: Followed) -> None:
-        """A follower has left: when it was the last one, the child is asked no more, and the entry is done with."""
-        await entry.ask_no_more()
-        of_child = self._followed.get(entry.place, {})
-        if not entry.followers and of_child.get(entry.original) is entry:
+    async def _release(self, entry: SubscribedResource) -> None:
+        """Drop an entry whose last subscriber has left."""
+        await entry.release()
+        of_child = self._resources.get(entry.place, {})
+        if not entry.subscribers and of_child.get(entry.original) is entry:
             del of_child[entry.original]
 
-    async def _ask_again(self, child: Child, followed: Followed) -> None:
+    async def _subscribe_again(self, child: Child, subscribed: SubscribedResource) -> None:
         try:
-            if followed.followers:
-                await followed.ask(child, {following.principal for following in followed.followers.values()})
+            if subscribed.subscribers:
+                await subscribed.ensure(child, {each.principal for each in subscribed.subscribers.values()})
         except (ChildServerError, MCPError) as error:
-            logger.warning("server %r no longer tells of updates of %s: %s", child.key, followed.original, error)
+            logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 
     async def _publish_all(self, addresses: set[str]) -> None:
         for address in sorted(addresses):

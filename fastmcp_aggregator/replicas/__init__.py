@@ -1,9 +1,9 @@
-"""What replicas of one hub share: counts of calls, a key, and what they say to each other. Alone, it is in memory."""
+"""What replicas of one hub share: rate limits, a key, and messages. One replica alone keeps it all in memory."""
 
 from __future__ import annotations
 
-from fastmcp_aggregator.replicas.peers import Alone, Peers
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.replicas.peers import NoPeers, Peers
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 def peers_from_settings(settings: AggregatorSettings) -> Peers:
@@ -13,7 +13,7 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
         ConfigError: `redis_url` cannot be the address of a Redis, or the package for it is missing.
     """
     if settings.redis_url is None:
-        return Alone()
+        return NoPeers()
     from fastmcp_aggregator.replicas.redis_peers import RedisPeers  # noqa: PLC0415 - an extra, for replicas only
 
     return RedisPeers(settings.redis_url.get_secret_value())

@@ -1,14 +1,14 @@
-"""What replicas tell each other of changes, and what they do about it.
+"""Change notices between replicas: list_changed, resource updates and reloaded files are published to all of them.
 
-Theory. A remote server may tell only one of its sessions that something has changed, and each replica has a session of
-its own. So what one replica hears of a remote server, the others are told. Usually the server tells them, too: so who
-has been told by another waits a moment, and does nothing if its own server tells the same meanwhile. What was heard
-before does not count, for that may have been an earlier change. Only what a server itself says is told on, never what
-another replica has said: nothing goes round in circles. A server that is a process runs in each replica for itself,
-and says nothing of the others.
+Theory. A remote server may notify only one of its sessions of a change, and each replica has a session of its own. So
+a replica publishes what a remote server notifies it of. Usually the server notifies the other replicas' sessions too:
+a replica that receives a notice waits a moment, and drops it if its own session is notified of the same meanwhile. A
+notification from before the notice does not count; it may have been of an earlier change. Only what a server itself
+says is published, never what another replica has: nothing goes round in circles. A stdio server runs in each replica
+for itself, and its changes concern no other.
 
-A config that has changed is told by whoever has read it anew, and only if it differs; the others look at their own
-files. So that ends, too, when all have read the same.
+A reloaded config is published by the replica that has read it, and only if it differs; the others read their own
+files. That ends when all have read the same.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.replicas.peers import Message, Peers
 
 _GRACE = 0.5
-"""Seconds that the own server has to say itself what another replica has heard."""
+"""Seconds that this replica's own session has to be notified of what another replica has published."""
 _WAITING_LIMIT = 1000
-"""News that wait for the own server; of more, each is taken up at once."""
+"""Notices that wait for that; beyond them, each is handled at once."""
 _URI_LIMIT = 2048
-"""Characters of an address that is told."""
+"""Characters of a URI that is published."""
 
 
 class Changes:
-    """The changes that concern all replicas."""
+    """Publishes the changes that concern all replicas, and handles the notices of the others."""
 
     def __init__(
         self,
@@ -40,36 +40,36 @@ class Changes:
         updated: Callable[[Child, str], None],
         read_files: Callable[[], None],
     ) -> None:
-        """`updated` tells the followers of a child's resource; `read_files` has this replica read its files again."""
+        """`updated` notifies the subscribers of a child's resource; `read_files` reloads this replica's files."""
         self._peers = peers
         self._children = children
         self._updated = updated
         self._read_files = read_files
         self._waiting: dict[tuple[str, str], asyncio.TimerHandle] = {}
-        """What another replica has heard, by server key and address; no address: its lists."""
+        """Timers of the notices that wait, by server key and URI; the URI is empty for the lists."""
 
-    # What this replica finds.
+    # Publish.
 
     def lists_changed(self, child: Child) -> None:
-        """A child says that its lists have changed."""
+        """Publish that a child's lists have changed."""
         if self._is_shared(child):
             self._settle(child.key, "")
-            self._peers.tell({"kind": "lists", "server": child.key})
+            self._peers.publish({"kind": "lists", "server": child.key})
 
     def updated(self, child: Child, uri: str) -> None:
-        """A child says that a resource has changed."""
+        """Publish that a child's resource has changed."""
         if self._is_shared(child) and uri and len(uri) <= _URI_LIMIT:
             self._settle(child.key, uri)
-            self._peers.tell({"kind": "updated", "server": child.key, "uri": uri})
+            self._peers.publish({"kind": "updated", "server": child.key, "uri": uri})
 
     def files_changed(self) -> None:
-        """The config or the groups were read anew, and differ."""
-        self._peers.tell({"kind": "files"})
+        """Publish that the config or the groups were reloaded, and differ."""
+        self._peers.publish({"kind": "files"})
 
-    # What it is told.
+    # Subscribe.
 
-    def heard(self, notice: Message) -> None:
-        """Another replica has found something."""
+    def on_notice(self, notice: Message) -> None:
+        """Handle what another replica has published. An unknown notice is ignored: a newer replica may send more."""
         match notice:
             case {"kind": "files"}:
                 self._read_files()
@@ -78,41 +78,41 @@ class Changes:
             case {"kind": "updated", "server": str(key), "uri": str(uri)} if uri and len(uri) <= _URI_LIMIT:
                 self._soon(key, uri)
 
-    def missed(self) -> None:
-        """Other replicas may have found anything."""
+    def on_missed(self) -> None:
+        """Refresh everything: notices may have been lost."""
         self._read_files()
         for child in self._children().values():
             if self._is_shared(child):
                 self._soon(child.key, "")
 
     def close(self) -> None:
-        """Take up nothing any more."""
+        """Drop the notices that wait."""
         for handle in self._waiting.values():
             handle.cancel()
         self._waiting.clear()
 
     def _is_shared(self, child: Child) -> bool:
-        """Whether it is our side of a server that the other replicas have, too, and for all clients."""
+        """Whether it is this replica's session with a remote server, which the other replicas have too; no instance."""
         return isinstance(child.server, RemoteServer) and self._children().get(child.key) is child
 
     def _soon(self, key: str, uri: str) -> None:
-        news = key, uri
-        if news in self._waiting:
+        change = key, uri
+        if change in self._waiting:
             return
         if len(self._waiting) >= _WAITING_LIMIT:
-            self._take_up(news)
+            self._handle(change)
             return
-        self._waiting[news] = asyncio.get_running_loop().call_later(_GRACE, partial(self._take_up, news))
+        self._waiting[change] = asyncio.get_running_loop().call_later(_GRACE, partial(self._handle, change))
 
     def _settle(self, key: str, uri: str) -> None:
-        """The own server has said it."""
+        """Drop the notice that waits: the server has notified this replica itself."""
         handle = self._waiting.pop((key, uri), None)
         if handle is not None:
             handle.cancel()
 
-    def _take_up(self, news: tuple[str, str]) -> None:
-        self._waiting.pop(news, None)
-        key, uri = news
+    def _handle(self, change: tuple[str, str]) -> None:
+        self._waiting.pop(change, None)
+        key, uri = change
         child = self._children().get(key)
         if child is None or not self._is_shared(child):
             return

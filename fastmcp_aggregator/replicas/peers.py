@@ -1,8 +1,9 @@
-"""The other replicas, as far as this one talks with them: what may be said, and what it is to be alone.
+"""The other replicas: the `Peers` contract, publish/subscribe and RPC, and `NoPeers` for one replica alone.
 
-Theory. A replica says two kinds of things. A *notice* is for all others: something has changed, look for yourselves.
-It may be lost; then the others are told to look at everything (`missed`). A *question* is for one replica, by its id,
-and has one answer, with parts before it; when the replica is not there, or the way to it breaks, it fails.
+Theory. A *notice* is published to all other replicas: something has changed, look for yourselves. Delivery is at most
+once; a replica that may have lost some is told so (`on_missed`), and refreshes everything. A *request* is an RPC: it
+goes to one replica, by its id, and has one answer, with stream parts before it; when that replica is gone, or the
+connection is lost, it fails.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from typing import Any, Protocol
 
 Message = dict[str, Any]
 """JSON."""
-Say = Callable[[Message], None]
+OnMessage = Callable[[Message], None]
 
 
 class PeerLostError(Exception):
-    """There is no such replica, or not any more."""
+    """There is no replica of this id, or the connection to it was lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
-    """What is done with what the others say."""
+class PeerEvents:
+    """The subscriber to what other replicas send."""
 
-    notice: Say
-    """Hear a notice. Must not block."""
-    missed: Callable[[], None]
-    """Notices may have been lost. Must not block."""
-    answer: Callable[[Message, Say], Awaitable[Message]]
-    """Answer a question; the second argument sends a part of the answer. Cancelled when the asker gives up."""
+    on_notice: OnMessage
+    """Handle a notice. Must not block."""
+    on_missed: Callable[[], None]
+    """Handle that notices may have been lost. Must not block."""
+    answer: Callable[[Message, OnMessage], Awaitable[Message]]
+    """Answer a request; the second argument sends a stream part. Cancelled when the requester gives up."""
 
 
 class Peers(Protocol):
@@ -38,50 +39,48 @@ class Peers(Protocol):
 
     @property
     def id(self) -> str:
-        """By which the others reach this one, 16 hexadecimal digits; empty while there is no way to it."""
+        """This replica's id, 16 hexadecimal digits; empty while the others cannot reach it."""
         ...
 
-    def open(self, ears: Ears) -> AbstractAsyncContextManager[None]:
-        """While this replica serves.
+    def open(self, events: PeerEvents) -> AbstractAsyncContextManager[None]:
+        """Subscribe, while this replica serves.
 
         Raises:
             SharedStateError: what the replicas share cannot be reached.
         """
         ...
 
-    def tell(self, notice: Message) -> None:
-        """Send a notice to all others. Never blocks; while there is no way to them it is lost."""
+    def publish(self, notice: Message) -> None:
+        """Send a notice to all others. Never blocks; it is lost while there is no connection."""
 
-    async def ask(self, replica: str, question: Mapping[str, Any], hear: Say) -> Message:
-        """The answer of one replica; `hear` gets the parts before it.
+    async def request(self, replica: str, question: Mapping[str, Any], on_part: OnMessage) -> Message:
+        """Ask one replica; return its answer. `on_part` gets the stream parts before it.
 
         Raises:
-            PeerLostError: it is not there, or was lost before it answered.
+            PeerLostError: it is gone, or the connection was lost before it answered.
+            TooLargeError: the question is larger than replicas send.
         """
         ...
 
     async def shared_key(self) -> bytes | None:
-        """32 random bytes that are the same for all replicas; None: there are no others."""
+        """Return 32 random bytes, the same for all replicas; None where there are no others."""
         ...
 
 
-class Alone:
-    """No other replicas: one machine, everything in memory."""
+class NoPeers:
+    """One replica alone: nobody to publish to."""
 
     id = ""
 
     @asynccontextmanager
-    async def open(self, ears: Ears) -> AsyncIterator[None]:
-        """See `Peers`."""
+    async def open(self, events: PeerEvents) -> AsyncIterator[None]:
         yield
 
-    def tell(self, notice: Message) -> None:
-        """See `Peers`."""
+    def publish(self, notice: Message) -> None:
+        """Nobody receives it."""
 
-    async def ask(self, replica: str, question: Mapping[str, Any], hear: Say) -> Message:
-        """See `Peers`."""
+    async def request(self, replica: str, question: Mapping[str, Any], on_part: OnMessage) -> Message:
         raise PeerLostError
 
     async def shared_key(self) -> bytes | None:
-        """See `Peers`."""
         return None

@@ -1,4 +1,4 @@
-"""The way to Redis: made of the setting `redis_url`, bounded, and checked at the start. No message shows a password."""
+"""Connections to Redis, from `redis_url`: with timeouts, checked at the start. No message shows a password."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastmcp_aggregator.errors import ConfigError, ConfigProblem, SharedStateErr
 
 PREFIX = "fastmcp-aggregator"
 """How every key and channel of ours begins."""
-BOUND = 0.5
-"""Seconds that a call waits for Redis."""
-START_BOUND = 5.0
+TIMEOUT = 0.5
+"""Seconds that a command waits for Redis."""
+START_TIMEOUT = 5.0
 """Seconds that the start waits for it."""
 
 
@@ -30,13 +30,13 @@ LOST = (RedisError, OSError, TimeoutError)
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
-def connect(url: str, *, bound: float | None = None) -> Redis:
-    """A client, which connects with its first command; one command waits for `bound` seconds at most.
+def connect(url: str, *, timeout: float | None = None) -> Redis:
+    """Make a client; it connects with its first command, and each command has `timeout` seconds (default TIMEOUT).
 
     Raises:
         ConfigError: this cannot be the address of a Redis.
     """
-    seconds = BOUND if bound is None else bound
+    seconds = TIMEOUT if timeout is None else timeout
     try:
         return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
     except ValueError:
@@ -44,12 +44,12 @@ def connect(url: str, *, bound: float | None = None) -> Redis:
 
 
 async def require_reachable(url: str) -> None:
-    """Whether Redis answers and lets us in.
+    """Ping Redis.
 
     Raises:
-        SharedStateError: it does not; the message says why, and what to do.
+        SharedStateError: it does not answer, or rejects our credentials; the message says which, and what to do.
     """
-    redis = connect(url, bound=START_BOUND)
+    redis = connect(url, timeout=START_TIMEOUT)
     try:
         await redis.ping()
     except LOST as error:
@@ -59,18 +59,18 @@ async def require_reachable(url: str) -> None:
 
 
 def address_of(redis: Redis) -> str:
-    """Where it is, without what lets us in."""
+    """Its host and port, or its socket; without credentials."""
     where: dict[str, Any] = redis.connection_pool.connection_kwargs
     return str(where.get("path") or f"{where.get('host', 'localhost')}:{where.get('port', 6379)}")
 
 
 def channel_scope(redis: Redis) -> str:
-    """What the channels of one hub begin with: channels, unlike keys, are the same in all databases of a Redis."""
+    """The prefix of one hub's channels; it names the database, because channels, unlike keys, are in none."""
     return f"{PREFIX}:{redis.connection_pool.connection_kwargs.get('db') or 0}"
 
 
 def hashed(text: str) -> str:
-    """A name for a key in Redis, which may be of anything."""
+    """A part of a key in Redis, from any text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -1,14 +1,14 @@
-"""What replicas send each other, as JSON of limited size. Pure.
+"""The wire format of messages between replicas: JSON of limited size. Pure.
 
 | message | is |
 |---|---|
-| `{"from", "notices": […]}` | what has changed, for all |
-| `{"from", "ask": N, "question"}` | a question, for one |
-| `{"from", "part": N, "of"}` | a part of the answer |
+| `{"from", "notices": […], "missed"}` | a batch of notices, broadcast; `missed`: some were lost before |
+| `{"from", "ask": N, "question"}` | a request, to one |
+| `{"from", "part": N, "of"}` | a stream part, before the answer |
 | `{"from", "reply": N, "answer"}` | the answer |
-| `{"from", "cancel": N}` | the asker has given up |
+| `{"from", "cancel": N}` | the sender of the request has given up |
 
-N is the asker's number for its question. What is not understood is left out: a newer replica may say more.
+N is the sender's number for its request. An unknown message is ignored: a newer replica may send more.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class TooLargeError(Exception):
 
 
 def is_replica_id(text: str) -> bool:
-    """Whether it looks like the id of a replica."""
+    """Whether the text has the form of a replica's id."""
     return _ID.fullmatch(text) is not None
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """As it is sent.
+    """Encode a message.
 
     Raises:
-        TooLargeError: it is not sent.
+        TooLargeError: it is larger than SIZE_LIMIT.
     """
     data = json.dumps(message, separators=(",", ":")).encode()
     if len(data) > SIZE_LIMIT:
@@ -45,7 +45,7 @@ def encoded(message: Mapping[str, Any]) -> bytes:
 
 
 def decoded(data: Any) -> dict[str, Any] | None:
-    """What another replica has sent; None if it is nothing that one would send."""
+    """Decode a message; None if no replica would send it."""
     if not isinstance(data, bytes) or len(data) > SIZE_LIMIT:
         return None
     try:

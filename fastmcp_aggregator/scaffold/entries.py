@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.atomic_file import PUBLIC, write_whole
-from fastmcp_aggregator.clients.jsonc import with_member
+from fastmcp_aggregator.client_configs.jsonc import with_member
 from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.loader import entries_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.scaffold.project import ScaffoldError
 from fastmcp_aggregator.scaffold.rules import Plan
 

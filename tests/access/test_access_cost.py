@@ -24,10 +24,10 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "from fastmcp_aggregator.settings import load_settings; load_settings()",
-        "from fastmcp_aggregator.cli.starting import load",
-        "from fastmcp_aggregator.middleware.limits import limits_from_settings\n"
-        "from fastmcp_aggregator.settings import load_settings\n"
+        "from fastmcp_aggregator.settings.model import load_settings; load_settings()",
+        "from fastmcp_aggregator.cli.running.starting import load",
+        "from fastmcp_aggregator.policies.limits import limits_from_settings\n"
+        "from fastmcp_aggregator.settings.model import load_settings\n"
         "assert limits_from_settings(load_settings(), has_auth=True)",
         "from fastmcp_aggregator.pinning.pins import pins_from_settings",
     ],

@@ -13,18 +13,18 @@ import httpx2
 import pytest
 from fastmcp.server.auth import AccessToken, AuthProvider
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from harness import LEGACY, config
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from support.harness import LEGACY, config
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.access.principals import principal_of
+from fastmcp_aggregator.access.principal import ANYONE, Principal
+from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.providers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.middleware.call import ANYONE, Principal
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
 PAIR = RSAKeyPair.generate()

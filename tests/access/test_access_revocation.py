@@ -13,19 +13,20 @@ import httpx2
 import pytest
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from harness import config, lean, until
 from joserfc import jwt
 from joserfc.jwk import RSAKey
-from serving import serving
-from wire_http import HttpClient
-from wire_sse import SseClient
+from support.harness import config, lean, until
+from support.memory import build_aggregator
+from support.serving import serving
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
-from fastmcp_aggregator.access.verifiers import KeyVerifier
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import KeyVerifier
+from fastmcp_aggregator.settings.model import load_settings
 
 BOUND = 5.0
 """Seconds within which what is open ends; it takes one."""

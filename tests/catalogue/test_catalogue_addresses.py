@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.catalogue.addresses import (
+from fastmcp_aggregator.naming import public_uri, split_public_uri
+from fastmcp_aggregator.routing.addresses import (
     publish_addresses,
     publish_prompt_result,
     publish_read_result,
     publish_tool_result,
 )
-from fastmcp_aggregator.naming import public_uri, split_public_uri
 
 publish = partial(public_uri, "files")
 ALL = [publish_addresses, publish_tool_result, publish_prompt_result, publish_read_result]

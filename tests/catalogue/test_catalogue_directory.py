@@ -6,15 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 import pytest
-from harness import PATIENCE
+from support.harness import PATIENCE
 
-from fastmcp_aggregator.catalogue.directory import Directory
-from fastmcp_aggregator.catalogue.routes import Naming
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
+from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import Naming
+from fastmcp_aggregator.settings.model import load_settings
+from fastmcp_aggregator.settings.options import ChildOptions
 
 FOREVER = 10_000.0
+
+
+OPTIONS = ChildOptions.from_settings(load_settings(), StdioServer(key="x", label="x", command="x"))
 
 
 class Child:
@@ -29,11 +37,12 @@ class Child:
         self.session = None
         self.retry_for_call_in = 4.0
         self.why_stopped = ""
+        self.calls = Calls(self, OPTIONS, DEFAULT_TIMINGS)  # type: ignore[arg-type]
 
     async def until_settled(self) -> None:
         await self.settled.wait()
 
-    def bring_forward(self) -> bool:
+    def trigger_retry(self) -> bool:
         return False
 
     def arrive(self, *tools: str, **others: Iterable[str]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
-from harness import config, lean
+from support.harness import config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.catalogue.legacy import result_for_legacy, tool_for_legacy, tools_for_legacy
+from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy, tools_for_legacy
 
 TEXT = {"content": [{"type": "text", "text": "[1]"}]}
 NAMED = {"name": "x", "inputSchema": {"type": "object"}, "_meta": {"a": 1}}

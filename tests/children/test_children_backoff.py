@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.backoff import (
-    CRASH_LOOP,
-    CRASH_LOOP_DELAY,
-    CRASH_LOOP_PAUSE,
-    CRASH_WINDOW,
-    FIRST_CEILING,
-    LAST_CEILING,
-    SERVED_AFTER,
-    Backoff,
-    delay_before_attempt,
-)
+from fastmcp_aggregator.children.backoff import Backoff, delay_before_attempt
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS as TIMES
 
 FAILURES = st.integers(min_value=1, max_value=10**9)
 FRACTIONS = st.floats(min_value=0, max_value=1, exclude_max=True)
@@ -34,7 +25,7 @@ def test_the_ceiling_doubles_with_each_failure_up_to_a_minute(failures: int, cei
 
 @given(FAILURES, FRACTIONS)
 def test_a_delay_is_never_negative_and_never_over_a_minute(failures: int, fraction: float) -> None:
-    assert 0 <= delay_before_attempt(failures, fraction) <= LAST_CEILING
+    assert 0 <= delay_before_attempt(failures, fraction) <= TIMES.last_ceiling
 
 
 @given(FAILURES, FAILURES, FRACTIONS)
@@ -45,7 +36,7 @@ def test_more_failures_never_mean_a_shorter_wait(one: int, other: int, fraction:
 
 def test_children_that_failed_together_are_spread_over_the_whole_time() -> None:
     delays = [delay_before_attempt(1, fraction) for fraction in (0, 0.25, 0.5, 0.75)]
-    assert delays == [fraction * FIRST_CEILING for fraction in (0, 0.25, 0.5, 0.75)]
+    assert delays == [fraction * TIMES.first_ceiling for fraction in (0, 0.25, 0.5, 0.75)]
 
 
 def delays(backoff: Backoff, *times: float, ran_for: float = 0.0) -> list[float]:
@@ -60,11 +51,11 @@ def test_each_failure_in_a_row_doubles_the_delay() -> None:
 def test_a_child_that_has_served_is_back_at_once_and_what_was_before_is_forgotten() -> None:
     backoff = Backoff()
     assert delays(backoff, 0, 100, 200)[-1] == pytest.approx(2)
-    assert delays(backoff, 300, ran_for=SERVED_AFTER) == [0]
-    assert delays(backoff, 400, ran_for=SERVED_AFTER - 0.01) == pytest.approx([0.5])
+    assert delays(backoff, 300, ran_for=TIMES.served_after) == [0]
+    assert delays(backoff, 400, ran_for=TIMES.served_after - 0.01) == pytest.approx([0.5])
 
 
-@given(st.lists(st.floats(min_value=SERVED_AFTER, max_value=10**6), min_size=1))
+@given(st.lists(st.floats(min_value=TIMES.served_after, max_value=10**6), min_size=1))
 def test_a_child_that_serves_each_time_is_back_at_once_however_often_it_fails(lives: list[float]) -> None:
     backoff, now = Backoff(), 0.0
     for ran_for in lives:
@@ -74,41 +65,43 @@ def test_a_child_that_serves_each_time_is_back_at_once_however_often_it_fails(li
 
 
 def test_a_server_that_says_when_it_wants_to_be_asked_again_is_left_alone_although_it_has_served() -> None:
-    assert Backoff().failed(0, ran_for=SERVED_AFTER, random_fraction=0, at_least=30) == 30
+    assert Backoff().failed(0, ran_for=TIMES.served_after, random_fraction=0, at_least=30) == 30
 
 
 def test_a_child_that_crashes_again_and_again_is_tried_every_five_minutes() -> None:
     backoff = Backoff()
-    times = [number * CRASH_WINDOW / (CRASH_LOOP - 1) for number in range(CRASH_LOOP)]
-    assert delays(backoff, *times)[-1] == CRASH_LOOP_DELAY == 300
+    times = [number * TIMES.crash_window / (TIMES.crash_loop - 1) for number in range(TIMES.crash_loop)]
+    assert delays(backoff, *times)[-1] == TIMES.crash_loop_delay == 300
     assert backoff.is_crash_loop
-    assert delays(backoff, 1000, 2000) == [CRASH_LOOP_DELAY] * 2
+    assert delays(backoff, 1000, 2000) == [TIMES.crash_loop_delay] * 2
 
 
 def test_failures_before_a_process_was_started_are_no_crash_loop() -> None:
     backoff = Backoff()
     later = [backoff.failed(now, ran_for=0, random_fraction=ALMOST_ONE, is_crash=False) for now in range(20)]
-    assert max(later) <= LAST_CEILING
+    assert max(later) <= TIMES.last_ceiling
     assert not backoff.is_crash_loop
 
 
 def test_failures_far_apart_are_no_crash_loop() -> None:
     backoff = Backoff()
-    times = [number * (CRASH_WINDOW / (CRASH_LOOP - 1) + 0.1) for number in range(20)]
-    assert CRASH_LOOP_DELAY not in delays(backoff, *times)
+    times = [number * (TIMES.crash_window / (TIMES.crash_loop - 1) + 0.1) for number in range(20)]
+    assert TIMES.crash_loop_delay not in delays(backoff, *times)
     assert not backoff.is_crash_loop
 
 
 def test_serving_ends_a_crash_loop() -> None:
     backoff = Backoff()
-    delays(backoff, *range(CRASH_LOOP))
-    assert backoff.pause_before_call == CRASH_LOOP_PAUSE == 10
-    assert delays(backoff, 1000, ran_for=SERVED_AFTER) == [0]
+    delays(backoff, *range(TIMES.crash_loop))
+    assert backoff.pause_before_call == TIMES.crash_loop_pause == 10
+    assert delays(backoff, 1000, ran_for=TIMES.served_after) == [0]
     assert not backoff.is_crash_loop
     assert backoff.pause_before_call == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 0.1, SERVED_AFTER - 0.01]), st.sampled_from([0, 0.1, 1])), min_size=20))
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 0.1, TIMES.served_after - 0.01]), st.sampled_from([0, 0.1, 1])), min_size=20)
+)
 def test_a_child_that_never_serves_is_started_at_most_ten_times_a_minute(lives: list[tuple[float, float]]) -> None:
     """Each life is how long it ran and how much of the wait passed before a call brought the next start forward."""
     backoff, now, starts = Backoff(), 0.0, [0.0]
@@ -124,5 +117,5 @@ def test_a_delay_can_be_given_a_least() -> None:
     """As when a server says when it wants to be asked again."""
     assert Backoff().failed(0, ran_for=0, random_fraction=0, at_least=30) == 30
     crashing = Backoff()
-    delays(crashing, *range(CRASH_LOOP))
-    assert crashing.failed(10, ran_for=0, random_fraction=0, at_least=30) == CRASH_LOOP_DELAY
+    delays(crashing, *range(TIMES.crash_loop))
+    assert crashing.failed(10, ran_for=0, random_fraction=0, at_least=30) == TIMES.crash_loop_delay

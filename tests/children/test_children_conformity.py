@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
-from harness import LEGACY, MODERN, config, lean
+from support.harness import LEGACY, MODERN, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
-from fastmcp_aggregator.children.conformity import conforming
+from fastmcp_aggregator.children.session.conformity import conforming
 
 SCHEMA = {"type": "object"}
 GOOD: dict[Kind, dict[str, Any]] = {

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from harness import PATIENCE, RawClient, config, connected, lean, until
-from remote_server import RemoteServer, Request, remote_server
-from serving import serving
 from starlette.types import Receive, Scope, Send
-from wire_http import served
+from support.harness import PATIENCE, RawClient, config, connected, lean, until
+from support.memory import build_aggregator
+from support.remote_server import RemoteServer, Request, remote_server
+from support.serving import serving
+from support.wire_http import served
 
-from fastmcp_aggregator import Aggregator, ConfigError, StartupError, build_aggregator
+from fastmcp_aggregator import Aggregator, ConfigError, StartupError
 from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.children.credentials import require_credentials
+from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 CALLERS_OWN = {
     "X-User": "alice",
@@ -237,10 +238,10 @@ def test_settings_that_do_not_fit_the_server_are_told_at_once(
     monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], own: dict[str, Any], problem: str | None
 ) -> None:
     monkeypatch.setenv("IS_SET", "t")
-    settings = load_settings(servers={"r": own})
+    settings = load_settings(oauth_dir="/tokens", servers={"r": own})
     found = []
     try:
-        require_credentials(load_config(config(r=entry)), settings.endpoint_options_of)
+        require_credentials(load_config(config(r=entry)), settings)
     except ConfigError as error:
         found = [str(detail) for detail in error.details]
     assert len(found) == (problem is not None)

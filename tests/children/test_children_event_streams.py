@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.event_streams import EventSplitter, EventTooLarge
+from fastmcp_aggregator.children.http.event_streams import EventSplitter, EventTooLarge
 
 BYTES = st.binary(max_size=8) | st.sampled_from([b"\n", b"\r", b"\r\n", b"data: x", b"id: 1", b": ping", b"\n\n"])
 

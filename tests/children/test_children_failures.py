@@ -7,13 +7,14 @@ import socket
 
 import httpx2
 import pytest
-from harness import config, lean
 from mcp.shared.exceptions import MCPError
 from mcp_types import InitializeResult
 from pydantic import ValidationError
+from support.harness import config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import StartupError, build_aggregator
-from fastmcp_aggregator.children.failures import describe
+from fastmcp_aggregator import StartupError
+from fastmcp_aggregator.children.session.failures import describe
 
 ADDRESS = "https://user:hunter2@example.org/mcp?token=hunter2"
 REQUEST = httpx2.Request("POST", ADDRESS)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, talking, until
-from wire import EVERYTHING
-from wire_http import served
+from support.harness import config, connected, lean, talking, until
+from support.memory import build_aggregator
+from support.wire import EVERYTHING
+from support.wire_http import served
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.settings import ServerSettings
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.settings.model import ServerSettings
 
 SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}
 
@@ -24,7 +25,7 @@ def isolated(**options: Any) -> Aggregator:
 
 def pids_of(hub: Aggregator) -> set[int]:
     """The processes of all instances, the first one among them."""
-    children = [*hub.children.values(), *(instance for instance, _ in hub._fleet.instances())]
+    children = [*hub.children.values(), *(instance for instance, _ in hub._backend.runtime.instances)]
     return {pid for child in children if (pid := child.status().pid) is not None}
 
 
@@ -65,7 +66,7 @@ async def test_too_many_sessions_are_told_so_and_a_place_is_free_when_one_ends()
             error = await second.error("tools/call", {"name": "lean:pid", "arguments": {}})
             assert "'lean'" in error["message"]
             assert "max_isolated_sessions" in error["message"]
-        await until(lambda: not list(hub._fleet.instances()))
+        await until(lambda: not list(hub._backend.runtime.instances))
         assert await second.call("lean:pid")
 
 
@@ -90,7 +91,7 @@ async def test_a_modern_client_without_a_session_has_one_process_for_a_call_and_
         assert len(record.read_text().split()) == 2
         error = await client.error("tools/call", {"name": "talk:play", "requestState": "held-by-nobody"})
         assert error["code"] == -32602
-        await until(lambda: not list(hub._fleet.instances()))
+        await until(lambda: not list(hub._backend.runtime.instances))
     assert len(record.read_text().split()) == 2
 
 
@@ -99,7 +100,7 @@ async def test_a_child_that_is_gone_from_the_config_takes_its_instances_along() 
     async with hub, connected(hub) as client:
         await client.call("lean:pid")
         await hub.reload(config(other=lean()))
-        assert list(hub._fleet.instances()) == []
+        assert list(hub._backend.runtime.instances) == []
         await until(lambda: len(pids_of(hub)) == 1)
 
 

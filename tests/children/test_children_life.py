@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-import math
 import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, config, connected, lean, until
+from support.harness import LEAN_CHILD, PATIENCE, SLOW_RETRIES, config, connected, lean, timed, until
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -23,9 +23,12 @@ from fastmcp_aggregator import (
     build_aggregator,
     load_config,
 )
-from fastmcp_aggregator.children.backoff import CRASH_LOOP
+from fastmcp_aggregator.children.timings import Timings
+
+pytestmark = pytest.mark.process
 
 MISSING = {"command": "no-such-command-anywhere"}
+QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=0.2)
 
 
 def pids(record: Path) -> list[int]:
@@ -37,13 +40,6 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-@pytest.fixture
-def slow_retries(monkeypatch: Any) -> None:
-    """Failed children wait for an hour, however long they have served."""
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", math.inf)
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
 
 
 def state_of(app: Aggregator, key: str) -> ChildState:
@@ -139,15 +135,13 @@ async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> No
 
 
 async def test_a_failed_child_that_rests_is_started_again_by_a_call_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 0.0)
     record = tmp_path / "pids"
-    app = build_aggregator(
-        config(bad=lean(exit_at_start=3, record=str(record)), good=lean()), strict=False, ready_wait=0.0
-    )
+    document = config(bad=lean(exit_at_start=3, record=str(record)), good=lean())
+    app = timed(build_aggregator(document, strict=False, ready_wait=0.0), Timings(jitter=lambda: 0.0))
     async with app, connected(app) as client:
-        app.children["bad"].rest()
+        app.children["bad"].suspend_retries()
         await until(lambda: state_of(app, "bad") is ChildState.FAILED)
         await client.call("good:echo")
         assert len(pids(record)) == 1
@@ -194,11 +188,11 @@ async def test_a_child_that_is_killed_fails_exactly_its_own_calls() -> None:
 
 
 async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_why(
-    slow_retries: None, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     broken = tmp_path / "broken"
     document = config(a=lean(exit_if_file=str(broken)), b=lean())
-    async with build_aggregator(document) as app, connected(app) as client:
+    async with timed(build_aggregator(document), SLOW_RETRIES) as app, connected(app) as client:
         broken.touch()
         os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
         await until(lambda: state_of(app, "a") is ChildState.FAILED)
@@ -212,33 +206,34 @@ async def test_while_a_child_is_down_its_components_are_unlisted_and_calls_say_w
         assert "a:echo" not in unknown["message"]
 
 
-async def test_a_call_to_a_child_that_waits_for_its_next_attempt_brings_it_forward(slow_retries: None) -> None:
-    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+async def test_a_call_to_a_child_that_waits_for_its_next_attempt_brings_it_forward() -> None:
+    async with timed(build_aggregator(config(a=lean())), SLOW_RETRIES) as app, connected(app) as client:
         os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
         await until(lambda: state_of(app, "a") is ChildState.FAILED)
         assert (await client.call("a:echo"))["tool"] == "echo"
         assert app.health()["a"].restarts == 1
 
 
-async def test_a_child_that_has_served_is_back_at_once_however_often_it_is_killed(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", 0.0)
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
-    async with build_aggregator(config(a=lean())) as app:
-        for kills in range(1, 2 * CRASH_LOOP + 1):
+async def test_a_child_that_has_served_is_back_at_once_however_often_it_is_killed() -> None:
+    times = replace(SLOW_RETRIES, served_after=0.0)
+    async with timed(build_aggregator(config(a=lean())), times) as app:
+        for kills in range(1, 2 * times.crash_loop + 1):
             os.kill(app.health()["a"].pid or 0, signal.SIGKILL)
             await until(lambda: app.health()["a"].restarts == kills)  # noqa: B023
             await until(lambda: state_of(app, "a") is ChildState.RUNNING)
 
 
 async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call_every_ten_seconds(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path,
 ) -> None:
     record, broken = tmp_path / "pids", tmp_path / "broken"
     broken.touch()
     document = config(a=lean(record=str(record), exit_if_file=str(broken)))
-    async with build_aggregator(document, strict=False) as app, connected(app) as client:
+    late = 0.0
+    times = Timings(jitter=lambda: 0.0, clock=lambda: time.monotonic() + late)
+    async with timed(build_aggregator(document, strict=False), times) as app, connected(app) as client:
         child = app.children["a"]
-        await until(lambda: child._retrying.backoff.is_crash_loop)
+        await until(lambda: child._retry.backoff.is_crash_loop)
         retry_in = app.health()["a"].retry_in
         assert retry_in is not None
         assert 290 < retry_in <= 300
@@ -247,25 +242,24 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call
         assert 5 < error["data"]["retryIn"] <= 10
         assert len(pids(record)) == 5
         broken.unlink()
-        monkeypatch.setattr(child._retrying, "_earliest", 0.0)
+        late = times.crash_loop_pause
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
-async def test_a_command_that_is_installed_later_is_there_for_the_next_call(slow_retries: None, tmp_path: Path) -> None:
+async def test_a_command_that_is_installed_later_is_there_for_the_next_call(tmp_path: Path) -> None:
     server, command = lean(), tmp_path / "later"
     document = config(a={**server, "command": str(command)})
-    async with build_aggregator(document, strict=False) as app, connected(app) as client:
-        for _ in range(CRASH_LOOP + 1):
+    async with timed(build_aggregator(document, strict=False), SLOW_RETRIES) as app, connected(app) as client:
+        for _ in range(SLOW_RETRIES.crash_loop + 1):
             await client.error("tools/call", {"name": "a:echo"})
         command.symlink_to(server["command"])
         assert (await client.call("a:echo"))["tool"] == "echo"
-        assert app.health()["a"].restarts > CRASH_LOOP
+        assert app.health()["a"].restarts > SLOW_RETRIES.crash_loop
 
 
-async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.1)
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.2)
-    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> None:
+    hub = timed(build_aggregator(config(a=lean(), b=lean(era="modern"))), QUICK_CHECKS)
+    async with hub as app, connected(app) as client:
         frozen = {key: app.health()[key].pid or 0 for key in ("a", "b")}
         for pid in frozen.values():
             os.kill(pid, signal.SIGSTOP)
@@ -275,10 +269,11 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced(monkeypa
         assert all(is_gone(pid) for pid in frozen.values())
 
 
-async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.1)
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.2)
-    async with build_aggregator(config(a=lean()), call_timeout=0.5) as app, connected(app) as client:
+async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced() -> None:
+    async with (
+        timed(build_aggregator(config(a=lean()), call_timeout=0.5), QUICK_CHECKS) as app,
+        connected(app) as client,
+    ):
         frozen = app.health()["a"].pid or 0
         held = client.begin("tools/call", {"name": "a:hold"})[1]
         await until(lambda: app.health()["a"].in_flight == 1)
@@ -290,10 +285,10 @@ async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
-async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_INTERVAL", 0.02)
-    monkeypatch.setattr("fastmcp_aggregator.children.health.HEALTH_DEADLINE", 0.5)
-    async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
+async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check() -> None:
+    times = Timings(health_interval=0.02, health_deadline=PATIENCE)
+    hub = timed(build_aggregator(config(a=lean(), b=lean(era="modern"))), times)
+    async with hub as app, connected(app) as client:
         answers = [app.children[key].calls for key in ("a", "b")]
         seen = [calls.last_answer for calls in answers]
         await until(lambda: all(calls.last_answer > before for calls, before in zip(answers, seen, strict=True)))
@@ -301,8 +296,10 @@ async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
-async def test_a_child_that_does_not_answer_is_not_asked_for_a_while(monkeypatch: Any) -> None:
-    app = build_aggregator(config(a=lean(), b=lean()), servers={"a": {"call_timeout": 0.05}})
+async def test_a_child_that_does_not_answer_is_not_asked_for_a_while() -> None:
+    late = 0.0
+    times = Timings(clock=lambda: time.monotonic() + late)
+    app = timed(build_aggregator(config(a=lean(), b=lean()), servers={"a": {"call_timeout": 0.05}}), times)
     async with app, connected(app) as client:
         for _ in range(5):
             error = await client.error("tools/call", {"name": "a:hold"})
@@ -311,8 +308,7 @@ async def test_a_child_that_does_not_answer_is_not_asked_for_a_while(monkeypatch
         assert "it did not answer several times in a row, next try in 30 s" in error["message"]
         assert error["data"]["retryIn"] > 29
         assert (await client.call("b:echo"))["tool"] == "echo"
-        later = time.monotonic() + 31
-        monkeypatch.setattr("time.monotonic", lambda: later)
+        late = times.first_open + 1
         assert (await client.call("a:echo"))["tool"] == "echo"
         assert (await client.call("a:echo"))["tool"] == "echo"
 
@@ -411,6 +407,25 @@ async def test_without_strict_the_first_of_two_conflicting_children_has_the_name
         assert (await client.call("b:echo"))["server"] == "second"
 
 
+async def test_without_prefixes_a_name_is_nobody_elses_while_a_server_before_has_not_been_listed() -> None:
+    entries = config(first=lean(exit_at_start=1), second=lean(name="second"))
+    app = build_aggregator(entries, prefix=False, strict=False)
+    async with app, connected(app) as client:
+        await until(lambda: app.children["first"].last_failure and app.children["second"].catalogue)
+        assert await client.names() == []
+        error = await client.error("tools/call", {"name": "echo"})
+        assert "server 'first'" in error["message"]
+        assert (await client.call("second:echo"))["server"] == "second"
+
+
+async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_from_one_before() -> None:
+    entries = config(first=lean(name="first"), second=lean(exit_at_start=1))
+    app = build_aggregator(entries, prefix=False, strict=False)
+    async with app, connected(app) as client:
+        assert (await client.call("echo"))["server"] == "first"
+        assert "echo" in await client.names()
+
+
 async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) -> None:
     records = [tmp_path / str(i) for i in range(5)]
     entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}
@@ -437,7 +452,7 @@ async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: i
     async with app._lifespan_manager():
         for _ in range(turns):
             await asyncio.sleep(0)
-        tasks = list(app._fleet._supervisor._tasks.values())  # type: ignore[union-attr]
+        tasks = list(app._backend.runtime.supervisor._tasks.values())  # type: ignore[union-attr]
     assert [task.cancelled() for task in tasks] == [False]
     assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
 

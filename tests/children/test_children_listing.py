@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from harness import LEGACY, lean
 from mcp.shared.exceptions import MCPError
-from sessions import session_with
+from support.harness import LEGACY, lean
+from support.sessions import session_with
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
-from fastmcp_aggregator.children.listing import read_catalogue
+from fastmcp_aggregator.children.session.listing import read_catalogue
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}

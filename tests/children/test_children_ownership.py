@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.children.ownership import InFlight, Ownership, request_of
+from fastmcp_aggregator.children.session.ownership import InFlight, Ownership, request_of
 
 
 class Owner:
@@ -17,7 +17,7 @@ class Owner:
 
     def __init__(self, identity: object, principal: object = None) -> None:
         self.identity = identity
-        self.principal = principal
+        self.account = principal
 
 
 ALICE, ALICE_TOO, BOB, RESIDENT = Owner("alice"), Owner("alice"), Owner("bob"), Owner("resident")

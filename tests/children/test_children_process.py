@@ -14,23 +14,24 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import LEAN_CHILD, PATIENCE, lean, until
 from pydantic import SecretStr
+from support.harness import LEAN_CHILD, PATIENCE, lean, until
 
-from fastmcp_aggregator.children import process as process_module
-from fastmcp_aggregator.children.options import LINE_LIMIT, EndpointOptions
-from fastmcp_aggregator.children.process import (
+from fastmcp_aggregator.children.process import process as process_module
+from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES
+from fastmcp_aggregator.children.process.process import (
     EXIT_GRACE,
     REAP_WAIT,
     TERM_GRACE,
     ChildProcess,
     kill_recorded_groups,
 )
-from fastmcp_aggregator.children.startup import SAFE_VARIABLES
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.settings.options import EndpointOptions
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"), pytest.mark.process]
 
 Start = Callable[..., Awaitable[ChildProcess]]
 
@@ -449,7 +450,7 @@ async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Pat
     record = tmp_path / "pid"
     code = f"""
 import asyncio
-from fastmcp_aggregator.children.process import ChildProcess
+from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.config import StdioServer
 async def main():
     args = {lean(record=str(record), ignore_eof=True)["args"]!r}

@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import MODERN, PATIENCE, RawClient, config, connected, until
-from remote_server import Misbehaviour, RemoteServer, Request, remote_server
+from support.harness import MODERN, PATIENCE, RawClient, config, connected, until
+from support.remote_server import Misbehaviour, RemoteServer, Request, remote_server
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
-from fastmcp_aggregator.children import metadata_addresses
-from fastmcp_aggregator.children.http_failures import of_status
+from fastmcp_aggregator.children.http import metadata_addresses
+from fastmcp_aggregator.children.http.failures import of_status
 
 SECRET = "pl4nted-s3cret"
 LIMIT = 64 * 1024
@@ -400,7 +400,7 @@ async def test_refused_credentials_are_tried_once_in_30_s_and_no_call_brings_tha
             attempts = len(server.requests)
             for _ in range(3):
                 with pytest.raises(Exception, match="authentication failed"):
-                    await app.children["r"].request("tools/call", {"name": "echo"})
+                    await app.children["r"].calls.request("tools/call", {"name": "echo"})
             assert len(server.requests) == attempts
             await client.names()
     assert f"authentication failed (HTTP {status}): check its headers" in (health.last_error or "")

@@ -1,11 +1,12 @@
-"""Who may bring the next attempt of a failed child forward, and when, by a clock that the tests turn."""
+"""When a failed child is tried again, and when a call may trigger that, by a clock that the tests turn."""
 
 from __future__ import annotations
 
 import asyncio
 
-from fastmcp_aggregator.children.backoff import CRASH_LOOP, CRASH_LOOP_DELAY, CRASH_LOOP_PAUSE, SERVED_AFTER
-from fastmcp_aggregator.children.retrying import Retrying
+from fastmcp_aggregator.children.retry import Retry
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS as TIMES
+from fastmcp_aggregator.children.timings import Timings
 
 
 class Clock:
@@ -18,12 +19,12 @@ class Clock:
         return self.now
 
 
-def failed(retrying: Retrying, times: int = 1, *, ran_for: float = 0.0, pause: float = 0.0) -> None:
+def failed(retrying: Retry, times: int = 1, *, ran_for: float = 0.0, pause: float = 0.0) -> None:
     for _ in range(times):
         retrying.failed(ran_for=ran_for, pause=pause, is_crash=True)
 
 
-async def is_awaited(retrying: Retrying) -> bool:
+async def is_awaited(retrying: Retry) -> bool:
     """Whether the next attempt is still to be waited for."""
     waiting = asyncio.ensure_future(retrying.wait(asyncio.Event()))
     for _ in range(10):
@@ -34,49 +35,49 @@ async def is_awaited(retrying: Retrying) -> bool:
     return is_awaited
 
 
-async def test_a_child_that_has_served_is_back_at_once_each_time() -> None:
+async def test_retry_is_immediate_after_serving() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
-    for _ in range(3 * CRASH_LOOP):
-        clock.now += SERVED_AFTER
-        failed(retrying, ran_for=SERVED_AFTER)
+    retrying = Retry(Timings(clock=clock))
+    for _ in range(3 * TIMES.crash_loop):
+        clock.now += TIMES.served_after
+        failed(retrying, ran_for=TIMES.served_after)
         assert retrying.remaining == 0
 
 
-async def test_a_call_brings_the_next_attempt_forward() -> None:
-    retrying = Retrying(Clock())
+async def test_retry_is_triggered_by_a_call() -> None:
+    retrying = Retry(Timings(clock=Clock()))
     failed(retrying)
-    assert retrying.bring_forward()
+    assert retrying.trigger()
     assert not await is_awaited(retrying)
 
 
-async def test_in_a_crash_loop_a_call_has_it_tried_every_ten_seconds() -> None:
+async def test_crash_loop_lets_a_call_trigger_a_start_every_ten_seconds() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
-    failed(retrying, CRASH_LOOP)
+    retrying = Retry(Timings(clock=clock))
+    failed(retrying, TIMES.crash_loop)
     for _ in range(3):
-        assert retrying.remaining == CRASH_LOOP_DELAY
-        clock.now += CRASH_LOOP_PAUSE - 1
+        assert retrying.remaining == TIMES.crash_loop_delay
+        clock.now += TIMES.crash_loop_pause - 1
         assert retrying.before_call == 1
-        assert not retrying.bring_forward()
+        assert not retrying.trigger()
         assert await is_awaited(retrying)
         failed(retrying)
-        clock.now += CRASH_LOOP_PAUSE
-        assert retrying.bring_forward()
+        clock.now += TIMES.crash_loop_pause
+        assert retrying.trigger()
         assert not await is_awaited(retrying)
         failed(retrying)
 
 
-async def test_no_call_brings_forward_what_a_server_has_asked_to_wait_for() -> None:
+async def test_retry_after_of_a_server_is_kept_for_calls_too() -> None:
     clock = Clock()
-    retrying = Retrying(clock)
+    retrying = Retry(Timings(clock=clock))
     failed(retrying, pause=30)
     assert retrying.before_call == retrying.remaining == 30
     clock.now += 29
-    assert not retrying.bring_forward()
+    assert not retrying.trigger()
     clock.now += 1
-    assert retrying.bring_forward()
+    assert retrying.trigger()
 
 
-async def test_what_nobody_waits_for_has_no_time() -> None:
-    assert Retrying(Clock()).before_call is None
+async def test_retry_has_no_time_while_nothing_waits() -> None:
+    assert Retry(Timings(clock=Clock())).before_call is None

@@ -1,7 +1,7 @@
 """The private parts of the SDK and of FastMCP that this package relies on: each test's name says which one changed.
 
-Used in `children/session.py`, `children/client_session.py`, `relay/caller.py`, `relay/list_changed.py`,
-`catalogue/components.py`, `front/requests.py`, `front/http.py` and `aggregator.py`.
+Used in `children/session/session.py`, `children/session/client_session.py`, `callers/caller.py`,
+`relay/list_changed.py`, `front/fastmcp/components.py`, `front/pipeline.py`, `front/http/server.py` and `aggregator.py`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from fastmcp.server.dependencies import get_context
 from fastmcp.server.providers.local_provider import LocalProvider
 from fastmcp.server.providers.proxy import ProxyClient
 from fastmcp.server.transforms import Namespace
-from harness import MODERN, connected, lean, talking, until
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
-from sessions import session_with
 from sse_starlette.sse import AppStatus
-from talking_server import TalkingServer, talking_server
-from wire import EVERYTHING
-from wire_http import served
+from support.harness import MODERN, connected, lean, talking, until
+from support.sessions import session_with
+from support.talking_server import TalkingServer, talking_server
+from support.wire import EVERYTHING
+from support.wire_http import served
 
-from fastmcp_aggregator.children.client_session import RelayingSession
-from fastmcp_aggregator.children.ownership import InFlight, OnProgress
-from fastmcp_aggregator.children.session import ChildSession
+from fastmcp_aggregator.children.session.client_session import RelayingSession
+from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
+from fastmcp_aggregator.children.session.session import ChildSession
+
+pytestmark = pytest.mark.process
 
 VERSION_META = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_META = "io.modelcontextprotocol/clientCapabilities"
@@ -48,7 +50,7 @@ def sdk_session(session: ChildSession) -> ClientSession:
     return session._session
 
 
-# ClientSession, in children/session.py.
+# ClientSession, in children/session/session.py.
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -126,24 +128,24 @@ async def test_client_session_kwargs_log_level_decides_whether_a_modern_child_is
     assert "io.modelcontextprotocol/logLevel" not in data["params"]["_meta"]
 
 
-# ClientSession and the transports, in children/client_session.py and children/ownership.py.
+# ClientSession and the transports, in children/session/client_session.py and children/session/ownership.py.
 
 
 CURRENT: ContextVar[str] = ContextVar("request", default="none")
 
 
 class Recorder:
-    """A listener that keeps what it is shown, and answers every question with its parameters."""
+    """An `Incoming` that keeps what it is shown, and answers every question with its parameters."""
 
     def __init__(self) -> None:
         self.notified_of: list[tuple[str, Any]] = []
         self.asked_for: list[tuple[str, Any, str]] = []
 
-    def notified(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
         self.notified_of.append((method, params))
         return True
 
-    async def asked(
+    async def on_request(
         self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
     ) -> dict[str, Any]:
         self.asked_for.append((method, params, CURRENT.get()))
@@ -158,7 +160,7 @@ async def recorded() -> AsyncIterator[tuple[RelayingSession, Recorder, TalkingSe
     async with (
         talking_server() as server,
         streamable_http_client(server.url) as (reader, writer),
-        RelayingSession(reader, writer, listener=recorder, capabilities={}) as session,
+        RelayingSession(reader, writer, incoming=recorder, capabilities={}) as session,
     ):
         await session.initialize()
         yield session, recorder, server
@@ -230,7 +232,7 @@ async def test_context_receive_stream_last_context_is_that_of_the_request_on_who
     assert contexts == {0: "request 0", 1: "request 1"}
 
 
-# ServerSession and Connection, in front/requests.py, relay/caller.py and relay/list_changed.py.
+# ServerSession and Connection, in front/pipeline.py, callers/caller.py and relay/list_changed.py.
 
 
 class Watch:
@@ -520,7 +522,7 @@ async def test_fastmcp_lifespan_manager_runs_the_lifespan_once_for_nested_entrie
         assert told == ["start", "end", "start"]
 
 
-# uvicorn and sse-starlette, in front/http.py.
+# uvicorn and sse-starlette, in front/http/server.py.
 
 
 def test_uvicorn_server_capture_signals_is_the_context_manager_that_takes_over_the_signals() -> None:

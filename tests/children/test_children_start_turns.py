@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PATIENCE, RawClient, config, connected, lean, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, timed, until
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
-from fastmcp_aggregator.children.launching import launch_early
-from fastmcp_aggregator.children.options import EndpointOptions
-from fastmcp_aggregator.children.start_turns import EARLY, StartTurns
+from fastmcp_aggregator.children.process.process import launch_early
+from fastmcp_aggregator.children.process.start_slots import EARLY, StartSlots
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.settings.options import EndpointOptions
+
+pytestmark = pytest.mark.process
 
 FOREVER = 3600.0
 
@@ -24,7 +26,7 @@ FOREVER = 3600.0
 class Starts:
     """Starts that take turns; each goes on until it is ended."""
 
-    def __init__(self, turns: StartTurns) -> None:
+    def __init__(self, turns: StartSlots) -> None:
         self._turns = turns
         self.begun: list[str] = []
         self.wanted: set[str] = set()
@@ -44,7 +46,7 @@ class Starts:
         await settle()
 
     async def _start(self, name: str) -> None:
-        async with self._turns.turn(name, self.stopping, lambda: name in self.wanted):
+        async with self._turns.slot(name, self.stopping, lambda: name in self.wanted):
             if not self.stopping.is_set():
                 self.begun.append(name)
                 await self._ends[name].wait()
@@ -58,7 +60,7 @@ async def settle() -> None:
 
 @pytest.fixture
 async def starts() -> AsyncIterator[Starts]:
-    starts = Starts(StartTurns(2, FOREVER))
+    starts = Starts(StartSlots(2, FOREVER))
     yield starts
     for task in starts.tasks.values():
         task.cancel()
@@ -104,24 +106,25 @@ async def test_a_start_that_fails_or_is_cancelled_gives_its_turn_back(starts: St
 
 
 async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
-    turns = StartTurns(1, patience=0.0)
+    turns = StartSlots(1, patience=0.0)
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
-                await stack.enter_async_context(turns.turn(name, asyncio.Event(), lambda: False))
+                await stack.enter_async_context(turns.slot(name, asyncio.Event(), lambda: False))
     assert (turns.held, turns.waiting) == (0, 0)
+
+
+def slots(number: int) -> Timings:
+    return Timings(starts_at_once=number, start_patience=FOREVER)
 
 
 # With processes. Each server is listed when its gate is opened.
 
 
 @asynccontextmanager
-async def starting(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str, **settings: Any
-) -> AsyncIterator[tuple[Aggregator, RawClient]]:
+async def starting(folder: Path, keys: str, **settings: Any) -> AsyncIterator[tuple[Aggregator, RawClient]]:
     """An app whose children start two at a time, and a client of it that has been answered."""
-    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 2, FOREVER))
-    app = build_aggregator(gated(folder, keys), strict=False, ready_wait=0.0, **settings)
+    app = timed(build_aggregator(gated(folder, keys), strict=False, ready_wait=0.0, **settings), slots(2))
     async with app, connected(app) as client:
         yield app, client
 
@@ -140,9 +143,9 @@ def has_begun(app: Aggregator, keys: str) -> Callable[[], bool]:
 
 
 async def test_the_client_is_answered_while_servers_wait_for_their_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async with starting(tmp_path, monkeypatch, "abcde") as (app, client):
+    async with starting(tmp_path, "abcde") as (app, client):
         assert await client.names() == []
         await until(has_begun(app, "ab"))
         (tmp_path / "a").touch()
@@ -154,9 +157,9 @@ async def test_the_client_is_answered_while_servers_wait_for_their_start(
 
 
 async def test_a_call_starts_its_server_before_those_that_nobody_waits_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async with starting(tmp_path, monkeypatch, "abcde") as (app, client):
+    async with starting(tmp_path, "abcde") as (app, client):
         _, call = client.begin("tools/call", {"name": "e:echo"})
         await client.result("ping")
         await until(has_begun(app, "ab"))
@@ -167,9 +170,9 @@ async def test_a_call_starts_its_server_before_those_that_nobody_waits_for(
 
 
 async def test_servers_of_a_new_config_take_turns_with_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async with starting(tmp_path, monkeypatch, "ab") as (app, _):
+    async with starting(tmp_path, "ab") as (app, _):
         await until(has_begun(app, "ab"))
         await app.reload(gated(tmp_path, "abcd"))
         (tmp_path / "b").touch()
@@ -178,16 +181,17 @@ async def test_servers_of_a_new_config_take_turns_with_the_others(
 
 
 async def test_a_server_that_waits_is_not_started_any_more_when_the_app_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    async with starting(tmp_path, monkeypatch, "abcd") as (app, _):
+    async with starting(tmp_path, "abcd") as (app, _):
         await until(has_begun(app, "ab"))
     assert not list(tmp_path.glob("[cd].pid"))
 
 
-async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.supervisor.StartTurns", partial(StartTurns, 1, FOREVER))
-    app = build_aggregator(config(hangs=lean(silent=True), b=lean()), strict=False, startup_timeout=1.0)
+async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process() -> None:
+    app = timed(
+        build_aggregator(config(hangs=lean(silent=True), b=lean()), strict=False, startup_timeout=1.0), slots(1)
+    )
     async with app:
         settled = [status.server_key async for status in app.settling()]
         assert settled == ["hangs", "b"]

@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.observability.redaction import Redactor
+
+pytestmark = pytest.mark.process
 
 KIB = 1024
 
@@ -229,7 +231,7 @@ def test_a_closed_stderr_of_ours_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(sys.platform == "win32", reason="select on pipes is POSIX")
 def test_a_client_that_never_reads_our_stderr_does_not_stop_us() -> None:
     code = """
-from fastmcp_aggregator.children.stderr import ChildStderr
+from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.observability.redaction import Redactor
 stderr = ChildStderr("files")
 for number in range(20_000):

@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LEAN_CHILD, config, connected, lean, running, until
 from hypothesis import given
 from hypothesis import strategies as st
+from support.harness import LEAN_CHILD, config, connected, lean, running, until
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children import stderr_file
-from fastmcp_aggregator.children.stderr import ChildStderr
-from fastmcp_aggregator.children.stderr_file import FILE_SIZE, FILES, StderrFile, file_name, open_stderr_file
+from fastmcp_aggregator.children.process import stderr_file
+from fastmcp_aggregator.children.process.stderr import ChildStderr
+from fastmcp_aggregator.children.process.stderr_file import FILE_SIZE, FILES, StderrFile, file_name, open_stderr_file
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes, links and named pipes are POSIX")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="modes, links and named pipes are POSIX"),
+    pytest.mark.process,
+]
 
 KEYS = st.text(st.characters(exclude_characters=":"), min_size=1)
 
@@ -208,7 +211,7 @@ def test_a_disk_that_is_full_is_reported_once_and_used_again_when_it_has_room(tm
     code = """
 import logging, resource, sys, time
 from pathlib import Path
-from fastmcp_aggregator.children.stderr_file import open_stderr_file
+from fastmcp_aggregator.children.process.stderr_file import open_stderr_file
 logging.basicConfig(format="%(message)s")
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from harness import config, connected, lean, until
+from support.harness import config, connected, lean, until
+from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import ChildState, build_aggregator
-from fastmcp_aggregator.children.stderr_summary import LONGEST, summary_of
+from fastmcp_aggregator.children.process.stderr_summary import LONGEST, summary_of
+
+pytestmark = pytest.mark.process
 
 PYTHON = """
 INFO: starting
@@ -253,8 +256,12 @@ async def test_those_on_this_machine_are_told_what_a_server_said_last_and_others
         assert f"it is unavailable ({told})" in error["message"]
         transport = httpx2.ASGITransport(app.http_app())
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-            answer = await http.post("/mcp/tools/call", json={"name": "bad:echo", "arguments": {}})
-            seen = answer.text + (await http.get("/status")).text
+            request = {"name": "bad:echo", "arguments": {}}
+            here = [await http.post("/mcp/tools/call", json=request), await http.get("/status")]
+            http.headers.update(ELSEWHERE)
+            there = [await http.post("/mcp/tools/call", json=request), await http.get("/status")]
+    assert all(told in answer.text for answer in here)
+    seen = "".join(answer.text for answer in there)
     assert "it exited with code 3" in seen
     assert "KeyError" not in seen
     assert "hunter2" not in seen

@@ -6,11 +6,11 @@ import asyncio
 import sys
 
 import pytest
-from harness import PATIENCE
 from mcp.shared.exceptions import MCPError
-from sessions import session_with
+from support.harness import PATIENCE
+from support.sessions import session_with
 
-from fastmcp_aggregator.children.options import EndpointOptions
+from fastmcp_aggregator.settings.options import EndpointOptions
 
 LIMIT = 64 * 1024
 CHILD = """

@@ -1,7 +1,7 @@
 """The Job Object of a child process on Windows, as far as it can be tested elsewhere.
 
-What the SDK's helpers do on Windows is not tested here: only that they are what `children/windows.py` takes them for,
-and that a process without a process group is started, used and ended by that file alone.
+What the SDK's helpers do on Windows is not tested here: only that they are what `children/process_groups/windows.py`
+takes them for, and that a process without a process group is started, used and ended by that file alone.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, lean, until
 from mcp.os.win32 import utilities
+from support.harness import PATIENCE, lean, until
 
-from fastmcp_aggregator.children import process as process_module
-from fastmcp_aggregator.children.process import ChildProcess
-from fastmcp_aggregator.children.windows import JobObject
+from fastmcp_aggregator.children.process import process as process_module
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.process_groups.windows import JobObject
 from fastmcp_aggregator.config import StdioServer
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these stand in for tests on Windows")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="these stand in for tests on Windows"),
+    pytest.mark.process,
+]
 
 
 @pytest.fixture

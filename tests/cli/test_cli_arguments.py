@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.arguments import parse_object, split_pairs, typed_arguments
-from fastmcp_aggregator.cli.exits import UsageError
+from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
+from fastmcp_aggregator.cli.terminal.exits import UsageError
 
 DEFINITIONS = {
     "Size": {"type": "integer"},

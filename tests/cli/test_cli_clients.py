@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastmcp_aggregator.cli.clients import ClientGroup, client_groups, notes, pattern
-from fastmcp_aggregator.naming import KNOWN_CLIENTS, NameRule, SeparatorSetting
+from fastmcp_aggregator.cli.output.name_report import ClientGroup, client_groups, notes, pattern
+from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting
 
 
 def groups(separator: SeparatorSetting = "auto", *, prefix: bool = True) -> dict[str, ClientGroup]:
@@ -17,7 +17,7 @@ def rule(label: str, separator: SeparatorSetting = "auto", *, prefix: bool = Tru
 
 def test_every_known_client_is_in_one_group_and_so_is_every_other() -> None:
     labels = [label for group in client_groups(separator="auto", prefix=True) for label in group.labels]
-    assert sorted(labels) == sorted({client.label for client in KNOWN_CLIENTS} | {"every other client"})
+    assert sorted(labels) == sorted({client.label for client in CLIENT_RULES} | {"every other client"})
 
 
 def test_clients_that_see_the_same_names_are_one_group() -> None:

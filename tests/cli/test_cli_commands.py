@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from harness import ServerProcess, config, lean, running
+from support.harness import ServerProcess, config, lean, running
 
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.starting import interruptible
+from fastmcp_aggregator.cli.running.starting import interruptible
+
+pytestmark = pytest.mark.process
 
 SCHEMA = {
     "type": "object",

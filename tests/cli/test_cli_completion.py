@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.options import SUMMARIES
 
 COMPLETE = """
 source "$1"; shift
@@ -51,6 +51,6 @@ def test_bash_completes(
 def test_the_other_shells_know_every_command(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capfd.readouterr().out
-    assert [command for command in SUMMARIES if command not in script] == []
+    assert [command for command in all_commands() if command not in script] == []
     if path := shutil.which(shell):
         subprocess.run([path, "-n"], input=script, text=True, timeout=30, check=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.content import readable
+from fastmcp_aggregator.cli.actions.call import readable
 
 DATA = base64.b64encode(b"x" * 1234).decode()
 

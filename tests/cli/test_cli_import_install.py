@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from harness import lean
-from machines import machine, put
+from support.harness import lean
+from support.machines import machine, put
 
-from fastmcp_aggregator.cli.env_file import env_text, variables_of
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.clients import installing
-from fastmcp_aggregator.clients.installing import backup_of
-from fastmcp_aggregator.clients.known import CLIENTS, Machine
+from fastmcp_aggregator.cli.running.env_file import env_text, variables_of
+from fastmcp_aggregator.client_configs import installing
+from fastmcp_aggregator.client_configs.installing import backup_of
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, Machine
 
 SECRET = "ghp_abcdefghijklmnop1234"
 
@@ -51,8 +51,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.chdir(here.project)
     desktop = {"github": {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": SECRET}}}
     cursor = {"github": {"url": "https://api.example.com/mcp"}, "time": {"command": "mcp-server-time"}}
-    put(CLIENTS["claude-desktop"].user_files(here)[0], json.dumps({"mcpServers": desktop}))
-    put(CLIENTS["cursor"].user_files(here)[0], json.dumps({"mcpServers": cursor}))
+    put(CLIENT_CONFIGS["claude-desktop"].user_files(here)[0], json.dumps({"mcpServers": desktop}))
+    put(CLIENT_CONFIGS["cursor"].user_files(here)[0], json.dumps({"mcpServers": cursor}))
     return here
 
 
@@ -80,7 +80,7 @@ def test_import_shows_what_each_client_has_and_writes_nothing(run: Run, here: Ma
     ended = run("import")
     assert ended.code == 0
     assert ended.out.splitlines() == [
-        f"Claude Desktop  {CLIENTS['claude-desktop'].user_files(here)[0]}",
+        f"Claude Desktop  {CLIENT_CONFIGS['claude-desktop'].user_files(here)[0]}",
         "  github  stdio  npx -y server-github",
         "          env: GITHUB_TOKEN=•••",
         f"Cursor  {here.home}/.cursor/mcp.json",
@@ -103,7 +103,7 @@ def test_import_as_json_has_the_same_without_secrets(run: Run) -> None:
 
 
 def test_import_without_any_server_says_so(run: Run, here: Machine) -> None:
-    put(CLIENTS["zed"].user_files(here)[0], "{}")
+    put(CLIENT_CONFIGS["zed"].user_files(here)[0], "{}")
     ended = run("import", "--from", "zed", "--from", "codex")
     assert ended.code == 1
     assert "  no servers\n" in ended.out
@@ -418,7 +418,7 @@ def test_with_yes_it_is_what_stands_there_when_it_is_written_that_is_changed(
         next(happenings, lambda: None)()
         return change
 
-    monkeypatch.setattr("fastmcp_aggregator.cli.install.installation", installed)
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.install.installation", installed)
     ended = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert ended.code == 0
     assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "new", "hub"]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
-from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.main import main, parse
 
 
 def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -87,7 +86,7 @@ def test_the_file_may_be_named_by_the_settings(tmp_path: Path, monkeypatch: pyte
         (["create", "a b", "--file", "{file}"], 2, "cannot be the name of a key"),
         (["create", "anonymous", "--file", "{file}"], 2, "cannot be the name of a key"),
         (["create", "alice", "--file", "{file}", "--groups", " , "], 2, "--groups needs at least one group id"),
-        (["create", "alice"], 2, "say where the keys are"),
+        (["create", "alice"], 2, "no keys file is given: use --file FILE"),
         (["create", "alice", "--file", "{folder}/none/keys.json"], 1, "cannot write"),
         (["list", "--file", "{file}"], 2, "there is no file"),
         (["revoke", "alice", "--file", "{file}"], 2, "there is no file"),

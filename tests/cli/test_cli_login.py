@@ -20,13 +20,13 @@ from fastmcp.server.auth import RemoteAuthProvider
 from fastmcp.server.auth.auth import ClientRegistrationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
-from harness import PATIENCE, config, connected, free_port, until
 from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
-from serving import serving
+from support.harness import PATIENCE, config, connected, free_port, until
+from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 
 
 class Provider(InMemoryOAuthProvider):
@@ -229,7 +229,10 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
 
 async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> None:
     async with protected(is_open=True) as server:
-        assert await log_in(server, tmp_path, "p") == (1, "'p' asked for no login (HTTP status 200)\n")
+        assert await log_in(server, tmp_path, "p") == (
+            1,
+            "'p' requires no login: it answered without asking for one (HTTP status 200)\n",
+        )
         assert not (tmp_path / "tokens").exists()
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.logs import hide, leave_out, set_up_logging, take_over, tell
-from fastmcp_aggregator.cli.output import printable, put, put_json, say
-from fastmcp_aggregator.cli.parser import parse
-from fastmcp_aggregator.cli.starting import built_early, load
+from fastmcp_aggregator.cli.main import parse
+from fastmcp_aggregator.cli.running.starting import built_early, load
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over, tell
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.escaping import printable
 
 FAILURE = ChildServerError("git", "startup", "command not found")
 

@@ -1,12 +1,19 @@
 """The grammar of the command line, and how little of the package it needs to answer."""
 
+import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli import actions, commands
+from fastmcp_aggregator.cli.commands import all_commands
+from fastmcp_aggregator.cli.main import parse
+from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
 from fastmcp_aggregator.version import VERSION
 
 
@@ -39,6 +46,12 @@ def test_the_command_serve_and_the_option_config_may_be_written_out(arguments: l
 
 def test_a_config_that_is_called_like_a_command_can_be_given_with_its_folder() -> None:
     assert parse(["./check"]).config == "./check"
+
+
+def test_a_config_whose_name_is_nearly_a_command_is_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("chekc").touch()
+    assert parse(["chekc"]).config == "chekc"
 
 
 def test_what_is_not_given_is_left_to_the_settings() -> None:
@@ -105,6 +118,8 @@ def test_the_arguments_of_a_call_may_stand_before_and_after_options(line: str) -
         ("check", "the following arguments are required: CONFIG"),
         ("call c.json", "the following arguments are required: SERVER:TOOL"),
         ("list c.json --sep _", "unrecognized arguments: --sep _"),
+        ("chekc mcp.json", "'chekc' is neither a command nor a config file; did you mean `check`?"),
+        ("Import", "'Import' is neither a command nor a config file; did you mean `import`?"),
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2_and_says_why(
@@ -120,11 +135,34 @@ def test_the_help_names_the_commands_and_the_exit_codes(capsys: pytest.CaptureFi
     assert all(option in text for option in ("--transport", "--no-strict", "--separator {auto,:,__,.,_}"))
 
 
-@pytest.mark.parametrize("command", ["serve", "check", "list", "call"])
-def test_each_command_has_a_help_of_its_own_with_the_exit_codes(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "exit codes:" in told(capsys, command, "--help", code=0)
+@pytest.mark.parametrize("command", all_commands().values(), ids=lambda command: command.name)
+def test_each_command_tells_of_itself(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, command.name, "--help", code=0)
+    assert command.summary in " ".join(text.split())
+    assert command.summary.endswith(".")
+    assert "\n\nexamples:\n  fastmcp-aggregator " in text
+    assert "\n\nexit codes:\n" in text
+    first = "" if command.name == "serve" else command.name
+    assert command.usage.startswith(first or "[serve]")
+    assert command.examples
+    assert all(example.startswith(first) for example in command.examples)
+    for example in command.examples:
+        line = shlex.split(example.partition(" | ")[0].partition(" > ")[0])
+        assert parse(line).command == command.name
+
+
+def test_the_help_of_the_program_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "--help", code=0)
+    for command in all_commands().values():
+        assert f"{PROGRAM} {command.usage}\n" in text
+        assert re.search(rf"^  {command.name} +{re.escape(command.summary)}$", text, re.MULTILINE)
+
+
+def test_every_action_belongs_to_a_command() -> None:
+    files = [path.read_text() for path in Path(commands.__path__[0]).rglob("*.py")]
+    named = sorted(name for text in files for name in re.findall(r'run=action\("(\w+)"\)', text))
+    assert named == sorted(path.stem for path in Path(actions.__path__[0]).glob("[!_]*.py"))
+    assert all(callable(import_module(f"{actions.__name__}.{name}").run) for name in named)
 
 
 @pytest.mark.parametrize("line", ["--version", "serve --version", "check --version"])

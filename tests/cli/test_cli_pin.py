@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from harness import config, lean
+from support.harness import config, lean
 
-from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.parser import parse
+from fastmcp_aggregator.cli.main import main, parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
+
+pytestmark = pytest.mark.process
 
 
 class Ended(NamedTuple):

@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.state import ChildState
-from fastmcp_aggregator.children.status import ServerStatus
-from fastmcp_aggregator.cli.display import Display
-from fastmcp_aggregator.cli.progress import Lines, Report, brief_report, follow, full_report, line_of, summary_of
+from fastmcp_aggregator.cli.output.display import Display
+from fastmcp_aggregator.cli.output.progress import Lines, brief_report, follow, full_report
+from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:
@@ -200,5 +201,5 @@ async def test_who_only_looks_at_a_start_or_ends_with_it_has_no_server_started_t
 ) -> None:
     app = Started(GIT, FILES, strict=strict)
     await follow(app, Report(), once=once)  # type: ignore[arg-type]
-    assert app.children["git"].rest.called is is_over
-    assert not app.children["files"].rest.called
+    assert app.children["git"].suspend_retries.called is is_over
+    assert not app.children["files"].suspend_retries.called

@@ -15,12 +15,15 @@ from typing import Any
 import psutil
 import pytest
 from fastmcp import Client
-from harness import PATIENCE, ServerProcess, config, lean, running, until
+from support.harness import PATIENCE, ServerProcess, config, lean, running, until
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.cli import progress, serve
+from fastmcp_aggregator.cli.actions import serve
 from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.output import progress
 from fastmcp_aggregator.errors import ChildServerError, StartupError
+
+pytestmark = pytest.mark.process
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]

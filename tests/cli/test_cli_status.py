@@ -23,16 +23,17 @@ from typing import Any, ClassVar
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, free_port, lean, until
 from rich.console import Console
-from serving import serving
+from support.harness import PATIENCE, config, free_port, lean, until
+from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.cli.exits import UsageError
-from fastmcp_aggregator.cli.instance import Instance, InstanceError, Sample, base_of
+from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.samples import ServerCalls, calls_of
-from fastmcp_aggregator.cli.status import rows_of, samples_of, table_of
+from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
+from fastmcp_aggregator.cli.terminal.exits import UsageError
+
+pytestmark = pytest.mark.process
 
 MISSING = {"command": "no-such-command-anywhere"}
 
@@ -95,7 +96,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
     async with served(hub(auth=auth)) as url:
         code, _, err = await status(capfd, url)
         assert code == 1
-        assert "wants an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
+        assert "requires an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
         assert (await status(capfd, url, "--api-key-file", str(tmp_path / "key")))[0] == 0
         monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "the-secret-key")
         code, out, err = await status(capfd, url)
@@ -103,7 +104,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
         monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "a-wrong-key")
         code, _, err = await status(capfd, url)
         assert code == 1
-        assert f"{url} refuses the API key (401)\n" in err
+        assert f"{url} rejects the API key (401): it is unknown, revoked or expired\n" in err
     assert (await status(capfd, url, "--api-key-file", "none"))[0] == 2
 
 
@@ -194,7 +195,9 @@ def test_who_watches_is_told_of_each_look_and_only_the_last_minute_counts(monkey
     answers = [sample(0, 1), sample(50, 2), InstanceError("gone\nand more"), sample(115, 3), sample(130, 4)]
     clock = iter([0.0, 0.0, 50.0, 50.0, 60.0, 60.0, 115.0, 115.0, 130.0, 130.0])
     monkeypatch.setattr(Instance, "sample", lambda _: _answer(answers.pop(0)))
-    monkeypatch.setattr("fastmcp_aggregator.cli.status.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=id))
+    monkeypatch.setattr(
+        "fastmcp_aggregator.cli.actions.status.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=id)
+    )
     looks = [([one.at for one in samples], error) for samples, error in islice(samples_of(Instance("http://h"), 1), 5)]
     assert looks == [([0], None), ([0, 50], None), ([0, 50], "gone"), ([50, 115], None), ([50, 115, 130], None)]
 
@@ -236,9 +239,9 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ({}, "answers, but is no aggregator: it has no /status"),
-        ({"status": (200, b"hello")}, "answers, but not as an aggregator does"),
-        ({"status": (200, b'{"servers": 5, "ready": true}')}, "answers, but not as an aggregator does"),
+        ({}, "is not an aggregator: it has no /status"),
+        ({"status": (200, b"hello")}, "is not an aggregator: its /status is no status of one"),
+        ({"status": (200, b'{"servers": 5, "ready": true}')}, "is not an aggregator: its /status is no status of one"),
         ({"status": (302, b"")}, "answers with the HTTP status 302"),
         ({"status": (403, b"")}, "answers with the HTTP status 403"),
     ],
@@ -276,7 +279,7 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
             thread.start()
             code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
             thread.join()
-            assert (code, "cannot be asked" in err) == (1, True)
+            assert (code, "cannot reach" in err) == (1, True)
 
 
 async def test_nothing_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:

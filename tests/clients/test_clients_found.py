@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import machine, put
+from support.machines import machine, put
 
-from fastmcp_aggregator.clients.found import found_files, given_file
-from fastmcp_aggregator.clients.known import CLIENTS
-from fastmcp_aggregator.clients.merging import definitions, merged, usable_key
-from fastmcp_aggregator.clients.translation import translated
+from fastmcp_aggregator.client_configs.found import found_files, given_file
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS
+from fastmcp_aggregator.client_configs.merging import definitions, merged, usable_key
+from fastmcp_aggregator.client_configs.translation import translated
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.errors import ConfigError
 
@@ -21,7 +21,7 @@ VARIABLES = {"A": "1", "GH": "2", "TOKEN": "3", "HOME": "/home/me", "DOCS": "4",
 
 
 def entry(client: str, raw: dict[str, Any], project: Path | None = None) -> dict[str, Any]:
-    found = translated(raw, CLIENTS[client], project).entry
+    found = translated(raw, CLIENT_CONFIGS[client], project).entry
     assert found is not None
     # Whatever comes out is what the aggregator reads.
     environ = {**VARIABLES, "API_KEY": "6", "WORKSPACE_FOLDER": "7"}
@@ -82,7 +82,7 @@ def test_each_client_has_its_file_where_the_system_keeps_it(
 ) -> None:
     filled = {name: value.format(home=tmp_path / "home") for name, value in environ.items()}
     here = machine(tmp_path, system, **filled)
-    assert {name: CLIENTS[name].user_files(here)[0] for name in places} == {
+    assert {name: CLIENT_CONFIGS[name].user_files(here)[0] for name in places} == {
         name: here.home / place for name, place in places.items()
     }
 
@@ -96,7 +96,7 @@ def test_fastmcp_finds_the_same_servers(tmp_path: Path, monkeypatch: pytest.Monk
     text = json.dumps({"mcpServers": {"a": {"command": "x"}}, "projects": {}})
     for name in ("claude-desktop", "claude-code", "cursor", "gemini-cli"):
         if name != "cursor":  # of which FastMCP looks at projects alone
-            put(CLIENTS[name].user_files(here)[0], text)
+            put(CLIENT_CONFIGS[name].user_files(here)[0], text)
     put(here.project / ".cursor" / "mcp.json", text)
     put(here.project / ".gemini" / "settings.json", text)
     monkeypatch.setenv("HOME", str(here.home))
@@ -124,7 +124,7 @@ def test_claude_code_has_servers_of_its_own_for_each_project(tmp_path: Path) -> 
             "/other": {"mcpServers": {"z": 1}},
         },
     }
-    put(CLIENTS["claude-code"].user_files(here)[0], json.dumps(document))
+    put(CLIENT_CONFIGS["claude-code"].user_files(here)[0], json.dumps(document))
     (file,) = found_files(here, ["claude-code"])
     assert [server.key for server in file.servers] == ["user", "local"]
 
@@ -135,8 +135,8 @@ def test_claude_code_has_servers_of_its_own_for_each_project(tmp_path: Path) -> 
 )
 def test_a_file_that_cannot_be_read_is_said_and_the_others_are_found(text: str, words: str, tmp_path: Path) -> None:
     here = machine(tmp_path)
-    put(CLIENTS["cursor"].user_files(here)[0], text)
-    put(CLIENTS["codex"].user_files(here)[0], '[mcp_servers.a]\ncommand = "x"\n')
+    put(CLIENT_CONFIGS["cursor"].user_files(here)[0], text)
+    put(CLIENT_CONFIGS["codex"].user_files(here)[0], '[mcp_servers.a]\ncommand = "x"\n')
     bad, good = found_files(here)
     assert words in (bad.error or "")
     assert (good.error, [server.key for server in good.servers]) == (None, ["a"])
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_found(text: str, 
 
 def test_toml_that_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    put(CLIENTS["codex"].user_files(here)[0], 'a = 1\nb = "secret\n')
+    put(CLIENT_CONFIGS["codex"].user_files(here)[0], 'a = 1\nb = "secret\n')
     (bad,) = found_files(here)
     assert "is not valid TOML at line 2" in (bad.error or "")
     assert "secret" not in (bad.error or "")
@@ -287,12 +287,12 @@ def test_a_folder_of_a_project_is_made_absolute(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_come_along_is_said(client: str, raw: dict[str, Any], words: list[str]) -> None:
-    assert list(translated(raw, CLIENTS[client], None).remarks) == words
+    assert list(translated(raw, CLIENT_CONFIGS[client], None).remarks) == words
 
 
 @pytest.mark.parametrize("raw", [{"source": "extension", "settings": {}}, {}, "x"])
 def test_what_is_no_server_is_left_out(raw: Any) -> None:
-    assert translated(raw, CLIENTS["zed"], None).entry is None
+    assert translated(raw, CLIENT_CONFIGS["zed"], None).entry is None
 
 
 # Several files in one config
@@ -301,7 +301,7 @@ def test_what_is_no_server_is_left_out(raw: Any) -> None:
 def files(tmp_path: Path, **servers: dict[str, Any]) -> dict[str, Any]:
     here = machine(tmp_path)
     for client, entries in servers.items():
-        path = CLIENTS[client.replace("_", "-")].user_files(here)[0]
+        path = CLIENT_CONFIGS[client.replace("_", "-")].user_files(here)[0]
         put(path, json.dumps({"mcpServers": entries}))
     return definitions(found_files(here))
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from machines import machine, put
+from support.machines import machine, put
 
-from fastmcp_aggregator.clients import installing
-from fastmcp_aggregator.clients.installing import (
+from fastmcp_aggregator.client_configs import installing
+from fastmcp_aggregator.client_configs.installing import (
     FileChanged,
     apply,
     backup_of,
@@ -25,7 +25,7 @@ from fastmcp_aggregator.clients.installing import (
     search_path,
     shown_diff,
 )
-from fastmcp_aggregator.clients.known import CLIENTS
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 
 TEXTS = {
@@ -40,7 +40,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("client_id", TEXTS)
 def test_a_file_becomes_again_what_it_was_byte_for_byte(client_id: str, tmp_path: Path) -> None:
-    client, text = CLIENTS[client_id], TEXTS[client_id]
+    client, text = CLIENT_CONFIGS[client_id], TEXTS[client_id]
     path = tmp_path / "config"
     path.write_bytes(text.encode())
     path.chmod(0o640)
@@ -73,7 +73,7 @@ def test_a_file_becomes_again_what_it_was_byte_for_byte(client_id: str, tmp_path
 def test_from_a_file_that_has_changed_since_only_our_entry_is_taken(
     client_id: str, edit: Callable[[str], str], rest: str, tmp_path: Path
 ) -> None:
-    client = CLIENTS[client_id]
+    client = CLIENT_CONFIGS[client_id]
     path = put(tmp_path / "config", TEXTS[client_id])
     apply(installation(client, path, "hub", entry_for(client, ["mcp.json"], os.environ)), keeps_backup=False)
     path.write_text(edit(path.read_text()))
@@ -86,7 +86,7 @@ def test_from_a_file_that_has_changed_since_only_our_entry_is_taken(
 
 
 def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path) -> None:
-    client, path = CLIENTS["vscode"], tmp_path / "new" / "mcp.json"
+    client, path = CLIENT_CONFIGS["vscode"], tmp_path / "new" / "mcp.json"
     entry = entry_for(client, ["mcp.json"], os.environ)
     assert apply(installation(client, path, "hub", entry), keeps_backup=False) is None
     assert json.loads(path.read_text()) == {"servers": {"hub": {**entry, "type": "stdio"}}}
@@ -97,7 +97,7 @@ def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path) -> None:
 
 
 def test_installing_again_keeps_the_first_backup(tmp_path: Path) -> None:
-    client, path = CLIENTS["cursor"], put(tmp_path / "mcp.json", TEXTS["cursor"])
+    client, path = CLIENT_CONFIGS["cursor"], put(tmp_path / "mcp.json", TEXTS["cursor"])
     for arguments, keeps in ((["a.json"], False), (["b.json"], True)):
         apply(installation(client, path, "hub", entry_for(client, arguments, {})), keeps_backup=keeps)
     assert backup_of(path).read_text() == TEXTS["cursor"]
@@ -107,7 +107,7 @@ def test_installing_again_keeps_the_first_backup(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_file_that_somebody_has_written_since_it_was_read_is_left_alone(is_there: bool, tmp_path: Path) -> None:
-    client, path = CLIENTS["cursor"], tmp_path / "mcp.json"
+    client, path = CLIENT_CONFIGS["cursor"], tmp_path / "mcp.json"
     if is_there:
         put(path, TEXTS["cursor"])
     change = installation(client, path, "hub", entry_for(client, ["a.json"], {}))
@@ -120,7 +120,7 @@ def test_a_file_that_somebody_has_written_since_it_was_read_is_left_alone(is_the
 
 @pytest.mark.parametrize("text", ["", TEXTS["cursor"]])
 def test_a_removal_from_a_file_that_somebody_has_written_since_is_not_made(text: str, tmp_path: Path) -> None:
-    client, path = CLIENTS["cursor"], tmp_path / "mcp.json"
+    client, path = CLIENT_CONFIGS["cursor"], tmp_path / "mcp.json"
     if text:
         put(path, text)
     apply(installation(client, path, "hub", entry_for(client, ["a.json"], {})), keeps_backup=False)
@@ -135,7 +135,7 @@ def test_a_removal_from_a_file_that_somebody_has_written_since_is_not_made(text:
 
 
 def test_a_server_of_another_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
-    client, path = CLIENTS["cursor"], put(tmp_path / "mcp.json", TEXTS["cursor"])
+    client, path = CLIENT_CONFIGS["cursor"], put(tmp_path / "mcp.json", TEXTS["cursor"])
     with pytest.raises(AggregatorError, match="has another server 'a'; give --name"):
         installation(client, path, "a", entry_for(client, [], {}))
     change, _ = removal(client, path, "a")
@@ -146,16 +146,16 @@ def test_a_server_of_another_is_neither_replaced_nor_removed(tmp_path: Path) -> 
 def test_a_file_that_is_wrong_is_left_alone(text: str, tmp_path: Path) -> None:
     path = put(tmp_path / "mcp.json", text)
     with pytest.raises(ConfigError, match=r"JSON|not an object"):
-        installation(CLIENTS["cursor"], path, "hub", {})
+        installation(CLIENT_CONFIGS["cursor"], path, "hub", {})
     path.write_bytes(b"\xff")
     with pytest.raises(AggregatorError, match="it is not UTF-8"):
-        installation(CLIENTS["cursor"], path, "hub", {})
+        installation(CLIENT_CONFIGS["cursor"], path, "hub", {})
 
 
 def test_a_table_of_toml_that_is_none_is_said(tmp_path: Path) -> None:
     path = put(tmp_path / "config.toml", "mcp_servers = 5\n")
     with pytest.raises(ConfigError, match="`mcp_servers` is not a table"):
-        installation(CLIENTS["codex"], path, "hub", {})
+        installation(CLIENT_CONFIGS["codex"], path, "hub", {})
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 def test_the_difference_has_no_line_of_a_longer_text_and_no_token_of_a_comment(tmp_path: Path) -> None:
     text = 'x = """\nsecret-line\n"""\n# ghp_abcdefghijklmnopqrst\n'
-    change = installation(CLIENTS["codex"], put(tmp_path / "config", text), "hub", {"command": "x"})
+    change = installation(CLIENT_CONFIGS["codex"], put(tmp_path / "config", text), "hub", {"command": "x"})
     shown = "\n".join(shown_diff(change, {}))
     assert "[mcp_servers.hub]" in shown
     assert "secret-line" not in shown
@@ -178,7 +178,7 @@ def test_the_difference_has_no_line_of_a_longer_text_and_no_token_of_a_comment(t
 
 @pytest.mark.parametrize("client_id", ["cursor", "codex"])
 def test_the_difference_has_dots_for_the_values_of_others(client_id: str, tmp_path: Path) -> None:
-    client = CLIENTS[client_id]
+    client = CLIENT_CONFIGS[client_id]
     text = TEXTS[client_id].replace('"x"', '"secret-of-a"')
     path = put(tmp_path / "config", text)
     entry = entry_for(client, ["C:\\mcp.json"], {"PATH": str(tmp_path)})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.clients.secrets import masked, masked_entry, with_variables
+from fastmcp_aggregator.client_configs.secrets import masked, masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.models import RemoteServer, StdioServer
 

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.settings import (
+from fastmcp_aggregator.settings.access import CallerSettings
+from fastmcp_aggregator.settings.model import (
     ENV_PREFIX,
     AggregatorSettings,
     ServerSettings,
     load_settings,
     unknown_servers,
 )
-from fastmcp_aggregator.settings_access import CallerSettings
+from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, EndpointOptions, RemoteAccess
+from fastmcp_aggregator.settings.tools import ToolSettings
 
 
 @pytest.fixture(autouse=True)
@@ -106,9 +109,9 @@ def test_without_any_source_everything_has_its_default() -> None:
     }
 
 
-def test_every_setting_says_what_it_is_and_its_default() -> None:
-    for model in (AggregatorSettings, ServerSettings, CallerSettings):
-        assert all("(default" in str(field.description) for field in model.model_fields.values())
+def test_every_setting_says_what_it_is_and_has_a_default() -> None:
+    for model in (AggregatorSettings, ServerSettings, CallerSettings, ToolSettings):
+        assert all(field.description and not field.is_required() for field in model.model_fields.values())
 
 
 def test_settings_are_frozen() -> None:
@@ -192,7 +195,8 @@ def test_settings_of_one_server_are_put_together_from_all_sources(
 
 
 def test_the_settings_of_a_server_may_be_given_as_a_model() -> None:
-    assert load_settings(servers={"files": ServerSettings(era="legacy")}).era_of("files") == "legacy"
+    settings = load_settings(servers={"files": ServerSettings(era="legacy")})
+    assert settings.servers == {"files": ServerSettings(era="legacy")}
 
 
 def test_the_constructor_reads_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,41 +209,72 @@ def test_the_constructor_reads_the_environment_too(monkeypatch: pytest.MonkeyPat
 # What holds for one server
 
 
-def test_a_start_timeout_is_the_servers_own_or_the_general_one() -> None:
-    settings = load_settings(startup_timeout=9, servers={"files": {"startup_timeout": 1}, "git": {}})
-    assert [settings.startup_timeout_of(key) for key in ("files", "git", "other")] == [1, 9, 9]
+def options_of(key: str, *, timeout: float | None = None, **overrides: Any) -> ChildOptions:
+    server = StdioServer(key=key, label="x", command="x", timeout=timeout)
+    return ChildOptions.from_settings(load_settings(**overrides), server)
+
+
+GENERAL_TOO = [name for name in ServerSettings.model_fields if name in AggregatorSettings.model_fields]
+"""The settings that there are for every server and for one."""
+
+
+@pytest.mark.parametrize("name", GENERAL_TOO)
+def test_what_a_server_has_of_its_own_comes_before_what_is_set_for_every_server(name: str) -> None:
+    overrides = {name: 7, "servers": {"files": {name: 1}, "git": {}}}
+    held = [getattr(options_of(key, **overrides).settings, name) for key in ("files", "git", "other")]
+    assert held == [1, 7, 7]
+
+
+def test_a_server_that_has_settings_of_its_own_keeps_the_general_ones_beside_them() -> None:
+    settings = options_of("files", startup_timeout=9, servers={"files": {"call_timeout": 1}}).settings
+    assert (settings.startup_timeout, settings.call_timeout, settings.read_timeout) == (9, 1, 60)
 
 
 def test_a_call_timeout_is_the_servers_own_then_the_configured_then_the_general_one() -> None:
-    settings = load_settings(call_timeout=9, servers={"files": {"call_timeout": 1}, "git": {}})
-    assert settings.call_timeout_of("files", configured=5) == 1
-    assert settings.call_timeout_of("git", configured=5) == 5
-    assert settings.call_timeout_of("git", configured=None) == 9
-    assert settings.call_timeout_of("other", configured=None) == 9
+    overrides = {"call_timeout": 9, "servers": {"files": {"call_timeout": 1}, "git": {}}}
+    assert options_of("files", timeout=5, **overrides).deadlines.call == 1
+    assert options_of("git", timeout=5, **overrides).deadlines.call == 5
+    assert options_of("git", **overrides).deadlines.call == 9
+    assert options_of("other", **overrides).deadlines.call == 9
+
+
+def test_reads_and_prompts_have_deadlines_of_their_own() -> None:
+    deadlines = options_of("files", read_timeout=2, servers={"files": {"prompt_timeout": 3}}).deadlines
+    assert (deadlines.call, deadlines.read, deadlines.prompt) == (300, 2, 3)
 
 
 def test_the_most_calls_at_once_are_the_servers_own_or_the_general_or_half_of_the_http_requests() -> None:
-    settings = load_settings(max_concurrent_calls=9, servers={"files": {"max_concurrent_calls": 1}, "git": {}})
-    assert [settings.max_concurrent_calls_of(key) for key in ("files", "git", "other")] == [1, 9, 9]
-    assert load_settings().max_concurrent_calls_of("files") == 50
-    assert load_settings(max_concurrent_requests=7).max_concurrent_calls_of("files") == 3
-    assert load_settings(max_concurrent_requests=1).max_concurrent_calls_of("files") == 1
+    overrides = {"max_concurrent_calls": 9, "servers": {"files": {"max_concurrent_calls": 1}, "git": {}}}
+    assert [options_of(key, **overrides).max_concurrent_calls for key in ("files", "git", "other")] == [1, 9, 9]
+    assert options_of("files").max_concurrent_calls == 50
+    assert options_of("files", max_concurrent_requests=7).max_concurrent_calls == 3
+    assert options_of("files", max_concurrent_requests=1).max_concurrent_calls == 1
 
 
 def test_half_of_the_http_requests_that_may_wait_may_wait_for_one_server() -> None:
-    assert load_settings().max_waiting_calls == 500
-    assert load_settings(max_waiting_requests=0).max_waiting_calls == 0
+    assert options_of("files").max_waiting_calls == 500
+    assert options_of("files", max_waiting_requests=0).max_waiting_calls == 0
 
 
 def test_the_directory_for_stderr_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert load_settings().endpoint_options.stderr_dir is None
-    assert load_settings(stderr_dir="~/logs").endpoint_options.stderr_dir == Path("/home/somebody/logs")
+    assert options_of("files").endpoint.stderr_dir is None
+    assert options_of("files", stderr_dir="~/logs").endpoint.stderr_dir == Path("/home/somebody/logs")
 
 
 def test_an_era_is_the_servers_own_or_auto() -> None:
-    settings = load_settings(servers={"files": {"era": "legacy"}})
-    assert [settings.era_of(key) for key in ("files", "other")] == ["legacy", "auto"]
+    servers = {"files": {"era": "legacy"}}
+    assert [options_of(key, servers=servers).era for key in ("files", "other")] == ["legacy", "auto"]
+
+
+def test_without_any_settings_an_endpoint_has_the_defaults_that_the_settings_have() -> None:
+    assert options_of("files").endpoint == DEFAULT_OPTIONS == EndpointOptions.from_settings(load_settings())
+
+
+def test_the_directory_for_tokens_is_told_only_to_servers_with_oauth() -> None:
+    overrides = {"oauth_dir": "/tokens", "servers": {"far": {"oauth": True}}}
+    assert options_of("far", **overrides).endpoint.access == RemoteAccess(oauth=True, oauth_dir=Path("/tokens"))
+    assert options_of("near", **overrides).endpoint.access == RemoteAccess()
 
 
 def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:
@@ -274,6 +309,10 @@ def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:
         (
             {"servers": {"a": {"cal_timeout": 1}}},
             "$.servers.a.cal_timeout: is not a setting; did you mean `call_timeout`?",
+        ),
+        (
+            {"servers": {"a": {"tools": {"x": {"titel": "X"}}}}},
+            "$.servers.a.tools.x.titel: is not a setting; did you mean `title`?",
         ),
         ({"callers": {"alice": {"rate_limit": -1}}}, "$.callers.alice.rate_limit: must be greater than or equal to 0"),
         (

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import config, lean
+from support.harness import config, lean
 
 from conformance.installation import Installation
 from conformance.processes import serving

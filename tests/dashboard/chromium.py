@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness import PATIENCE
 from playwright.sync_api import Browser, sync_playwright
+from support.harness import PATIENCE
 
-from fastmcp_aggregator.front.http import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 
 # The system's: nothing is downloaded.
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

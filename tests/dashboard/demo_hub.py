@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness import LEAN_CHILD, lean
+from support.harness import LEAN_CHILD, lean
 
 # The smallest picture there is that is not empty: four pixels.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGMQSbr/////SLX/DP////8PADHpBysnHpQrAAAAAElFTkSuQmCC"

@@ -10,8 +10,8 @@ from typing import Any
 
 from chromium import launched, served
 from demo_hub import GROUPS, servers
-from harness import config
 from playwright.sync_api import Browser, Page
+from support.harness import config
 
 from fastmcp_aggregator import build_aggregator
 

@@ -12,16 +12,20 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import PATIENCE, config, lean, until
-from serving import serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from support import doubles
+from support.harness import PATIENCE, config, lean, until
+from support.memory import build_aggregator
+from support.serving import serving
+from support.wire import ELSEWHERE
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.dashboard import watch
-from fastmcp_aggregator.middleware.call import Call, End, Principal
-from fastmcp_aggregator.middleware.recent import RecentCalls
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.policies.policy import CallEnd
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.web.dashboard import watch
 
 GROUPS = {
     "web": {"name": "Web", "servers": ["fetch"], "tools": ["pid", "fail"]},
@@ -264,12 +268,14 @@ async def test_what_others_do_is_nothing_new_to_who_does_not_see_it() -> None:
         assert (await http.get("/dashboard/state", headers=unchanged)).status_code == 304
 
 
-async def test_errors_are_told_in_the_words_for_other_machines() -> None:
+async def test_errors_are_told_in_full_on_this_machine_alone() -> None:
     broken = {"command": "/opt/private/program"}
     app = build_aggregator(config(a=lean(), broken=broken), strict=False)
     async with browser(app) as http:
         await until(lambda: app.health() and app.health()["broken"].last_error)
         assert "/opt/private" in str(app.health()["broken"].last_error)
+        assert "/opt/private" in (await state(http))["servers"][1]["last_error"]
+        http.headers.update(ELSEWHERE)
         view = await state(http)
         assert view["servers"][1]["last_error"]
         assert "private" not in json.dumps(view)
@@ -293,7 +299,7 @@ async def test_a_request_waits_until_a_server_dies_and_until_it_is_back() -> Non
             seen = await changed
             while seen.json()["servers"][1]["restarts"] == 0 or seen.json()["servers"][1]["state"] != "running":
                 seen = await waiting(http, seen.headers["etag"])
-        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1"
+        assert seen.json()["servers"][1]["last_error"] == "it exited with code 1 (stderr: leaving)"
 
 
 async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:
@@ -338,9 +344,8 @@ async def test_a_new_config_is_shown() -> None:
 def test_the_calls_that_are_kept_are_the_last_ones() -> None:
     recent = RecentCalls(kept=3)
     for number in range(5):
-        call = Call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
-        recent.before(call)
-        recent.after(call, End("ok", 0.0))
+        call = doubles.call(Principal("ann"), "web", "tools/call", "git", f"tool_{number}", {})
+        recent.after(call, CallEnd("ok", 0.0))
     assert recent.count == 5
     assert [call.name for call in recent.latest(2, lambda _: True)] == ["tool_4", "tool_3"]
     assert [call.name for call in recent.latest(9, lambda call: call.name != "tool_3")] == ["tool_4", "tool_2"]
@@ -359,7 +364,7 @@ def test_the_calls_that_are_kept_are_the_last_ones() -> None:
 )
 def test_only_names_of_tools_and_prompts_are_kept_whole(method: str, ref: Any, name: str, shown: str) -> None:
     recent = RecentCalls()
-    recent.after(Call(Principal(), "default", method, "a", name, {"ref": ref} if ref else {}), End("ok", 0.0))
+    recent.after(doubles.call(Principal(), "default", method, "a", name, ref=ref), CallEnd("ok", 0.0))
     assert [call.name for call in recent.latest(1, lambda _: True)] == [shown]
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from fastmcp_aggregator import AggregatorSettings, ServerSettings, ServerStatus, build_aggregator, errors
 from fastmcp_aggregator import __all__ as public
-from fastmcp_aggregator.cli.exits import EXPLAINED
-from fastmcp_aggregator.cli.parser import parsers
+from fastmcp_aggregator.cli.commands import all_commands
+from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
+from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
-PARSERS = parsers()
+PARSERS = {command.name: command.parser() for command in all_commands().values()}
 
 
 @cache
@@ -43,36 +46,73 @@ def first_cells(text: str) -> list[str]:
 # Settings.
 
 
-def test_every_setting_is_on_its_page_and_no_other() -> None:
-    general = page("settings").partition("## Settings of one server")[0]
-    assert sorted(first_cells(general)) == sorted(AggregatorSettings.model_fields)
+Settings = type[AggregatorSettings] | type[ServerSettings]
 
 
-def test_every_setting_has_its_environment_variable_beside_it() -> None:
-    for name in AggregatorSettings.model_fields:
-        assert re.search(rf"^\| `{name}` \| `FASTMCP_AGGREGATOR_{name.upper()}`", page("settings"), re.MULTILINE), name
+def rows_of(model: Settings) -> Iterator[str]:
+    """The table of a model's settings, without links: what its fields say."""
+    for name, field in model.model_fields.items():
+        variable = f" | `{ENV_PREFIX}{name.upper()}`{json_note(field)}" if model is AggregatorSettings else ""
+        yield f"| `{name}`{variable} | {default_of(name, field, model)} | {field.description} |"
 
 
-def test_every_setting_of_one_server_is_on_its_page_and_no_other() -> None:
-    assert sorted(first_cells(section("settings", "Settings of one server"))) == sorted(ServerSettings.model_fields)
+def json_note(field: FieldInfo) -> str:
+    return " (JSON)" if get_origin(field.annotation) in (dict, tuple) else ""
 
 
-def plain_defaults() -> Iterator[tuple[str, str]]:
-    for name, field in AggregatorSettings.model_fields.items():
-        if isinstance(field.default, bool):
-            yield name, str(field.default).lower()
-        elif isinstance(field.default, int | float | str):
-            yield name, f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+def default_of(name: str, field: FieldInfo, model: Settings) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value in (None, (), {}):
+        is_general_too = model is ServerSettings and name in AggregatorSettings.model_fields
+        return "the general one" if is_general_too else "none"
+    text = str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"`{text}`"
 
 
-@pytest.mark.parametrize(("name", "default"), list(plain_defaults()))
-def test_the_default_of_a_setting_is_the_one_in_the_code(name: str, default: str) -> None:
-    row = re.search(rf"^\| `{name}` \| [^|]* \| ([^|]*) \|", page("settings"), re.MULTILINE)
-    assert row is not None
-    assert row[1].strip() == f"`{default}`"
+@pytest.mark.parametrize("model", [AggregatorSettings, ServerSettings])
+def test_a_table_of_settings_says_what_the_fields_say_in_their_order(model: Settings) -> None:
+    general, heading, of_one_server = page("settings").partition("## Settings of one server")
+    assert heading
+    text = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", general if model is AggregatorSettings else of_one_server)
+    shown = [line for line in text.splitlines() if line.startswith("| `")]
+    wanted = list(rows_of(model))
+    missing = [line for line in wanted if line not in shown]
+    assert not missing, "paste into docs/settings.md (words may be made links):\n" + "\n".join(missing)
+    assert shown == wanted
 
 
 # The command line.
+
+
+CLI = Path(errors.__file__).parent / "cli"
+OPTIONS = {command: parser._actions for command, parser in PARSERS.items()}
+NO_SETTING = {("install", "name"), ("login", "port")}
+"""The aggregator's name for a client, and the port on which a browser comes back."""
+OF_SETTINGS = [
+    (command, action)
+    for command, actions in OPTIONS.items()
+    if any(action.dest == "settings" for action in actions)
+    for action in actions
+    if action.dest in AggregatorSettings.model_fields and (command, action.dest) not in NO_SETTING
+]
+"""The options for settings, of the commands that read settings."""
+
+
+def test_every_option_sets_a_setting_or_is_read_by_its_command() -> None:
+    code = "\n".join(file.read_text(encoding="utf-8") for file in CLI.rglob("*.py"))
+    read = {*re.findall(r"\boptions\.(\w+)", code), *re.findall(r"getattr\(options, \"(\w+)\"", code), "version"}
+    named = {action.dest for actions in OPTIONS.values() for action in actions} - {"help"}
+    ignored = named - read - AggregatorSettings.model_fields.keys()
+    assert not ignored, f"no setting has the name of, and no command reads: {', '.join(sorted(ignored))}"
+
+
+@pytest.mark.parametrize(("command", "action"), OF_SETTINGS, ids=lambda value: getattr(value, "dest", value))
+def test_an_option_for_a_setting_offers_its_values_and_has_its_default(command: str, action: argparse.Action) -> None:
+    field = AggregatorSettings.model_fields[action.dest]
+    assert action.default is None, f"{command} would overrule the other sources although the option is not given"
+    assert action.choices is None or tuple(action.choices) == get_args(field.annotation)
+    told = re.search(r"\(default ([^\s):]+)", action.help or "")
+    assert told is None or told[1] == str(field.default)
 
 
 MORE = {"import": "clients", "install": "clients", "uninstall": "clients", "new": "writing-a-server"}

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, free_port, lean
-from machines import put
+from support.harness import config, free_port, lean
+from support.machines import put
 
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding
 from fastmcp_aggregator.doctor.packages import unpinned
-from fastmcp_aggregator.settings import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 def examine(folder: Path, *, port: int = 0, **servers: dict[str, Any]) -> Examination:

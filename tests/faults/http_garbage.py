@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from garbage import Garbage, Message, client_messages, written
-from harness import LEGACY, MODERN, PATIENCE
+from support.harness import LEGACY, MODERN, PATIENCE
 
 SESSION = b"mcp-session-id"
 _NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

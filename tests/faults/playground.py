@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 from fastmcp.utilities.tests import run_server_async
 from garbage import MODERN_ENVELOPE
-from harness import PATIENCE, RawClient, config, connected, lean, until
 from http_garbage import Sent, exchange, request
 from ledger import Call
+from support.harness import PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import ChildState, build_aggregator
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from fastmcp.server.event_store import EventStore
-from harness import RawClient, config, connected, lean, running, until
-from wire_http import served
+from support.harness import RawClient, config, connected, lean, running, until
+from support.wire_http import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
-MORTAL_CLIENT = Path(__file__).parent.parent / "programs" / "mortal_client.py"
+pytestmark = pytest.mark.process
+
+MORTAL_CLIENT = Path(__file__).parents[1] / "support" / "programs" / "mortal_client.py"
 
 
 @asynccontextmanager

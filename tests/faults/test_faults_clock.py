@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE, ServerProcess, config, lean, running
+from support.harness import PATIENCE, ServerProcess, config, lean, running
+
+pytestmark = pytest.mark.process
 
 HOURS = [48, -48]
 PROGRAM = """

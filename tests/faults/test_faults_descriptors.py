@@ -14,11 +14,13 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from harness import LEAN_CHILD, config, free_port, lean, running
+from support.harness import LEAN_CHILD, config, free_port, lean, running
 
 from fastmcp_aggregator import ConfigError, build_aggregator, load_config, load_settings
-from fastmcp_aggregator.children import descriptors
-from fastmcp_aggregator.children.descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
+from fastmcp_aggregator import file_descriptors as descriptors
+from fastmcp_aggregator.file_descriptors import OWN, PER_PROCESS, PER_REMOTE, descriptors_needed
+
+pytestmark = pytest.mark.process
 
 resource = pytest.importorskip("resource", reason="there is no such limit on Windows")
 
@@ -154,10 +156,8 @@ def told_by(code: str, *arguments: str) -> list[str]:
     beginning = """
 import asyncio, os, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
-from harness import config, lean, until
+from support.harness import SLOW_RETRIES, config, lean, timed, until
 from fastmcp_aggregator import ChildState, build_aggregator
-from fastmcp_aggregator.children import backoff
-backoff.SERVED_AFTER, backoff.delay_before_attempt = float("inf"), lambda *_: 3600.0
 used = []
 def use_up():
     try:
@@ -169,7 +169,7 @@ def give_back():
     while used:
         os.close(used.pop())
 """
-    command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parent.parent), *arguments]
+    command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parents[2]), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=limited(200))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -179,7 +179,7 @@ def give_back():
 def test_a_server_that_cannot_be_started_again_says_why_and_is_tried_again() -> None:
     told = told_by("""
 async def main():
-    async with build_aggregator(config(a=lean(), b=lean())) as app:
+    async with timed(build_aggregator(config(a=lean(), b=lean())), SLOW_RETRIES) as app:
         a, b = app.children.values()
         echo = {"name": "echo", "arguments": {}}
         before = len(os.listdir("/dev/fd"))
@@ -188,12 +188,12 @@ async def main():
         use_up()
         for _ in range(3):
             try:
-                await a.request("tools/call", echo)
+                await a.calls.request("tools/call", echo)
             except Exception as error:
                 print(error)
-        print("result" if "content" in await b.request("tools/call", echo) else "none")
+        print("result" if "content" in await b.calls.request("tools/call", echo) else "none")
         give_back()
-        print("result" if "content" in await a.request("tools/call", echo) else "none")
+        print("result" if "content" in await a.calls.request("tools/call", echo) else "none")
         print(len(os.listdir("/dev/fd")) - before)
 asyncio.run(main())
 """)
@@ -208,12 +208,12 @@ def test_a_remote_server_that_cannot_be_connected_says_why() -> None:
     told = told_by("""
 async def main():
     document = config(far={"url": "http://127.0.0.1:1/mcp"})
-    async with build_aggregator(document, strict=False) as app:
+    async with timed(build_aggregator(document, strict=False), SLOW_RETRIES) as app:
         await until(lambda: app.health()["far"].state is ChildState.FAILED)
         print(app.health()["far"].last_error)
         use_up()
         try:
-            await app.children["far"].request("tools/call", {"name": "echo"})
+            await app.children["far"].calls.request("tools/call", {"name": "echo"})
         except Exception as error:
             print(error.reason)
         give_back()

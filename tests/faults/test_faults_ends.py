@@ -9,14 +9,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import ServerProcess, config, lean, running, until
-from wire_http import HttpClient
+from support.harness import ServerProcess, config, lean, running, until
+from support.wire_http import HttpClient
+
+pytestmark = pytest.mark.process
 
 PROGRAM = (
     "import sys\n"
     "from fastmcp_aggregator import build_aggregator\n"
-    "from fastmcp_aggregator.front import in_flight\n"
-    "in_flight.DRAIN_BOUND = float(sys.argv[2])\n"
+    "from fastmcp_aggregator.concurrency import limiter\n"
+    "limiter.DRAIN_TIMEOUT = float(sys.argv[2])\n"
     "tell = lambda url: print('listening on', url, file=sys.stderr, flush=True)\n"
     "options = {'transport': 'http', 'port': 0, 'on_listening': tell} if sys.argv[3:] else {}\n"
     "build_aggregator(sys.argv[1]).run(**options)\n"

@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-import math
 from typing import Any
 
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import LEGACY, MODERN, config, connected, lean, until
-from remote_server import Request, remote_server
+from support.harness import LEGACY, MODERN, SLOW_RETRIES, config, connected, lean, timed, until
+from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import ChildState, build_aggregator
+
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy server", "modern server"])
@@ -128,12 +129,12 @@ async def test_a_remote_child_that_refuses_its_credentials_is_marked_in_the_stat
             assert {key: status.auth_error for key, status in app.health().items()} == {"r": True, "missing": False}
 
 
-async def test_a_call_to_a_remote_child_that_is_gone_says_so_and_when_it_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.SERVED_AFTER", math.inf)
-    monkeypatch.setattr("fastmcp_aggregator.children.backoff.delay_before_attempt", lambda *_: 3600.0)
-    async with remote_server() as server, build_aggregator(config(r={"url": server.url})) as app, connected(app) as c:
+async def test_a_call_to_a_remote_child_that_is_gone_says_so_and_when_it_is_tried_again() -> None:
+    async with (
+        remote_server() as server,
+        timed(build_aggregator(config(r={"url": server.url})), SLOW_RETRIES) as app,
+        connected(app) as c,
+    ):
         await server.stop()
         await c.error("tools/call", {"name": "r:echo"})
         await until(lambda: app.health()["r"].state is ChildState.FAILED)

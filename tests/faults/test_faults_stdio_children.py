@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import PATIENCE, RawClient, config, connected, lean, running, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, running, until
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
+
+pytestmark = pytest.mark.process
 
 
 def is_gone(pid: int) -> bool:

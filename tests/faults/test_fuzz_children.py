@@ -12,10 +12,12 @@ import pytest
 from fastmcp.server.middleware import Middleware
 from fuzzing import SCALE, Draw, Watch, draws
 from garbage import Garbage, listings, results, server_messages
-from harness import LEGACY, MODERN, PATIENCE, RawClient, config, connected, lean, until
 from mcp_types.methods import validate_server_result
+from support.harness import LEGACY, MODERN, PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
+
+pytestmark = pytest.mark.fuzz
 
 BREAKDOWNS = ("Internal server error", "Handler returned an invalid result")
 """What clients are told of an exception that nobody has expected; that, or the error code 0."""

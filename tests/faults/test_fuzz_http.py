@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, complaints, draws
 from garbage import MODERN_ENVELOPE
-from harness import LEGACY, ServerProcess, config, free_port, lean, running, until
 from http_garbage import HttpAnswer, HttpGarbage, Sent, exchange, request
+from support.harness import LEGACY, ServerProcess, config, free_port, lean, running, until
+
+pytestmark = pytest.mark.fuzz
 
 BATCHES = 3
 REQUESTS = 100

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
+import pytest
 from fuzzing import SCALE, Draw, Watch, draws
 from garbage import Garbage, client_messages, server_messages, written
 
+from fastmcp_aggregator.message_streams import MessageReader
 from fastmcp_aggregator.pipe.lines import LineSplitter
-from fastmcp_aggregator.pipe.streams import MessageReader
+
+pytestmark = pytest.mark.fuzz
 
 BATCHES = 40
 LINES = 50

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, complaints, draws
 from garbage import Garbage, client_messages
-from harness import PATIENCE, ServerProcess, config, lean, running
+from support.harness import PATIENCE, ServerProcess, config, lean, running
+
+pytestmark = pytest.mark.fuzz
 
 BATCHES = 4
 LINES = 100

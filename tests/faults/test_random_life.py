@@ -8,12 +8,15 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from fuzzing import SCALE, SEED, Footprint
-from harness import until
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from playground import CALLERS, KEYS, PIPES, Playground
+from support.harness import until
+
+pytestmark = pytest.mark.fuzz
 
 EXAMPLES = 12
 STEPS = 25

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PATIENCE, config, free_port, lean, running
+from support.harness import PATIENCE, config, free_port, lean, running
 
-from fastmcp_aggregator.front.accepting import shortage_told
+from fastmcp_aggregator.front.http.server import shortage_told
+
+pytestmark = pytest.mark.process
 
 
 async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from harness import until
+from support.harness import until
 
-from fastmcp_aggregator.front.answers import AnswerStream
+from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream
 
 LONG = 3600.0
 
@@ -62,7 +62,7 @@ async def test_the_newest_connection_carries_on_and_the_others_end(stream: Answe
     connections = [Connection(), Connection()]
     for connection in connections:
         connection.reads.set()
-    stream.begin(lambda: asyncio.sleep(0, ended.append("response")))
+    stream.close_response = lambda: asyncio.sleep(0, ended.append("response"))
     first = asyncio.create_task(stream.carry(-1, connections[0].deliver))
     stream.add(b"one")
     await until(lambda: connections[0].offered)

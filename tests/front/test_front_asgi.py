@@ -4,11 +4,10 @@ from fastmcp import Client
 from fastmcp.client.transports import SSETransport
 from fastmcp.server.event_store import EventStore
 from fastmcp.utilities.tests import run_server_async
-from harness import config, lean
 from mcp.server.streamable_http import EventMessage
-from wire_events import event_client, served_asgi
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import config, lean
+from support.memory import build_aggregator
+from support.wire_events import event_client, served_asgi
 
 
 async def test_calls_over_the_old_sse_transport_are_answered_though_their_requests_end_before() -> None:

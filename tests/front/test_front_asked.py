@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from harness import PATIENCE, RawClient, config, lean, talking, until
-from wire import EVERYTHING, Message
-from wire_http import served
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import PATIENCE, RawClient, config, lean, talking, until
+from support.memory import build_aggregator
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 
 ROOTS = {"method": "roots/list"}
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
+from fastmcp_aggregator.access.binding import is_loopback, require_safe_bind
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.binding import is_loopback, require_safe_bind
-from fastmcp_aggregator.front.http import listening_socket, url_of
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
 
 LOOPBACK = ["127.0.0.1", "127.9.8.7", "localhost", "::1", "0:0:0:0:0:0:0:1"]
 REACHABLE = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastmcp_aggregator.front.drain import Drain
+from fastmcp_aggregator.front.http.boundary import Drain
 
 
 async def test_a_stream_that_comes_after_all_others_were_cut_off_is_turned_away() -> None:

@@ -7,7 +7,7 @@ import json
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
-from fastmcp_aggregator.front import errors
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.naming import NameRule
 
 RULE = NameRule(":")

@@ -1,12 +1,11 @@
 """What is kept for clients that come back: how much of it, how long, and in which order it goes."""
 
 import pytest
-from harness import until
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
+from support.harness import until
 
-from fastmcp_aggregator.front.answers import AnswerStream
-from fastmcp_aggregator.front.event_logs import EventLog, EventLogs
-from fastmcp_aggregator.front.event_store import EXCHANGE, Exchange, KeptEvents
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, EventLogs, Exchange, KeptEvents
+from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream, EventLog
 
 LONG = 3600.0
 STREAM = "1:s:7"
@@ -34,7 +33,7 @@ def texts(log: EventLog) -> list[bytes]:
 
 async def begun(kept: KeptEvents, stream_id: str = STREAM) -> AnswerStream:
     """The stream of a request, as the SDK begins it."""
-    exchange = Exchange(b"session")
+    exchange = Exchange({"headers": [(b"mcp-session-id", b"session")]})
     token = EXCHANGE.set(exchange)
     await kept.store_event(stream_id, None)
     EXCHANGE.reset(token)

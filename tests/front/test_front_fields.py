@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from fastmcp.utilities.tests import run_server_async
-from harness import MODERN, PATIENCE, config, lean
+from support.harness import MODERN, PATIENCE, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.fields import BareValues
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
 
@@ -23,8 +23,8 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
         seen.append(scope)
 
     headers = [(b"mcp-name", b" \ta b \t"), (b"empty", b" "), (b"plain", b"x")]
-    await BareValues(inner)({"type": "http", "headers": headers}, None, None)  # type: ignore[arg-type]
-    await BareValues(inner)({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    await ErrorBoundary(inner)({"type": "http", "headers": headers}, None, None)  # type: ignore[arg-type]
+    await ErrorBoundary(inner)({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
     assert seen[0]["headers"] == [(b"mcp-name", b"a b"), (b"empty", b""), (b"plain", b"x")]
     assert seen[1] == {"type": "lifespan"}
 

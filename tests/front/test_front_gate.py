@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from fastmcp.server.auth import AccessToken
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, config, lean, until
-from wire import until_answered
+from support.harness import PATIENCE, config, lean, until
+from support.memory import build_aggregator
+from support.wire import until_answered
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.children.turns import stepping_aside
-from fastmcp_aggregator.front import bodies
-from fastmcp_aggregator.front.endpoints import Endpoints
-from fastmcp_aggregator.front.gate import IS_ENDING, Gate, GateLimits
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.front.http import connection
+from fastmcp_aggregator.front.http.endpoints import Endpoints
+from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
 
 
 class Inner:
@@ -50,7 +50,7 @@ class Patient(Inner):
         await super().__call__(scope, receive, send)
 
     async def wait(self) -> None:
-        with stepping_aside.get()():
+        with released_while_waiting.get()():
             self.aside += 1
             await self.back.wait()
 
@@ -277,16 +277,16 @@ async def test_body_may_take_longer_the_more_of_it_has_come() -> None:
         def reschedule(self, when: float) -> None:
             times.append(when - now)
 
-    parts = iter([(b"1" * 65536, True), (b"1" * 65536, True), (b"1" * 4_000_000, False)])
+    parts = iter([(b"x" * 65536, True), (b"x" * 65536, True), (b"x" * 4_000_000, False)])
 
     async def receive() -> Any:
         body, more = next(parts)
         return {"type": "http.request", "body": body, "more_body": more}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bodies.asyncio, "timeout", lambda _: Deadline())
-        patch.setattr(bodies.asyncio, "get_running_loop", Clock)
-        await bodies.Body(receive).read(lambda _: True, bound=60, grace=10)
+        patch.setattr(connection.asyncio, "timeout", lambda _: Deadline())
+        patch.setattr(connection.asyncio, "get_running_loop", Clock)
+        await connection.Body(receive, lambda _: True).read(bound=60, grace=10)
     assert times == [14, 18, 60]
 
 

@@ -14,8 +14,10 @@ import httpx2
 import psutil
 import pytest
 from fastmcp import Client
-from harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
-from wire_events import event_client
+from support.harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
+from support.wire_events import event_client
+
+pytestmark = pytest.mark.process
 
 PROGRAM = (
     "import json, sys\n"

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import LEGACY, MODERN, PATIENCE, config, lean, until
-from remote_server import Request, remote_server
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import LEGACY, MODERN, PATIENCE, config, lean, until
+from support.memory import build_aggregator
+from support.remote_server import Request, remote_server
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}

@@ -11,16 +11,19 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
-from harness import config, connected, lean
 from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
-from wire_http import served
-from wire_sse import served_sse
+from support.harness import config, connected, lean
+from support.memory import build_aggregator
+from support.wire import ELSEWHERE
+from support.wire_http import served
+from support.wire_sse import served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.incidents import Incidents
-from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary
+from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.relay.rounds import Rounds
 
 SECRET = "/home/ann/hunter2.py"
 MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunter2-token"}}
@@ -29,10 +32,10 @@ MISSING = {"command": "/opt/private/bin/no-such-server", "env": {"TOKEN": "hunte
 def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
     """An app with a fault of ours on the path of every call."""
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     return app
 
 
@@ -44,7 +47,7 @@ def check(error: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     assert error.keys() == {"code", "message"}
     records = [record for record in caplog.records if told[1] in record.getMessage()]
     assert len(records) == 1
-    for formatter in (Words(Redactor(["hunter2"])), Structured(Redactor(["hunter2"]), "json")):
+    for formatter in (PlainFormatter(Redactor(["hunter2"])), StructuredFormatter(Redactor(["hunter2"]), "json")):
         line = formatter.format(records[0])
         assert f"id {told[1]}" in line
         assert "Traceback" in line
@@ -96,15 +99,15 @@ async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: 
 async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog: pytest.LogCaptureFixture) -> None:
     async def nothing(*_: Any) -> Any: ...
 
-    def app(error: Exception, *, begins: bool = False) -> Incidents:
+    def app(error: Exception, *, begins: bool = False) -> ErrorBoundary:
         async def inner(scope: Any, receive: Any, send: Any) -> None:
             if begins:
                 await send({"type": "http.response.start", "status": 200, "headers": []})
             raise error
 
-        return Incidents(inner)
+        return ErrorBoundary(inner)
 
-    http = {"type": "http", "method": "GET", "path": "/"}
+    http = {"type": "http", "method": "GET", "path": "/", "headers": []}
     for broken_app, scope, expected in (
         (app(RuntimeError("x"), begins=True), http, RuntimeError),
         (app(RuntimeError("x")), {"type": "lifespan"}, RuntimeError),
@@ -119,7 +122,8 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=strict)
     async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
-        client = await served_old.connect()
+        client = await served_old.connect(headers=ELSEWHERE)
+        http.headers.update(ELSEWHERE)
         error = await client.error("tools/call", {"name": "gone:read"})
         listed = await client.send("tools/list")
         answer = await http.post(served_old.url + "/tools/call", json={"name": "read" if strict else "gone:read"})
@@ -135,9 +139,10 @@ async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -
 
 async def test_who_is_here_is_told() -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=False)
-    async with app, connected(app) as client:
-        error = await client.error("tools/call", {"name": "gone:read"})
-        assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
+    async with app, connected(app) as client, served(app) as connect:
+        for here in (client, await connect(), await connect(modern=True)):
+            error = await here.error("tools/call", {"name": "gone:read"})
+            assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
         assert "/opt/private" in str(app.health()["gone"].last_error)
 
 
@@ -145,7 +150,7 @@ async def test_with_middleware_of_fastmcp_it_is_the_same() -> None:
     app = build_aggregator(config(a=lean(tools=1), gone=MISSING), strict=False)
     app.add_middleware(Middleware())
     async with served(app) as connect:
-        client = await connect()
+        client = await connect(headers=ELSEWHERE)
         assert "/opt/private" not in json.dumps(await client.send("tools/call", {"name": "gone:read"}))
 
 
@@ -155,10 +160,10 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
     app = build_aggregator(config(a=lean()))
     app.add_middleware(Middleware())
 
-    async def forward(*_: Any) -> Any:
+    async def ask(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(app._fleet.forwarder, "forward", forward)
+    monkeypatch.setattr(Rounds, "ask", ask)
     async with served(app) as connect:
         for modern in (False, True):
             client = await connect(modern=modern)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
-from fastmcp_aggregator.front.instructions import instructions
+from fastmcp_aggregator.front.handshake import instructions
 
 
 @dataclass

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from fastmcp.server.middleware import Middleware
-from harness import RawClient, config, connected, lean, talking, until
+from support.harness import RawClient, config, connected, lean, talking, until
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy client", "modern client"])
 RESOURCES = [

@@ -2,18 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from fastmcp.utilities.tests import run_server_async
-from harness import PATIENCE, RawClient, config, connected, talking, until
-from remote_server import Request, remote_server
-from wire_events import Event, EventClient, event_client, served_asgi
+from support.harness import PATIENCE, RawClient, config, connected, talking, until
+from support.memory import build_aggregator
+from support.remote_server import Request, remote_server
+from support.wire_events import Event, EventClient, event_client, served_asgi
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+import fastmcp_aggregator
+from fastmcp_aggregator import Aggregator
 
 PROGRESS = "notifications/progress"
 IN_TWO_PARTS = [{"progress": [1]}, {"wait": "gate"}, {"progress": [2]}]
@@ -51,10 +53,12 @@ class Place:
 
 
 @asynccontextmanager
-async def served(*, version: str = "2025-11-25", **settings: Any) -> AsyncIterator[Place]:
+async def served(
+    *, version: str = "2025-11-25", build: Callable[..., Aggregator] = build_aggregator, **settings: Any
+) -> AsyncIterator[Place]:
     settings = {"reconnect_wait": 3600, **settings}
     async with (
-        build_aggregator(config(a=talking()), **settings) as app,
+        build(config(a=talking()), **settings) as app,
         connected(app) as other,
         run_server_async(app) as url,
         event_client(url, version=version) as client,
@@ -136,8 +140,9 @@ async def test_a_client_that_does_not_come_back_in_time_ends_its_call_at_the_chi
         assert await place.other.call("a:release") == {"released": 0}
 
 
+@pytest.mark.process
 async def test_the_time_is_counted_from_when_the_client_left_last_whatever_the_child_says_meanwhile() -> None:
-    async with served(reconnect_wait=0.2) as place:
+    async with served(reconnect_wait=0.2, build=fastmcp_aggregator.build_aggregator) as place:
         async with place.client.call("a:progress", steps=100_000, pause=0.02) as response:
             await response.next()
         await place.is_free()

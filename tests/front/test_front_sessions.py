@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import config, lean, until
-from wire_events import EventClient, event_client, hello, served_asgi
+from support.harness import config, lean, until
+from support.memory import build_aggregator
+from support.wire_events import EventClient, event_client, hello, served_asgi
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 
 
 @asynccontextmanager
@@ -45,8 +46,8 @@ async def test_a_session_ends_when_no_request_of_it_and_no_stream_was_open_for_a
         event_client(url) as quiet,
     ):
         await until(lambda: app.health()["a"].in_flight == 1)
-        assert len(app._audience.connections) == 3
-        await until(lambda: len(app._audience.connections) == 2)
+        assert len(app._live_clients.connections) == 3
+        await until(lambda: len(app._live_clients.connections) == 2)
         assert await status_of(quiet) == 404
         assert await status_of(listening) == 200
         async with calling.call("a:release") as response:
@@ -66,7 +67,7 @@ async def test_a_session_too_many_is_refused_until_another_has_ended() -> None:
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-03-26"])
 async def test_a_session_that_is_ended_is_gone(version: str) -> None:
     async with served() as (app, url, _), event_client(url, version=version) as client:
-        assert len(app._audience.connections) == 1
+        assert len(app._live_clients.connections) == 1
         await client.end()
-        await until(lambda: not app._audience.connections)
+        await until(lambda: not app._live_clients.connections)
         assert await status_of(client) == 404

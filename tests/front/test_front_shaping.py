@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.front.shaping import for_legacy_client, for_modern_client, is_input_required
+from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client, is_input_required
 
 STAMP = "io.modelcontextprotocol/serverInfo"
 US = {"name": "aggregator", "version": "1"}

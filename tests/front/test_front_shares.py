@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from harness import PATIENCE, config, lean, until
-from serving import serving
+from support.harness import PATIENCE, config, lean, until
+from support.memory import build_aggregator
+from support.serving import serving
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 QUICK, LASTING = {"name": "a:echo"}, {"name": "a:hold"}
 LIES = [
@@ -52,12 +53,12 @@ async def test_bodies_that_are_announced_and_not_sent_keep_nobody_else_out(tmp_p
     app, ann, bob = hub(tmp_path, max_concurrent_requests=2, max_waiting_requests=28, max_request_bodies_mb=8)
     async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
         writers = [await announce(origin, ann) for _ in range(30)]
-        await until(lambda: app._fleet.places.counts() == (0, 30))
+        await until(lambda: app._backend.places.counts() == (0, 30))
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=ann)).status_code == 503
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=bob)).status_code == 200
         for writer in writers:
             writer.close()
-        await until(lambda: app._fleet.places.counts() == (0, 0))
+        await until(lambda: app._backend.places.counts() == (0, 0))
 
 
 async def test_calls_that_last_keep_nobody_else_waiting(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ async def test_calls_that_last_keep_nobody_else_waiting(tmp_path: Path) -> None:
             return http.post("/mcp/tools/call", json=tool, headers=headers, timeout=PATIENCE)
 
         lasting = [asyncio.create_task(call(LASTING, ann)) for _ in range(8)]
-        await until(lambda: app._fleet.places.counts() == (4, 4))
+        await until(lambda: app._backend.places.counts() == (4, 4))
         assert (await call(QUICK, bob)).status_code == 200
         for task in lasting:
             task.cancel()
@@ -84,8 +85,8 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_lim
     async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
         path, sent = f"/mcp/tools/call{query}", {**ann, **headers, "Content-Type": "application/json"}
         calls = [asyncio.create_task(http.post(path, content=body, headers=sent, timeout=PATIENCE)) for _ in range(8)]
-        await until(lambda: app._fleet.places.counts()[1] == 7 and app.health()["a"].in_flight)
-        assert (app._fleet.places.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
+        await until(lambda: app._backend.places.counts()[1] == 7 and app.health()["a"].in_flight)
+        assert (app._backend.places.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
         for task in calls:
             task.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -104,6 +105,6 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_end
         while (await http.get("/ready")).status_code != 503:
             pass
         answer = await http.post(f"/mcp/tools/call{query}", json=QUICK, headers={**ann, **headers})
-        assert (answer.status_code, answer.text) == (503, "the server is ending")
+        assert (answer.status_code, answer.text) == (503, "server is shutting down")
         lasting.cancel()
         await asyncio.gather(lasting, return_exceptions=True)

@@ -11,14 +11,15 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean, talking, until
 from mcp import Client
 from mcp.client.sse import sse_client
-from wire_sse import SseClient, served_sse
+from support.harness import config, lean, talking, until
+from support.memory import build_aggregator
+from support.wire_sse import SseClient, served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.front import sse
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.front.http import sse
 
 GROUPS = {"web": {"servers": ["a"], "tools": ["echo", "hold"]}, "empty": {"servers": []}}
 TOKENS = {name: {"client_id": name, "scopes": [], **claim_of(name, None)} for name in ("one", "two")}
@@ -30,7 +31,7 @@ def hub(**options: Any) -> Aggregator:
 
 async def until_idle(app: Aggregator) -> None:
     """Wait until no request has a place at the gate."""
-    await until(lambda: app._fleet.places.counts() == (0, 0))
+    await until(lambda: app._backend.places.counts() == (0, 0))
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -170,7 +171,7 @@ async def test_a_client_that_leaves_cancels_its_calls() -> None:
         await client.close()
         await until(lambda: app.health()["a"].in_flight == 0)
         await until_idle(app)
-        await until(lambda: not app._audience.connections)
+        await until(lambda: not app._live_clients.connections)
         late = await served.connect()
         assert (await late.http.post(client.endpoint, json={})).status_code == 404
 
@@ -245,5 +246,5 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
                 big = {"name": "a:big", "arguments": {"size": 20_000_000}}
                 for number in (1, 2):
                     await http.post(path, json={"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": big})
-                await until(lambda: app._fleet.places.counts() == (0, 0) and not app._audience.connections)
+                await until(lambda: app._backend.places.counts() == (0, 0) and not app._live_clients.connections)
                 assert (await http.post(path, json={})).status_code == 404

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import config, connected, lean
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import config, connected, lean
+from support.memory import build_aggregator
 
 
 async def test_without_prefixes_a_resource_of_a_child_that_is_still_starting_is_waited_for(

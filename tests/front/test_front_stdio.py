@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ServerProcess, config, lean, running, until
+from support.harness import ServerProcess, config, lean, running, until
+
+pytestmark = pytest.mark.process
 
 PROGRAM = (
     "import json, sys\n"
@@ -160,7 +162,7 @@ async def test_a_call_in_flight_is_answered_before_the_end_and_new_ones_are_refu
             server.process.send_signal(signal.SIGTERM)
             while "error" not in (refused := await server.client.send("tools/call", {"name": "b:echo"})):
                 pass
-            assert refused["error"]["message"] == "the aggregator is ending and takes no new requests"
+            assert refused["error"]["message"] == "the aggregator is shutting down and takes no new requests"
         else:
             assert server.process.stdin is not None
             server.process.stdin.close()

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
-from harness import config, connected, lean, talking
 from mcp_types import Implementation
+from support.harness import config, connected, lean, talking
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.groups import load_groups
 

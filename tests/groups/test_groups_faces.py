@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
-from harness import config, connected, lean, running, until
+from support.harness import config, connected, lean, running, until
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError, build_aggregator
+from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
 
 RESOURCE = {"uri": "test://one", "name": "one"}
 PROMPT = {"name": "greet"}

@@ -10,15 +10,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import config, lean
-from serving import serving
+from support.harness import config, lean
+from support.memory import build_aggregator
+from support.serving import serving
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.face import Face
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
+from fastmcp_aggregator.virtual_server import VirtualServer
 
 GROUPS = {"web": {"servers": ["a"]}, "secret": {"servers": ["a"]}}
 LIST = {"name": "a:echo"}
@@ -35,13 +36,13 @@ class Hub:
         self.app = build_aggregator(config(a=lean()), groups=GROUPS, auth=auth_from_settings(settings))
         self.made: list[str] = []
         """The groups of which an app was made."""
-        make = Face.http_app
+        make = VirtualServer.http_app_behind_checks
 
-        def counted(face: Face, path: str | None = None, **options: Any) -> Any:
-            self.made.append(face._group_id)
-            return make(face, path, **options)
+        def counted(server: VirtualServer, path: str, options: dict[str, Any]) -> Any:
+            self.made.append(server._group_id)
+            return make(server, path, options)
 
-        monkeypatch.setattr(Face, "http_app", counted)
+        monkeypatch.setattr(VirtualServer, "http_app_behind_checks", counted)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[httpx2.AsyncClient]:

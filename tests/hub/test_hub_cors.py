@@ -5,10 +5,11 @@ from __future__ import annotations
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean
+from support.harness import config, lean
+from support.memory import build_aggregator
 from test_hub_http import GROUPS, browser
 
-from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError, build_aggregator
+from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
 from fastmcp_aggregator.cli.main import main
 
 PAGE = "https://app.example.com"

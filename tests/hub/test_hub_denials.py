@@ -12,13 +12,13 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, connected, lean, until
 from mcp.shared.exceptions import MCPError
+from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
+from support.wire_sse import served_sse
 from test_hub_http import GROUPS, browser
-from wire_sse import served_sse
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
+from fastmcp_aggregator.auth.claims import claim_of
 
 TOKENS: dict[str, dict[str, Any]] = {
     "all": {"client_id": "all", "scopes": ["mcp"], **claim_of("all", None)},

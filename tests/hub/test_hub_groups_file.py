@@ -11,12 +11,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from harness import PATIENCE, config, free_port, lean, running, until
-from wire_http import HttpClient
-from wire_sse import SseClient
+from support.harness import PATIENCE, config, free_port, lean, running, until
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
 
 from fastmcp_aggregator import Aggregator, build_aggregator, load_config
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
+
+pytestmark = pytest.mark.process
 
 
 async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path: Path) -> None:
@@ -70,13 +72,13 @@ class Files:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        async with self.hub, self.hub._fleet.files.following(watch=False):
+        async with self.hub, self.hub._backend.files.following(watch=False):
             yield
 
     async def read_again(self, caplog: pytest.LogCaptureFixture) -> str:
         """Have them read again; what the log has said of it."""
         caplog.clear()
-        self.hub._fleet.files.ask()
+        self.hub._backend.files.ask()
         await until(lambda: [record for record in caplog.records if record.levelno >= logging.WARNING])
         return caplog.text
 

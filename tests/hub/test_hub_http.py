@@ -11,11 +11,12 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean, until
-from serving import serving
+from support.harness import config, lean, until
+from support.memory import build_aggregator
+from support.serving import serving
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.auth.claims import claim_of
 
 GROUPS = {
     "web": {"name": "Web", "description": "Pages.", "servers": ["fetch"], "tools": ["pid", "params"]},

@@ -11,15 +11,15 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import AuthProvider, RemoteAuthProvider, StaticTokenVerifier
-from harness import config, free_port, lean
 from identity_provider import AUDIENCE, PAIR, AtOnce, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
-from serving import serving
+from support.harness import config, free_port, lean
+from support.memory import build_aggregator
+from support.serving import serving
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
-from fastmcp_aggregator.access.principals import claim_of
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 HUB = "https://hub.example.com"
 GROUPS = {"web": {"servers": ["fetch"], "tools": ["pid"]}}
@@ -162,7 +162,9 @@ async def test_with_credentials_a_group_that_is_not_there_is_not_found() -> None
 async def test_what_can_be_no_group_has_no_metadata(tmp_path: Path, group_id: str) -> None:
     async with hub(auth(tmp_path, ISSUERS[0])) as http:
         assert (await http.get(f"{WELL_KNOWN}/groups/{group_id}/mcp")).status_code == 404
-        assert (await http.post(f"/groups/{group_id}/mcp")).status_code == 404
+        refused = await http.post(f"/groups/{group_id}/mcp")
+        assert refused.status_code in (401, 404)
+        assert "/groups/" not in refused.headers.get("WWW-Authenticate", "")
 
 
 @asynccontextmanager

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, until
+from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 
-NAME = "fastmcp_aggregator.hub.missing_tools"
+NAME = "fastmcp_aggregator.groups.missing_tools"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -74,6 +74,6 @@ async def test_a_name_without_a_server_is_told_of_once_while_a_server_is_down(ca
         await until(lambda: {status.state for status in hub.health().values()} == {"running", "failed"})
         await hub.reload()
     assert warnings(caplog) == [
-        "the group 'web' names the tool 'echo', which belongs to nobody while 'gone' has not been listed; "
+        "the group 'web' names the tool 'echo', which is ambiguous while 'gone' has not been listed; "
         "write its server in front of it, as in 'gone:echo'"
     ]

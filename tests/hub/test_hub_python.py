@@ -8,11 +8,12 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
-from harness import config, lean
 from mcp.shared.exceptions import MCPError
+from support.harness import config, lean
+from support.memory import build_aggregator
 from test_hub_http import GROUPS, browser
 
-from fastmcp_aggregator import AggregatorError, build_aggregator
+from fastmcp_aggregator import AggregatorError
 
 
 async def test_a_program_lists_calls_and_looks_by_group(tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from harness import config, lean, until
+from support.harness import config, lean, until
+from support.memory import build_aggregator
+from support.wire import until_answered
+from support.wire_http import served
+from support.wire_sse import served_sse
 from test_hub_http import GROUPS, browser
-from wire import until_answered
-from wire_http import served
-from wire_sse import served_sse
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.principals import claim_of
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.auth.claims import claim_of
 
 METRICS = """
     calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state

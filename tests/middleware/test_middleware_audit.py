@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.doubles import call
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.middleware.audit import Audit, audit_of
-from fastmcp_aggregator.middleware.call import Call, End, Principal, Refused
-from fastmcp_aggregator.middleware.stack import Stack
-from fastmcp_aggregator.observability.audit import AuditLog
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.observability.audit_log import AuditLog
+from fastmcp_aggregator.policies.audit import Audit, audit_of
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
+from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -32,7 +35,7 @@ class Entries(AuditLog):
         self.refusing = False
 
     @property
-    def must_refuse(self) -> bool:
+    def must_reject(self) -> bool:
         return self.refusing
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:
@@ -41,14 +44,14 @@ class Entries(AuditLog):
 
 class Refusing:
     def before(self, call: Call) -> None:
-        raise Refused(-32003, "too many calls")
+        raise Rejected(-32003, "too many calls")
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         raise AssertionError("it refused")
 
 
 def call_of(method: str = "tools/call", name: str = "log", /, **params: Any) -> Call:
-    return Call(ANN, "web", method, "git", name, params, request_id="7")
+    return call(ANN, "web", method, "git", name, params, request_id="7")
 
 
 def digest(text: str) -> str:
@@ -72,7 +75,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
     [
         pytest.param(
             call_of(name="git:log", arguments={"b": 2, "a": "é"}),
-            lambda: answered({"content": []}),
+            lambda _: answered({"content": []}),
             {
                 **TOOL,
                 "outcome": "ok",
@@ -84,25 +87,25 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of(name="git:log", _meta={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}),
-            lambda: answered({"content": [], "isError": True}),
+            lambda _: answered({"content": [], "isError": True}),
             {**TOOL, "outcome": "tool_error", "request_bytes": 100, "response_bytes": 29, "trace_id": TRACE},
             id="a tool fails, within a trace",
         ),
         pytest.param(
             call_of(name="git:log"),
-            lambda: failed(MCPError(-32602, "bad path /home/ann")),
+            lambda _: failed(MCPError(-32602, "bad path /home/ann")),
             {**TOOL, "outcome": "error", "error_code": -32602, "request_bytes": 18, "response_bytes": 0},
             id="the server answers with an error",
         ),
         pytest.param(
             call_of(name="git:log"),
-            lambda: failed(ChildServerError("git", "runtime", "it exited")),
+            lambda _: failed(ChildServerError("git", "runtime", "it exited")),
             {**TOOL, "outcome": "error", "error_code": -32000, "request_bytes": 18, "response_bytes": 0},
             id="the server is gone",
         ),
         pytest.param(
             call_of("prompts/get", "review", name="git:review", arguments={"lang": "en"}),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "prompts/get",
@@ -116,7 +119,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of("resources/read", "file:///a", uri="file://git/a"),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "resources/read",
@@ -129,7 +132,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
         ),
         pytest.param(
             call_of("completion/complete", "file:///{path}", argument={"name": "path", "value": "s"}),
-            lambda: answered({}),
+            lambda _: answered({}),
             {
                 **USUAL,
                 "method": "completion/complete",
@@ -146,7 +149,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
 async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fields: dict[str, Any]) -> None:
     entries = Entries()
     try:
-        await Stack([Audit(entries)]).run(call, forward)
+        await PolicyStack([Audit(entries)]).run(call, forward)
     except (MCPError, ChildServerError):
         assert fields["outcome"] == "error"
     ((event, written),) = entries.all
@@ -158,16 +161,16 @@ async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fi
 async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason() -> None:
     entries = Entries()
     with pytest.raises(MCPError):
-        await Stack([Audit(entries), Refusing()]).run(call_of(), lambda: failed(AssertionError()))
+        await PolicyStack([Audit(entries), Refusing()]).run(call_of(), lambda _: failed(AssertionError()))
     ((_, written),) = entries.all
     assert (written["outcome"], written["error_code"], written["reason"]) == ("denied", -32003, "too many calls")
 
 
 async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_huge() -> None:
     entries = Entries()
-    stack = Stack([Audit(entries, with_arguments=True)])
-    await stack.run(call_of(arguments={"path": "a"}), lambda: answered({}))
-    await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda: answered({}))
+    stack = PolicyStack([Audit(entries, with_arguments=True)])
+    await stack.run(call_of(arguments={"path": "a"}), lambda _: answered({}))
+    await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda _: answered({}))
     small, huge = (fields for _, fields in entries.all)
     assert small["arguments"] == {"path": "a"}
     assert "arguments_sha256" not in small
@@ -177,20 +180,20 @@ async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_
 
 async def test_arguments_with_half_a_surrogate_pair_have_a_digest_too() -> None:
     entries = Entries()
-    await Stack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda: answered({}))
+    await PolicyStack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
     assert len(entries.all[0][1]["arguments_sha256"]) == 64
 
 
 async def test_nothing_is_forwarded_while_it_could_not_be_recorded() -> None:
     entries = Entries()
     entries.refusing = True
-    stack = Stack([Audit(entries)])
+    stack = PolicyStack([Audit(entries)])
     with pytest.raises(MCPError, match="the audit log cannot be written") as caught:
-        await stack.run(call_of(), lambda: failed(AssertionError("was forwarded")))
+        await stack.run(call_of(), lambda _: failed(AssertionError("was forwarded")))
     assert caught.value.error.code == -32000
     assert caught.value.error.data == {"retryIn": 1.0}
     entries.refusing = False
-    assert await stack.run(call_of(), lambda: answered({"content": []})) == {"content": []}
+    assert await stack.run(call_of(), lambda _: answered({"content": []})) == {"content": []}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,7 @@ def test_the_settings_say_where_entries_go(
             policy = audit_of(load_settings(audit=place, audit_arguments="full"))
             assert policy is not None
             with policy.log:
-                policy.after(call_of(arguments={"a": 1}), End("ok", 0.0123456))
+                policy.after(call_of(arguments={"a": 1}), CallEnd("ok", 0.0123456))
     finally:
         os.umask(before)
     path = tmp_path / "log" / "audit.jsonl"

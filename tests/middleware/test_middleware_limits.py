@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from redis_server import RedisServer, needs_redis
+from support.doubles import call
+from support.redis_server import RedisServer, needs_redis
 
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.middleware.call import Call, Principal, Refused
-from fastmcp_aggregator.middleware.limits import CountsInMemory, Rate, RateLimits, limits_from_settings
-from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.policies.limits import RateLimiting, limits_from_settings
+from fastmcp_aggregator.policies.policy import Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.replicas import redis_connection
-from fastmcp_aggregator.replicas.redis_counts import CountsInRedis
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
+from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter
+from fastmcp_aggregator.settings.model import load_settings
 
 SLOW = Rate(per_minute=6, burst=3)
 """One every ten seconds, and three at once."""
@@ -32,13 +36,13 @@ class Clock:
 
 
 def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = True) -> Call:
-    return Call(Principal(name), group, "tools/call", "s", "t", {}, is_remote=is_remote)
+    return call(Principal(name), group, "tools/call", "s", "t", {}, is_remote=is_remote)
 
 
-def passes(limits: RateLimits, call: Call) -> bool:
+def passes(limits: RateLimiting, call: Call) -> bool:
     try:
         limits.before(call)
-    except Refused:
+    except Rejected:
         return False
     return True
 
@@ -56,7 +60,7 @@ def passes(limits: RateLimits, call: Call) -> bool:
 )
 def test_calls_pass_at_the_rate_and_as_a_burst(gaps: list[float], expected: str) -> None:
     clock = Clock()
-    limits = RateLimits(SLOW, {}, CountsInMemory(clock=clock))
+    limits = RateLimiting(SLOW, {}, InMemoryRateLimiter(clock=clock))
     found = ""
     for gap in gaps:
         clock.now += gap
@@ -66,9 +70,9 @@ def test_calls_pass_at_the_rate_and_as_a_burst(gaps: list[float], expected: str)
 
 async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
     clock = Clock()
-    stack = Stack([RateLimits(SLOW, {}, CountsInMemory(clock=clock))])
+    stack = PolicyStack([RateLimiting(SLOW, {}, InMemoryRateLimiter(clock=clock))])
 
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         return {}
 
     for _ in range(3):
@@ -77,20 +81,20 @@ async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
     with pytest.raises(MCPError) as caught:
         await stack.run(call_of(), forward)
     assert caught.value.error.code == -32029
-    assert caught.value.error.message == "too many calls: 6 calls a minute, and 3 at once; try again in 6.0 s"
+    assert caught.value.error.message == "rate limit exceeded: 6 calls a minute, and 3 at once; try again in 6.0 s"
     assert caught.value.error.data == {"retryIn": 6.0}
     clock.now += caught.value.error.data["retryIn"]
     assert await stack.run(call_of(), forward) == {}
 
 
 def test_only_calls_over_http_are_counted() -> None:
-    limits = RateLimits(SLOW, {}, CountsInMemory())
+    limits = RateLimiting(SLOW, {}, InMemoryRateLimiter())
     assert all(passes(limits, call_of(is_remote=False)) for _ in range(10))
     assert [passes(limits, call_of()) for _ in range(4)] == [True, True, True, False]
 
 
 def test_each_caller_has_calls_of_its_own_in_all_groups_together() -> None:
-    limits = RateLimits(SLOW, {}, CountsInMemory())
+    limits = RateLimiting(SLOW, {}, InMemoryRateLimiter())
     assert [passes(limits, call_of("alice", group)) for group in ("a", "b", "a", "b")] == [True, True, True, False]
     assert passes(limits, call_of("bob"))
 
@@ -109,17 +113,17 @@ def test_each_caller_has_calls_of_its_own_in_all_groups_together() -> None:
 )
 def test_a_caller_or_a_group_may_have_a_rate_of_its_own(caller: str, group: str, passing: int) -> None:
     of_callers = {"alice": Rate(6, 5), "group:bots": Rate(6, 1), "free": Rate(0, 1)}
-    limits = RateLimits(SLOW, of_callers, CountsInMemory())
+    limits = RateLimiting(SLOW, of_callers, InMemoryRateLimiter())
     assert sum(passes(limits, call_of(caller, group)) for _ in range(20)) == passing
 
 
 def test_callers_of_a_group_with_a_rate_are_counted_each_for_itself() -> None:
-    limits = RateLimits(SLOW, {"group:bots": Rate(6, 1)}, CountsInMemory())
+    limits = RateLimiting(SLOW, {"group:bots": Rate(6, 1)}, InMemoryRateLimiter())
     assert [passes(limits, call_of(name, "bots")) for name in ("a", "b", "a", "b")] == [True, True, False, False]
 
 
 def test_so_many_callers_are_remembered_and_the_quiet_ones_forgotten_first() -> None:
-    limits = RateLimits(Rate(1, 1), {}, CountsInMemory(most=2))
+    limits = RateLimiting(Rate(1, 1), {}, InMemoryRateLimiter(most=2))
     assert [passes(limits, call_of(name)) for name in ("a", "b", "a")] == [True, True, False]
     assert [passes(limits, call_of(name)) for name in ("c", "a", "b")] == [True, False, True]
 
@@ -163,12 +167,12 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 @needs_redis
 async def test_replicas_that_share_a_redis_count_together(redis: RedisServer) -> None:
     await redis.start()
-    one, other = (CountsInRedis(redis.url, CountsInMemory()) for _ in range(2))
-    waits = [await counts.wait("alice", SLOW) for counts in (one, other, one, other, one)]
+    one, other = (RedisRateLimiter(redis.url, InMemoryRateLimiter()) for _ in range(2))
+    waits = [await counts.acquire("alice", SLOW) for counts in (one, other, one, other, one)]
     assert waits[:3] == [0, 0, 0]
     assert all(0 < wait <= 10 for wait in waits[3:])
-    assert await other.wait("bob", SLOW) == 0
-    assert await other.wait("alice", Rate(60_000_000, 1)) == 0
+    assert await other.acquire("bob", SLOW) == 0
+    assert await other.acquire("alice", Rate(60_000_000, 1)) == 0
     await asyncio.gather(one.close(), other.close())
 
 
@@ -178,9 +182,9 @@ async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
     settings = load_settings(rate_limit=6, rate_burst=3, redis_url=redis.url)
     limits = limits_from_settings(settings, has_auth=True)
     assert limits is not None
-    stack, forwarded = Stack([limits]), []
+    stack, forwarded = PolicyStack([limits]), []
 
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         forwarded.append(True)
         return {}
 
@@ -194,15 +198,15 @@ async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
 async def test_while_redis_is_away_each_replica_counts_for_itself_and_then_together_again(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counts = CountsInRedis(redis.url, CountsInMemory())
-    assert [await counts.wait("alice", SLOW) == 0 for _ in range(4)] == [True, True, True, False]
-    assert caplog.text.count("Redis does not answer") == 1
+    counts = RedisRateLimiter(redis.url, InMemoryRateLimiter())
+    assert [await counts.acquire("alice", SLOW) == 0 for _ in range(4)] == [True, True, True, False]
+    assert caplog.text.count("connection to Redis lost") == 1
     await redis.start()
-    monkeypatch.setattr(counts, "_ask_again_at", 0.0)
-    assert await counts.wait("alice", SLOW) == 0
-    assert caplog.text.count("Redis answers again") == 1
+    monkeypatch.setattr(counts, "_retry_at", 0.0)
+    assert await counts.acquire("alice", SLOW) == 0
+    assert caplog.text.count("connection to Redis restored") == 1
     redis.stop()
-    assert await counts.wait("alice", SLOW) > 0
+    assert await counts.acquire("alice", SLOW) > 0
     await counts.close()
 
 
@@ -214,13 +218,13 @@ async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: py
         await reader.read(-1)
         writer.close()
 
-    monkeypatch.setattr(redis_connection, "BOUND", 0.05)
+    monkeypatch.setattr(redis_connection, "TIMEOUT", 0.05)
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    counts = CountsInRedis(f"redis://127.0.0.1:{port}/0", CountsInMemory())
-    assert [await counts.wait("alice", SLOW) for _ in range(3)] == [0, 0, 0]
+    counts = RedisRateLimiter(f"redis://127.0.0.1:{port}/0", InMemoryRateLimiter())
+    assert [await counts.acquire("alice", SLOW) for _ in range(3)] == [0, 0, 0]
     connections = len(accepted)
-    assert await counts.wait("alice", SLOW) > 0
+    assert await counts.acquire("alice", SLOW) > 0
     assert len(accepted) == connections
     await counts.close()
     server.close()

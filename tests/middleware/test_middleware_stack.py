@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.doubles import call
 
+from fastmcp_aggregator.access.principal import ANYONE, Principal
+from fastmcp_aggregator.callers.call import Call, json_size
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.middleware.call import ANYONE, Call, End, Principal, Refused, json_size
-from fastmcp_aggregator.middleware.stack import Stack
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -20,13 +23,13 @@ SPAN = "b7ad6b7169203331"
 
 def call_of(**fields: Any) -> Call:
     usual: dict[str, Any] = {"method": "tools/call", "name": "log", "params": {"name": "git:log", "arguments": {}}}
-    return Call(Principal(), "default", server="git", **{**usual, **fields})
+    return call(Principal(), "default", server="git", **{**usual, **fields})
 
 
 class Witness:
     """A policy that writes down what happens to it."""
 
-    def __init__(self, name: str, story: list[str], refusal: Refused | None = None) -> None:
+    def __init__(self, name: str, story: list[str], refusal: Rejected | None = None) -> None:
         self._name = name
         self._story = story
         self._refusal = refusal
@@ -36,19 +39,19 @@ class Witness:
         if self._refusal is not None:
             raise self._refusal
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         self._story.append(f"{self._name} after {call.name}: {end.outcome}")
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         raise error
 
     return forward
 
 
 def answering(result: dict[str, Any]) -> Callable[[], Any]:
-    async def forward() -> dict[str, Any]:
+    async def forward(_: Any = None) -> dict[str, Any]:
         return result
 
     return forward
@@ -58,17 +61,17 @@ class Ends:
     """A policy that keeps what came of each call."""
 
     def __init__(self) -> None:
-        self.all: list[End] = []
+        self.all: list[CallEnd] = []
 
     def before(self, call: Call) -> None: ...
 
-    def after(self, call: Call, end: End) -> None:
+    def after(self, call: Call, end: CallEnd) -> None:
         self.all.append(end)
 
 
 async def test_policies_are_asked_from_the_outermost_and_told_from_the_innermost() -> None:
     story: list[str] = []
-    stack = Stack([Witness("outer", story), Witness("inner", story)])
+    stack = PolicyStack([Witness("outer", story), Witness("inner", story)])
     result = {"content": []}
     assert await stack.run(call_of(), answering(result)) is result
     assert story == ["outer before log", "inner before log", "inner after log: ok", "outer after log: ok"]
@@ -76,8 +79,8 @@ async def test_policies_are_asked_from_the_outermost_and_told_from_the_innermost
 
 async def test_a_refusal_is_told_to_those_that_let_the_call_pass_and_nothing_is_forwarded() -> None:
     story: list[str] = []
-    refusal = Refused(-32001, "not you", retry_in=1.23456, data={"limit": 3})
-    stack = Stack([Witness("outer", story), Witness("strict", story, refusal), Witness("inner", story)])
+    refusal = Rejected(-32001, "not you", retry_in=1.23456, data={"limit": 3})
+    stack = PolicyStack([Witness("outer", story), Witness("strict", story, refusal), Witness("inner", story)])
     with pytest.raises(MCPError) as caught:
         await stack.run(call_of(), raising(AssertionError("was forwarded")))
     assert story == ["outer before log", "strict before log", "outer after log: denied"]
@@ -88,12 +91,12 @@ async def test_a_refusal_is_told_to_those_that_let_the_call_pass_and_nothing_is_
 
 async def test_a_policy_that_breaks_does_not_keep_the_others_from_being_told() -> None:
     class Broken(Ends):
-        def after(self, call: Call, end: End) -> None:
+        def after(self, call: Call, end: CallEnd) -> None:
             raise ZeroDivisionError
 
     outer = Ends()
     with pytest.raises(ZeroDivisionError):
-        await Stack([outer, Broken()]).run(call_of(), answering({}))
+        await PolicyStack([outer, Broken()]).run(call_of(), answering({}))
     assert [end.outcome for end in outer.all] == ["ok"]
 
 
@@ -117,7 +120,7 @@ async def test_policies_are_told_what_came_of_a_call(
     call = call_of()
     error: BaseException | None = None
     try:
-        await Stack([ends]).run(call, forward)
+        await PolicyStack([ends]).run(call, forward)
     except BaseException as raised:
         error = raised
     (end,) = ends.all
@@ -127,8 +130,8 @@ async def test_policies_are_told_what_came_of_a_call(
 
 
 def test_an_empty_stack_is_false_so_that_a_call_can_go_without_it() -> None:
-    assert not Stack()
-    assert Stack([Ends()])
+    assert not PolicyStack().policies
+    assert PolicyStack([Ends()]).policies
 
 
 def test_a_principal_may_use_its_groups_or_all() -> None:
@@ -174,5 +177,5 @@ def test_what_has_no_utf8_has_a_size_too() -> None:
 
 def test_sizes_of_a_call_are_those_of_its_parameters_and_its_result() -> None:
     assert call_of(params={"name": "git:log"}).request_bytes == len('{"name":"git:log"}')
-    assert End("ok", 0.1, result={"content": []}).response_bytes == len('{"content":[]}')
-    assert End("error", 0.1).response_bytes == 0
+    assert CallEnd("ok", 0.1, result={"content": []}).response_bytes == len('{"content":[]}')
+    assert CallEnd("error", 0.1).response_bytes == 0

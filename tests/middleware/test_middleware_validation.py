@@ -10,10 +10,13 @@ import threading
 from typing import Any
 
 import pytest
+from support.doubles import call
 
-from fastmcp_aggregator.middleware.call import Call, Principal, Refused
-from fastmcp_aggregator.middleware.schema_cost import MOST_STEPS, SchemaCost, Size, TooCostly
-from fastmcp_aggregator.middleware.validation import ArgumentValidation
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.policies.policy import Rejected
+from fastmcp_aggregator.policies.schema_cost import MOST_STEPS, SchemaCost, Size, TooCostly
+from fastmcp_aggregator.policies.validation import ArgumentValidation
 
 TOOL = {
     "type": "object",
@@ -30,7 +33,7 @@ TOOL = {
 
 def call_of(arguments: Any, schema: Any = TOOL, method: str = "tools/call", name: str = "read") -> Call:
     params = {"name": f"files:{name}"} if arguments is None else {"name": f"files:{name}", "arguments": arguments}
-    return Call(Principal(), "default", method, "files", name, params, input_schema=schema)
+    return call(Principal(), "default", method, "files", name, params, input_schema=schema)
 
 
 def checked(policy: ArgumentValidation, call: Call) -> None:
@@ -44,10 +47,10 @@ def checked(policy: ArgumentValidation, call: Call) -> None:
     asyncio.run(ask())
 
 
-def refusal_of(arguments: Any, schema: Any = TOOL) -> Refused | None:
+def refusal_of(arguments: Any, schema: Any = TOOL) -> Rejected | None:
     try:
         checked(ArgumentValidation(), call_of(arguments, schema))
-    except Refused as refusal:
+    except Rejected as refusal:
         return refusal
     return None
 
@@ -108,7 +111,7 @@ def test_only_calls_of_tools_that_have_a_schema_are_checked(call: Call) -> None:
 def test_a_schema_that_changes_counts_from_then_on() -> None:
     policy = ArgumentValidation()
     checked(policy, call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "integer"}}}))
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         checked(policy, call_of({"n": 1}, {"type": "object", "properties": {"n": {"type": "string"}}}))
 
 
@@ -116,7 +119,7 @@ def test_tools_of_one_name_have_each_their_own_schema() -> None:
     policy = ArgumentValidation()
     checked(policy, call_of({"path": "/x"}))
     checked(policy, call_of({}, {"type": "object"}, name="other"))
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         checked(policy, call_of({}))
 
 
@@ -323,7 +326,7 @@ def test_a_schema_that_is_of_no_use_is_told_once(caplog: pytest.LogCaptureFixtur
     policy, schema = ArgumentValidation(), {"type": "frobnicate"}
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            with pytest.raises(Refused):
+            with pytest.raises(Rejected):
                 checked(policy, call_of({}, schema))
     assert len(caplog.records) == 1
     assert "server 'files', tool 'read': calls are refused" in caplog.text

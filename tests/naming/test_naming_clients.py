@@ -8,16 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import (
-    KNOWN_CLIENTS,
-    NameRule,
-    SeparatorSetting,
-    every_spelling,
-    rule_for,
-)
+from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
 
 SETTINGS: list[SeparatorSetting] = ["auto", ":", "__", ".", "_"]
-STRICT_NAMES = [client.name for client in KNOWN_CLIENTS if client.rule.is_strict]
+STRICT_NAMES = [client.name for client in CLIENT_RULES if client.rule.is_strict]
 ORDINARY_NAMES = ["Visual Studio Code", "Visual-Studio-Code", "gemini-cli-mcp-client", "mcp", "", None]
 
 
@@ -35,8 +29,8 @@ def test_the_strict_clients_are_those_known_to_refuse_names() -> None:
 
 
 def test_every_known_client_has_its_own_name_and_a_label_of_one_line() -> None:
-    assert len({client.name for client in KNOWN_CLIENTS}) == len(KNOWN_CLIENTS)
-    assert all(client.label.isprintable() and client.label for client in KNOWN_CLIENTS)
+    assert len({client.name for client in CLIENT_RULES}) == len(CLIENT_RULES)
+    assert all(client.label.isprintable() and client.label for client in CLIENT_RULES)
 
 
 @pytest.mark.parametrize("client_name", STRICT_NAMES)
@@ -94,7 +88,7 @@ def test_without_prefix_the_client_keeps_its_limits(client_name: str | None, sep
 def test_equal_rules_are_one_object_whatever_the_client_is_called(
     client_name: str, separator: SeparatorSetting, prefix: bool
 ) -> None:
-    if client_name in {client.name for client in KNOWN_CLIENTS}:
+    if client_name in {client.name for client in CLIENT_RULES}:
         return
     rule = rule_for(client_name, separator=separator, prefix=prefix)
     assert rule is rule_for(None, separator=separator, prefix=prefix)
@@ -102,7 +96,7 @@ def test_equal_rules_are_one_object_whatever_the_client_is_called(
 
 
 def test_clients_that_accept_the_same_names_share_one_rule() -> None:
-    rules = {id(client.rule) for client in KNOWN_CLIENTS}
+    rules = {id(client.rule) for client in CLIENT_RULES}
     assert len(rules) == 3
 
 

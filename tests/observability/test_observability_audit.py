@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import until
+from support.harness import until
 
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.observability import audit
-from fastmcp_aggregator.observability.audit import AuditLog, StandardOutput
-from fastmcp_aggregator.observability.rotating_file import RotatingFile
+from fastmcp_aggregator.files.rotating import RotatingFile
+from fastmcp_aggregator.observability import audit_log as audit
+from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes and /dev/full are POSIX")
 
 
 def log_in(path: Path, *, refuses: bool = False) -> AuditLog:
-    return AuditLog(RotatingFile(path, max_bytes=1024**3, keep=1), refuses=refuses)
+    return AuditLog(RotatingFile(path, max_bytes=1024**3, keep=1), rejects=refuses)
 
 
 def entries_of(text: str | bytes) -> list[dict[str, Any]]:
@@ -124,10 +124,10 @@ async def test_a_full_disk_raises_an_alarm_and_lets_calls_be_refused_if_that_is_
 ) -> None:
     monkeypatch.setattr(audit, "_RETRY_PAUSE", 0.01)
     with log_in(Path("/dev/full"), refuses=refuses) as log:
-        assert not log.must_refuse
+        assert not log.must_reject
         log.record("call", {"n": 1})
         await until(lambda: caplog.messages)
-        assert log.must_refuse is refuses
+        assert log.must_reject is refuses
         log.record("call", {"n": 2})
     then = "calls are refused" if refuses else "entries wait, as many as there is room for"
     assert caplog.messages == [
@@ -143,22 +143,22 @@ def test_when_a_full_disk_has_room_again_nothing_is_lost_and_no_line_is_torn(tmp
     code = """
 import logging, resource, sys, time
 from pathlib import Path
-from fastmcp_aggregator.observability import audit
-from fastmcp_aggregator.observability.rotating_file import RotatingFile
+from fastmcp_aggregator.observability import audit_log as audit
+from fastmcp_aggregator.files.rotating import RotatingFile
 logging.basicConfig(format="%(message)s")
 audit._RETRY_PAUSE = 0.01
 path = Path(sys.argv[1])
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), refuses=True) as log:
+with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), rejects=True) as log:
     for number in range(100):
         log.record("call", {"n": number})
-    while not log.must_refuse:
+    while not log.must_reject:
         time.sleep(0.001)
     log.record("call", {"n": 100})
     assert path.stat().st_size == 1000, path.stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    while log.must_refuse:
+    while log.must_reject:
         time.sleep(0.001)
 """
     path = tmp_path / "audit"
@@ -201,7 +201,7 @@ def test_calls_are_refused_while_there_still_is_room_for_those_in_flight(
     monkeypatch.setattr(audit, "QUEUE_BYTES", 1_000_000)
     with log_in(hung_disk.path, refuses=True) as log:
         made = 0
-        while not log.must_refuse:
+        while not log.must_reject:
             log.record("call", {"n": made, "tool": "x" * 1000})
             made += 1
         for _ in range(300):

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.logs import Structured, Words
+from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 SECRETS = Redactor(["s3cret", "info", "timestamp"])
-FORMS = [Words(SECRETS), Structured(SECRETS, "json"), Structured(SECRETS, "lines")]
+FORMS = [PlainFormatter(SECRETS), StructuredFormatter(SECRETS, "json"), StructuredFormatter(SECRETS, "lines")]
 
 
 def record(message: str, *arguments: Any, error: BaseException | None = None, **extra: Any) -> logging.LogRecord:
@@ -62,13 +62,15 @@ def test_no_form_of_a_record_has_a_secret(formatter: logging.Formatter, written:
 
 
 def test_words_are_the_level_and_the_message_and_what_was_raised() -> None:
-    words = Words(Redactor())
+    words = PlainFormatter(Redactor())
     assert words.format(record("two %s", ValueError("lines\nof it"))) == "info: two lines\n    of it"
     assert words.format(record("broken", error=raised(KeyError("k")))) == "info: broken: KeyError: 'k'"
 
 
 def test_json_has_the_record_in_one_line_and_what_is_ours_is_never_hidden() -> None:
-    text = Structured(SECRETS, "json").format(record("two\nlines %s", "s3cret", server="git", tries=3, is_open=True))
+    text = StructuredFormatter(SECRETS, "json").format(
+        record("two\nlines %s", "s3cret", server="git", tries=3, is_open=True)
+    )
     assert "\n" not in text
     entry = json.loads(text)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", entry.pop("timestamp"))
@@ -83,14 +85,16 @@ def test_json_has_the_record_in_one_line_and_what_is_ours_is_never_hidden() -> N
 
 
 def test_json_has_tracebacks() -> None:
-    entry = json.loads(Structured(SECRETS, "json").format(record("broken", error=chained())))
+    entry = json.loads(StructuredFormatter(SECRETS, "json").format(record("broken", error=chained())))
     assert entry["event"] == "broken"
     assert entry["exception"].startswith("Traceback (most recent call last):")
     assert entry["exception"].endswith("ValueError: *** again")
 
 
 def test_lines_have_everything_and_no_colours() -> None:
-    first, *others = Structured(SECRETS, "lines").format(record("broken", error=chained(), server="git")).splitlines()
+    first, *others = (
+        StructuredFormatter(SECRETS, "lines").format(record("broken", error=chained(), server="git")).splitlines()
+    )
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[info +\] broken +\[fastmcp_aggregator\.x\] server=git$", first)
     assert others[0] == "    Traceback (most recent call last):"
     assert others[-1] == "    ValueError: *** again"
@@ -126,7 +130,7 @@ def test_foreign_text_forges_no_line_and_moves_no_cursor(formatter: logging.Form
 
 
 def test_a_newline_in_what_a_record_names_is_escaped() -> None:
-    assert Words(Redactor()).format(record("no %s", "x\nwarning: forged")) == "info: no x\\nwarning: forged"
+    assert PlainFormatter(Redactor()).format(record("no %s", "x\nwarning: forged")) == "info: no x\\nwarning: forged"
 
 
 def test_a_record_that_cannot_be_formatted_is_an_error_of_the_formatter() -> None:
@@ -138,7 +142,7 @@ def test_a_record_that_cannot_be_formatted_is_an_error_of_the_formatter() -> Non
 def test_structlog_is_not_imported_before_there_is_something_to_write() -> None:
     code = """
 import sys
-from fastmcp_aggregator.cli.logs import set_up_logging
+from fastmcp_aggregator.cli.terminal.logs import set_up_logging
 set_up_logging(debug=True, profile="production")
 print("structlog" in sys.modules)
 import logging

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import config, connected, lean
 from prometheus_client.parser import text_string_to_metric_families
-from wire import until_answered
+from support import doubles
+from support.harness import config, connected, lean
+from support.memory import build_aggregator
+from support.wire import until_answered
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.middleware.call import Call, Principal, json_size
-from fastmcp_aggregator.middleware.metrics import Metering
-from fastmcp_aggregator.middleware.stack import Stack
-from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, Sources
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import json_size
+from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, MetricSources
+from fastmcp_aggregator.policies.call_metrics import Metering
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.version import VERSION
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -34,11 +36,11 @@ async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def call_tool(metrics: Metrics, server: str, tool: str, outcome: str = "ok", seconds: float = 0.02) -> None:
-    metrics.called(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
+    metrics.record_call(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
 
 
 def silent() -> Metrics:
-    return Metrics(Sources(dict))
+    return Metrics(MetricSources(dict))
 
 
 async def answered(result: dict[str, Any]) -> dict[str, Any]:
@@ -59,8 +61,8 @@ async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
     method: str, name: str, result: dict[str, Any], tool: str, outcome: str
 ) -> None:
     metrics = silent()
-    call = Call(Principal(), "default", method, "git", name, {"a": 1})
-    await Stack([Metering(metrics)]).run(call, lambda: answered(result))
+    call = doubles.call(Principal(), "default", method, "git", name, {"a": 1})
+    await PolicyStack([Metering(metrics)]).run(call, lambda _: answered(result))
     assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
     assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')
@@ -101,7 +103,7 @@ async def test_a_tool_whose_name_is_no_label_is_counted_among_the_others(name: s
 
 async def test_what_the_servers_do_is_asked_for_when_the_metrics_are_read() -> None:
     app = build_aggregator(config(git=lean(tools=3), **{"my docs": lean()}))
-    metrics = Metrics(Sources(app.health))
+    metrics = Metrics(MetricSources(app.health))
     assert await value(metrics, "server_state", server="git", state="running") is None
     async with app, connected(app) as client:
         assert await value(metrics, "server_state", server="git", state="running") == 1
@@ -119,7 +121,7 @@ async def test_what_the_servers_do_is_asked_for_when_the_metrics_are_read() -> N
 
 async def test_a_server_that_does_not_answer_is_seen_to_be_cut_off() -> None:
     app = build_aggregator(config(git=lean()), call_timeout=0.05)
-    metrics = Metrics(Sources(app.health))
+    metrics = Metrics(MetricSources(app.health))
     async with app, connected(app) as client:
         assert await value(metrics, "server_cut_off", server="git") == 0
         for _ in range(5):
@@ -129,7 +131,7 @@ async def test_a_server_that_does_not_answer_is_seen_to_be_cut_off() -> None:
 
 
 async def test_what_the_program_knows_is_asked_for_too() -> None:
-    metrics = Metrics(Sources(dict, http_requests=lambda: (3, 40), audit_entries_lost=lambda: 5))
+    metrics = Metrics(MetricSources(dict, http_requests=lambda: (3, 40), audit_entries_lost=lambda: 5))
     metrics.authentication_failed()
     assert await value(metrics, "http_requests_running") == 3
     assert await value(metrics, "http_requests_waiting") == 40

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastmcp_aggregator.observability.rotating_file import RotatingFile
+from fastmcp_aggregator.files.rotating import RotatingFile
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links are POSIX")
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from wire import text_of
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
+from support.wire import text_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -26,12 +25,12 @@ TESTS = Path(__file__).parents[1]
 
 CALLING = """
 import asyncio, json, sys
-from harness import config, connected, lean
+from support.harness import config, connected, lean
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from wire import text_of
+from support.wire import text_of
 from fastmcp_aggregator import build_aggregator
 async def main(client_is_modern, era, traceparent):
     spans = InMemorySpanExporter()
@@ -179,7 +178,7 @@ async def test_traces_go_where_the_variables_say(environment: dict[str, str], se
 
 async def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
     async with collecting(answers=False) as collector:
-        short = "telemetry._FLUSH_BOUND = 0.5"
+        short = "telemetry._FLUSH_TIMEOUT = 0.5"
         patience = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
         code, _, err = await run(EXPORTING, short, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **patience)
         assert (code, err) == (0, "")

@@ -12,7 +12,7 @@ from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.pinning.definitions import ServerPins, diff, differences, pinned_tool, pins_of
 from fastmcp_aggregator.pinning.pins import Pins, pins_from_settings
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 READ = {
     "name": "read",

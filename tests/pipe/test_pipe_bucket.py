@@ -13,7 +13,7 @@ WAITS = st.lists(st.floats(min_value=0, max_value=10), max_size=200)
 def test_a_burst_passes_at_once_and_what_is_more_is_refused_and_counted() -> None:
     bucket = TokenBucket(burst=3, rate=1)
     assert [bucket.take(100.0) for _ in range(5)] == [True, True, True, False, False]
-    assert bucket.refused == 2
+    assert bucket.rejected == 2
 
 
 def test_after_the_burst_so_many_a_second_pass() -> None:
@@ -39,7 +39,7 @@ def test_never_more_than_the_burst_and_the_rate_allow(burst: int, rate: float, w
         now += wait
         passed += bucket.take(now)
     assert passed <= burst + rate * now + 1e-6
-    assert passed + bucket.refused == len(waits)
+    assert passed + bucket.rejected == len(waits)
 
 
 @given(st.integers(min_value=1, max_value=20), st.floats(min_value=0.1, max_value=20), st.integers(1, 100))

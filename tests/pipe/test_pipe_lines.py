@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.pipe.lines import EDGE, PATIENCE, LineSplitter
+from fastmcp_aggregator.pipe.lines import EDGE, ENDLESS_FACTOR, LineSplitter
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -73,7 +73,7 @@ def test_the_end_of_an_oversized_line_is_told_when_it_has_come(size: int) -> Non
 def test_a_line_that_goes_on_and_on_is_told_once_and_without_an_end() -> None:
     told: list[tuple[bytes, bytes | None]] = []
     splitter = LineSplitter(100, lambda head, tail: told.append((head, tail)))
-    for _ in range(10 * PATIENCE):
+    for _ in range(10 * ENDLESS_FACTOR):
         splitter.feed(b"x" * 100)
     assert told == [(b"x" * 200, None)]
     assert splitter.feed(b"\nnext\n") == [b"next"]

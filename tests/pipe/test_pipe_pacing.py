@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from harness import until
+from support.harness import until
 
-from fastmcp_aggregator.pipe.pacing import PacedValve
+from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
 
 LONG = 3600.0
 
@@ -31,43 +31,43 @@ def pipe() -> Pipe:
 
 
 async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
-    valve.pause_reading()
+    flow = PacedFlowControl(pipe)
+    flow.pause_reading()
     assert not pipe.is_open
-    valve.resume_reading()
+    flow.resume_reading()
     assert pipe.is_open
 
 
 async def test_a_rest_closes_it_until_it_is_over(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
-    valve.rest(0.01)
+    flow = PacedFlowControl(pipe)
+    flow.throttle(0.01)
     assert not pipe.is_open
     await until(lambda: pipe.is_open)
 
 
 async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
-    valve.rest(LONG)
-    valve.pause_reading()
-    valve.resume_reading()
+    flow = PacedFlowControl(pipe)
+    flow.throttle(LONG)
+    flow.pause_reading()
+    flow.resume_reading()
     assert not pipe.is_open
 
 
 async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(pipe: Pipe) -> None:
-    valve, rested = PacedValve(pipe), asyncio.Event()
-    valve.pause_reading()
-    valve.rest(0.0)
+    flow, rested = PacedFlowControl(pipe), asyncio.Event()
+    flow.pause_reading()
+    flow.throttle(0.0)
     _soon(rested.set)
     await rested.wait()
     assert not pipe.is_open
-    valve.resume_reading()
+    flow.resume_reading()
     assert pipe.is_open
 
 
 async def test_resting_twice_is_resting_once(pipe: Pipe) -> None:
-    valve = PacedValve(pipe)
-    valve.rest(0.01)
-    valve.rest(LONG)
+    flow = PacedFlowControl(pipe)
+    flow.throttle(0.01)
+    flow.throttle(LONG)
     await until(lambda: pipe.is_open)
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from fastmcp_aggregator.pipe.streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
 
 SAFETY_NET = 10.0
 CANCELLED = "notifications/cancelled"
 
 
-class Valve:
+class FlowControl:
     """Notes what the reader asks of its pipe."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Valve:
         self.asked.append("resume")
 
 
-class Outlet:
+class LineWriter:
     """Keeps what is written; `room` and `is_gone` are the state of its other end."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.junk: list[bytes] = []
-        self.valve = Valve()
+        self.valve = FlowControl()
         self.reader = MessageReader(self.valve, self.junk.append)
 
     async def methods(self) -> list[str]:
@@ -231,7 +231,7 @@ async def test_a_few_huge_lines_stop_the_pipe_like_many_small_ones() -> None:
 
 async def test_a_message_that_is_not_admitted_is_left_out_and_is_no_junk() -> None:
     junk: list[bytes] = []
-    reader = MessageReader(Valve(), junk.append, lambda message: message.method != "refused")
+    reader = MessageReader(FlowControl(), junk.append, lambda message: message.method != "refused")
     reader.feed([line("refused"), line("one"), line("refused"), b"junk", line("two"), line("refused")])
     reader.feed_end()
     assert [message_of(item).method async for item in reader] == ["one", "two"]
@@ -241,7 +241,7 @@ async def test_a_message_that_is_not_admitted_is_left_out_and_is_no_junk() -> No
 @pytest.mark.parametrize("left_out", [b"junk", b"", b'{"jsonrpc":"2.0","method":"refused"}'])
 async def test_a_flood_of_lines_that_are_left_out_lets_others_have_their_turn(left_out: bytes) -> None:
     seen: list[bytes] = []
-    reader = MessageReader(Valve(), seen.append, lambda message: message.method != "refused")
+    reader = MessageReader(FlowControl(), seen.append, lambda message: message.method != "refused")
     reader.feed([left_out] * 10_000 + [line("good")])
     reading, turns = asyncio.create_task(reader.receive()), 0
     while not reading.done():
@@ -264,7 +264,7 @@ async def test_a_flood_of_messages_lets_others_have_their_turn() -> None:
 
 
 async def test_a_message_is_written_as_one_line_without_the_fields_that_were_not_set() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     message = JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call", params={"name": "a\nb", "x": None})
     await MessageWriter(outlet).send(SessionMessage(message))
     assert outlet.written == encode(message)
@@ -288,7 +288,7 @@ def test_text_of_any_language_is_encoded_as_utf_8() -> None:
 
 
 async def test_what_was_written_can_be_read_back() -> None:
-    outlet, reading = Outlet(), Reading()
+    outlet, reading = LineWriter(), Reading()
     sent = [
         JSONRPCRequest(jsonrpc="2.0", id="x", method="m", params={"a": [1, None, {"b": "č"}]}),
         JSONRPCResponse(jsonrpc="2.0", id="x", result={"ok": True}),
@@ -301,7 +301,7 @@ async def test_what_was_written_can_be_read_back() -> None:
 
 
 async def test_a_writer_whose_pipe_is_full_suspends_whoever_sends_a_request() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.room.clear()
     sending = asyncio.create_task(MessageWriter(outlet).send(request()))
     await asyncio.sleep(0)
@@ -313,7 +313,7 @@ async def test_a_writer_whose_pipe_is_full_suspends_whoever_sends_a_request() ->
 
 
 async def test_a_cancellation_to_a_full_pipe_is_dropped_and_holds_nobody_up() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.room.clear()
     cancel = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled"))
     await asyncio.wait_for(MessageWriter(outlet).send(cancel), SAFETY_NET)
@@ -321,7 +321,7 @@ async def test_a_cancellation_to_a_full_pipe_is_dropped_and_holds_nobody_up() ->
 
 
 async def test_a_cancellation_is_dropped_rather_than_stuck_behind_what_it_is_to_cancel() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.room.clear()
     await MessageWriter(outlet).send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=CANCELLED)))
     assert outlet.written == b""
@@ -331,7 +331,7 @@ async def test_a_cancellation_is_dropped_rather_than_stuck_behind_what_it_is_to_
 
 
 async def test_any_other_notification_waits_for_room() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.room.clear()
     notification = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
     sending = asyncio.create_task(MessageWriter(outlet).send(SessionMessage(notification)))
@@ -343,14 +343,14 @@ async def test_any_other_notification_waits_for_room() -> None:
 
 
 async def test_sending_to_a_pipe_whose_other_end_is_gone_raises_broken_resource() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.is_gone = True
     with pytest.raises(anyio.BrokenResourceError):
         await MessageWriter(outlet).send(request())
 
 
 async def test_a_sender_that_waits_for_room_is_told_when_the_other_end_goes() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     outlet.room.clear()
     sending = asyncio.create_task(MessageWriter(outlet).send(request()))
     await asyncio.sleep(0)
@@ -361,7 +361,7 @@ async def test_a_sender_that_waits_for_room_is_told_when_the_other_end_goes() ->
 
 
 async def test_sending_on_a_closed_writer_raises_closed_resource() -> None:
-    outlet = Outlet()
+    outlet = LineWriter()
     async with MessageWriter(outlet) as writer:
         await writer.send(request())
     with pytest.raises(anyio.ClosedResourceError):

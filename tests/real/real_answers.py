@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wire import META
+from support.wire import META
 
 Message = dict[str, Any]
 Event = tuple[str, str, Any]

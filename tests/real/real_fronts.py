@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from conformance.processes import serving
-from harness import running
 from real_servers import MODERN_SERVERS, aggregator_command, direct_command, safe_environment
-from wire import EVERYTHING, LEGACY, MODERN, RawClient
-from wire_http import HttpClient
+from support.harness import running
+from support.wire import EVERYTHING, LEGACY, MODERN, RawClient
+from support.wire_http import HttpClient
 
 Message = dict[str, Any]
 Entries = dict[str, Message]

@@ -10,7 +10,7 @@ from typing import Any
 from install_servers import python_bin
 from real_fronts import Entries
 from real_servers import CLIENTS, aggregator_command, direct_command, safe_environment
-from wire import LEGACY, MODERN, PATIENCE
+from support.wire import LEGACY, MODERN, PATIENCE
 
 SPOKEN = {
     "@modelcontextprotocol/sdk": [LEGACY],

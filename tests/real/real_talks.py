@@ -15,8 +15,8 @@ from real_answers import Event, Message, canonical, events, public, public_addre
 from real_fronts import Front
 from real_requests import Asked
 from real_servers import Place
-from wire import META, RawClient, until
-from wire_http import HttpClient
+from support.wire import META, RawClient, until
+from support.wire_http import HttpClient
 
 _ROOTS_READERS = {
     "everything": "echo",

@@ -11,7 +11,7 @@ from real_fronts import ASKABLE_FRONTS, LEGACY_FRONTS, RESIDENT_FRONTS
 from real_requests import Asked, call
 from real_servers import requires_servers
 from real_talks import Both, Talk
-from wire import until
+from support.wire import until
 
 pytestmark = [pytest.mark.real, requires_servers, pytest.mark.asyncio(loop_scope="session")]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import ServerProcess, running
 from real_fronts import Entries
 from real_servers import aggregator_command, requires_servers, safe_environment
+from support.harness import ServerProcess, running
 
 pytestmark = [pytest.mark.real, requires_servers, pytest.mark.parametrize("modern", [False, True])]
 

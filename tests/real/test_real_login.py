@@ -11,16 +11,16 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
-from harness import config, free_port, lean
 from identity_provider import AUDIENCE, AtOnce
 from install_servers import identity_folder
 from real_servers import FOLDER, requires_servers
-from serving import serving
-from wire import PATIENCE
+from support.harness import config, free_port, lean
+from support.serving import serving
+from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = [pytest.mark.real, requires_servers]
 

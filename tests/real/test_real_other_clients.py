@@ -13,7 +13,7 @@ from real_answers import Event, canonical, public, unenveloped
 from real_fronts import Entries, Front, Opened, opened
 from real_programs import MODULES, SPOKEN, aggregating_server, direct_server, inspect, run
 from real_servers import LISTS, Place, requires_servers, server_entries
-from wire import LEGACY, MODERN
+from support.wire import LEGACY, MODERN
 
 pytestmark = [pytest.mark.real, requires_servers, pytest.mark.asyncio(loop_scope="module")]
 

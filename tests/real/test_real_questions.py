@@ -15,7 +15,7 @@ from mcp_types import PromptReference
 from real_fastmcp import ASKABLE, ERAS, aggregated, direct_client
 from real_fronts import Entries
 from real_servers import Place, aggregator_command, requires_servers, safe_environment
-from wire import PATIENCE
+from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
 

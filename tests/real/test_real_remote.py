@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from real_answers import public_component
 from real_fastmcp import ASKABLE
 from real_servers import FOLDER, requires_servers
-from wire import PATIENCE
+from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harness import RawClient, ServerProcess, config, running, talking
+from support.harness import RawClient, ServerProcess, config, running, talking
+from support.talking_server import talking_server
+from support.wire import EVERYTHING
+from support.wire_http import Connect, served
 from table import Tests
-from talking_server import talking_server
 from ways import Way
-from wire import EVERYTHING
-from wire_http import Connect, served
 
 from fastmcp_aggregator import build_aggregator
 
@@ -36,7 +36,8 @@ class Fronts:
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
-async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fronts]:
+async def fronts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fronts]:
+    needs_processes = any(item.get_closest_marker("process") for item in request.session.items)
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(talking_server())
         new = await stack.enter_async_context(talking_server(era="modern"))
@@ -47,7 +48,7 @@ async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
         command = [sys.executable, "-m", "fastmcp_aggregator", str(file)]
         processes = {
             modern: await stack.enter_async_context(running(*command, modern=modern, capabilities=EVERYTHING))
-            for modern in (False, True)
+            for modern in ((False, True) if needs_processes else ())
         }
         connect = await stack.enter_async_context(served(build_aggregator(document)))
         yield Fronts(connect, processes)

@@ -22,7 +22,7 @@ FEATURES = {
     "test_relay_questions": "sampling, elicitation, roots: asked and answered",
     "test_relay_rounds": "the same as rounds of a modern client",
     "test_relay_completions": "completions",
-    "test_relay_subscriptions": "followed resources",
+    "test_relay_subscriptions": "resource subscriptions",
     "test_relay_list_changed": "changed lists",
     "test_relay_capabilities": "capabilities of both sides",
 }

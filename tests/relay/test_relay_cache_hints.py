@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import config, connected, lean, talking
-from wire import Message
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import config, connected, lean, talking
+from support.memory import build_aggregator
+from support.wire import Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import RawClient
+from support.harness import RawClient
 from ways import EVERY_WAY, Way, cancel
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 from fastmcp.server.middleware import Middleware
-from harness import RawClient, config, connected, lean, running, talking, until
+from support.harness import RawClient, config, connected, lean, running, talking, until
+from support.memory import build_aggregator
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import served
 from ways import Way, ways
-from wire import EVERYTHING, META, Message
-from wire_http import served
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.clients import EVERYTHING as EVERYTHING_RELAYED
-from fastmcp_aggregator.relay.client_capabilities import for_child
-from fastmcp_aggregator.settings import ServerSettings
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED, for_child
+from fastmcp_aggregator.settings.model import ServerSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -148,7 +147,7 @@ async def test_over_http_a_legacy_child_is_told_all_that_can_be_and_a_modern_one
     way: Way, client: RawClient, fronts: Any
 ) -> None:
     poor = await fronts.connect(modern=way.is_modern, capabilities={"roots": {}})
-    expected = {"roots": {}} if way.child_is_modern else EVERYTHING_RELAYED
+    expected = {"roots": {}} if way.child_is_modern else RELAYED
     assert shown(await poor.report(way.server)) == expected
     await poor.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness import RawClient
+from support.harness import RawClient
 from ways import EVERY_WAY, Way, ways
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

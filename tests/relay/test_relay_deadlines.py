@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking
-from wire import EVERYTHING, Message
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import RawClient, config, connected, talking
+from support.memory import build_aggregator
+from support.wire import EVERYTHING, Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

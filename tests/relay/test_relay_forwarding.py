@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from harness import MODERN, config, lean
 from mcp.shared.exceptions import MCPError
+from support.harness import MODERN, config, lean
+from support.memory import build_aggregator
 
-from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.ownership import OnProgress
-from fastmcp_aggregator.relay.forwarding import send
+from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.relay.rounds import send
 
 META = "io.modelcontextprotocol/"
 OF_THE_CONNECTION = {
@@ -123,9 +123,10 @@ class Hearer:
     capabilities: Mapping[str, Any] | None = None
     log_level: str | None = None
     identity: Hashable = "hearer"
+    account: Hashable = None
     told: list[tuple[str, Any]] = field(default_factory=list)
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         self.told.append((method, params))
 
     def hang_up(self) -> None:

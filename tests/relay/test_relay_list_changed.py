@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from harness import RawClient, config, until
-from talking_server import talking_server
-from wire_http import served
+from support.harness import RawClient, config, until
+from support.talking_server import talking_server
+from support.wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 

@@ -8,14 +8,15 @@ import signal
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking, until
-from talking_server import talking_server
+from support.harness import RawClient, config, connected, talking, until
+from support.memory import build_aggregator
+from support.talking_server import talking_server
+from support.wire import META, until_answered
+from support.wire_http import HttpClient, served
 from ways import EVERY_WAY, Way, ways
-from wire import META, until_answered
-from wire_http import HttpClient, served
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay.log_levels import LEVELS
+import fastmcp_aggregator
+from fastmcp_aggregator.protocol.log_levels import LEVELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -125,8 +126,9 @@ async def test_a_modern_client_makes_a_legacy_child_say_more_and_never_less() ->
         assert levels_heard(legacy) == ["error", "critical", "alert", "emergency"]
 
 
+@pytest.mark.process
 async def test_a_child_that_has_come_back_is_told_the_level_again() -> None:
-    async with build_aggregator(config(a=talking())) as app, connected(app) as client:
+    async with fastmcp_aggregator.build_aggregator(config(a=talking())) as app, connected(app) as client:
         await client.result("logging/setLevel", {"level": "error"})
         os.kill((await client.call("a:pid"))["pid"], signal.SIGKILL)
         await until(lambda: app.health()["a"].restarts == 1)
@@ -145,6 +147,7 @@ async def test_a_child_that_does_not_declare_logging_is_told_no_level() -> None:
 # Outside of any request.
 
 
+@pytest.mark.process
 async def test_what_a_child_says_between_requests_is_for_the_only_client_on_stdio(fronts: Any) -> None:
     client = fronts.on_stdio(modern=False)
     client.forget()

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
-from harness import RawClient, config, connected, talking
-from wire import EVERYTHING, META, Message
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import RawClient, config, connected, talking
+from support.memory import build_aggregator
+from support.wire import EVERYTHING, META, Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, talking, until
-from talking_server import talking_server
-from wire import EVERYTHING, META, Message
-from wire_http import HttpClient, served
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import RawClient, config, talking, until
+from support.memory import build_aggregator
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import HttpClient, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import config, talking, until
-from serving import serving
-from talking_server import talking_server
-from wire import EVERYTHING, META, Message
-from wire_http import HttpClient
+from support.harness import config, talking, until
+from support.serving import serving
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.auth import auth_from_settings
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.settings import load_settings
+from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.settings.model import load_settings
+
+pytestmark = pytest.mark.process
 
 LOG = "notifications/message"
 SPEAKS = [{"say": LOG, "params": {"level": "info", "data": "ann's"}}, {"ask": {"x": {"method": "roots/list"}}}]

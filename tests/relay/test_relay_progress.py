@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from harness import RawClient
+from support.harness import RawClient
 from ways import EVERY_WAY, Way, ways
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from harness import RawClient, config, until
-from talking_server import talking_server
+from support.harness import RawClient, config, until
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 from ways import EVERY_WAY, Way, ways
-from wire import EVERYTHING, Message
-from wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 
@@ -225,6 +225,7 @@ async def test_what_no_client_can_be_asked_is_not_asked(way: Way, client: RawCli
 # Outside of any request.
 
 
+@pytest.mark.process
 async def test_what_a_child_asks_between_requests_is_for_the_only_client_on_stdio(fronts: Any) -> None:
     client: RawClient = fronts.on_stdio(modern=False)
     client.forget()
@@ -247,6 +248,7 @@ async def test_what_a_child_asks_between_requests_is_refused_where_there_may_be_
         assert all(client.questions == [] for client in clients)
 
 
+@pytest.mark.process
 async def test_a_modern_only_client_on_stdio_cannot_be_asked_between_requests(fronts: Any) -> None:
     client: RawClient = fronts.on_stdio(modern=True)
     client.forget()

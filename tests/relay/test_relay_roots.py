@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import RawClient, config
-from talking_server import talking_server
-from wire_http import served
+from support.harness import RawClient, config
+from support.talking_server import talking_server
+from support.wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 
@@ -20,6 +20,7 @@ def times_told(report: dict[str, Any]) -> int:
     return sum(method == CHANGED for method, _ in report["notifications"])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("server", ["old", "old-http"])
 async def test_on_stdio_a_legacy_child_is_told_and_can_ask_for_the_new_ones(fronts: Any, server: str) -> None:
     client: RawClient = fronts.on_stdio(modern=False)
@@ -32,6 +33,7 @@ async def test_on_stdio_a_legacy_child_is_told_and_can_ask_for_the_new_ones(fron
     assert brought == [{"a": {"roots": [{"uri": "file:///new"}]}}]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("server", ["new", "new-http"])
 async def test_on_stdio_a_modern_child_is_not_told_since_it_is_given_the_roots_when_it_asks(
     fronts: Any, server: str

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from harness import RawClient, config, connected, talking, until
-from talking_server import talking_server
+from support.harness import RawClient, config, connected, talking, until
+from support.memory import build_aggregator
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, Message
+from support.wire_http import served
 from ways import Way, cancel, ways
-from wire import EVERYTHING, Message
-from wire_http import served
 
-from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay import held
+import fastmcp_aggregator
+from fastmcp_aggregator.relay import pending_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -123,7 +124,7 @@ async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() ->
 
 
 async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "HOLD", 0.05)
+    monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
     async with served(build_aggregator(config(a=talking()))) as connect:
         client = await connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
@@ -133,7 +134,7 @@ async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(mon
 
 
 async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "HELD_LIMIT", 2)
+    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
     async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
         client = await connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
@@ -235,8 +236,9 @@ async def test_a_call_whose_child_fails_between_two_rounds_is_answered_with_the_
     assert await client.error("tools/call", with_answers(params, round_)) == error
 
 
+@pytest.mark.process
 async def test_a_child_that_dies_between_two_rounds_is_named_in_the_next() -> None:
-    app = build_aggregator(config(a=talking()))
+    app = fastmcp_aggregator.build_aggregator(config(a=talking()))
     async with app, connected(app, modern=True, capabilities=EVERYTHING) as client:
         pid = (await client.call("a:pid"))["pid"]
         params = play("a", ASK)

@@ -18,12 +18,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import config, talking, until
-from talking_server import talking_server
-from wire import EVERYTHING, META, Message
-from wire_http import HttpClient, served
-
-from fastmcp_aggregator import build_aggregator
+from support.harness import config, talking, until
+from support.memory import build_aggregator
+from support.talking_server import talking_server
+from support.wire import EVERYTHING, META, Message
+from support.wire_http import HttpClient, served
 
 CALLS = int(os.environ.get("RELAY_CALLS", "200"))
 CALLERS = 10

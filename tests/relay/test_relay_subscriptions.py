@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from harness import RawClient, config, connected, talking, until
-from talking_server import TalkingServer, talking_server
-from wire import Message
-from wire_http import Connect, HttpClient, served
+from support.harness import RawClient, config, connected, talking, until
+from support.talking_server import TalkingServer, talking_server
+from support.wire import Message
+from support.wire_http import Connect, HttpClient, served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.relay import subscriptions
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.process]
 
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -226,7 +226,7 @@ async def test_a_legacy_client_follows_no_more_than_a_number_of_resources(monkey
         for uri in (A, B):
             await follow(client, uri)
         error = await client.error("resources/subscribe", {"uri": f"{A}/c"})
-        assert error == {"code": -32600, "message": "a client can follow 2 resources"}
+        assert error == {"code": -32600, "message": "a client can subscribe to at most 2 resources"}
         await follow(other, f"{A}/c")
         await leave(client, A, None)
         await follow(client, f"{A}/c")

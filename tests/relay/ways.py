@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import pytest
-from wire import RawClient
-from wire_http import HttpClient
+from support.wire import RawClient
+from support.wire_http import HttpClient
 
 SERVERS = {
     "old": "a legacy child on stdio",
@@ -49,7 +49,9 @@ WAYS = [Way(*way) for way in product(("stdio", "http"), (False, True), SERVERS)]
 
 def ways(which: Callable[[Way], bool] = lambda way: True) -> pytest.MarkDecorator:
     """Run a test on these ways; it gets `way`, and `client` is connected accordingly."""
-    chosen = [way for way in WAYS if which(way)]
+    chosen = [
+        pytest.param(way, marks=pytest.mark.process if way.front == "stdio" else ()) for way in WAYS if which(way)
+    ]
     return pytest.mark.parametrize("way", chosen, ids=str)
 
 

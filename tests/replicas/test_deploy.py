@@ -15,9 +15,11 @@ import pytest
 import yaml
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
-from fastmcp_aggregator.cli.parser import parse
-from fastmcp_aggregator.front.in_flight import DRAIN_BOUND
-from fastmcp_aggregator.settings_layers import ENV_PREFIX
+from fastmcp_aggregator.cli.main import parse
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
+from fastmcp_aggregator.settings.sources import ENV_PREFIX
+
+pytestmark = pytest.mark.replicas
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
@@ -89,9 +91,9 @@ def test_compose_has_no_password_of_its_own() -> None:
 
 
 def test_what_is_ended_has_the_time_to_finish_its_calls() -> None:
-    assert seconds(COMPOSE["x-hub"]["stop_grace_period"]) >= DRAIN_BOUND + CLOSING
+    assert seconds(COMPOSE["x-hub"]["stop_grace_period"]) >= DRAIN_TIMEOUT + CLOSING
     [_, pause] = container()["lifecycle"]["preStop"]["exec"]["command"]
-    assert pod()["terminationGracePeriodSeconds"] >= int(pause) + DRAIN_BOUND + CLOSING
+    assert pod()["terminationGracePeriodSeconds"] >= int(pause) + DRAIN_TIMEOUT + CLOSING
 
 
 def test_the_probes_ask_for_what_is_served() -> None:

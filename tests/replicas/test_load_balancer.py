@@ -16,15 +16,16 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from harness import PATIENCE, ServerProcess, config, free_port, lean, running, talking, until
-from redis_server import RedisServer, needs_redis
-from wire import EVERYTHING, Message, text_of, until_answered
-from wire_http import HttpClient
+from support.harness import PATIENCE, ServerProcess, config, free_port, lean, running, talking, until
+from support.redis_server import RedisServer, needs_redis
+from support.wire import EVERYTHING, Message, text_of, until_answered
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 
 pytestmark = [
+    pytest.mark.replicas,
     needs_redis,
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy"),
     pytest.mark.asyncio(loop_scope="module"),

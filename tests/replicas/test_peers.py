@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harness import until
 from mcp.shared.exceptions import MCPError
-from redis_server import RedisServer, needs_redis
-from wire import until_answered
+from support.harness import until
+from support.redis_server import RedisServer, needs_redis
+from support.wire import until_answered
 
-from fastmcp_aggregator.relay import elsewhere
-from fastmcp_aggregator.replicas import questions, redis_line
-from fastmcp_aggregator.replicas.peers import Alone, Ears, Message, PeerLostError, Say
-from fastmcp_aggregator.replicas.questions import TOO_LARGE
+from fastmcp_aggregator.relay import remote_rounds
+from fastmcp_aggregator.replicas import redis_channel, rpc
+from fastmcp_aggregator.replicas.peers import Message, NoPeers, OnMessage, PeerEvents, PeerLostError
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 
 
 class Replica:
@@ -40,12 +40,12 @@ class Replica:
         """Open it, until the stack or the test closes it."""
         own = await stack.enter_async_context(AsyncExitStack())
         self.stop = own.aclose
-        await own.enter_async_context(self.peers.open(Ears(self.notices.append, self._miss, self._answer)))
+        await own.enter_async_context(self.peers.open(PeerEvents(self.notices.append, self._miss, self._answer)))
 
     def _miss(self) -> None:
         self.missed += 1
 
-    async def _answer(self, question: Message, say: Say) -> Message:
+    async def _answer(self, question: Message, say: OnMessage) -> Message:
         self.asked.set()
         for part in question.get("parts", []):
             say({"part": part})
@@ -62,7 +62,7 @@ class Replica:
     async def ask(self, other: Replica, **question: Any) -> tuple[Message, list[Message]]:
         """The answer of another replica, and the parts before it."""
         parts: list[Message] = []
-        return await self.peers.ask(other.peers.id, question, parts.append), parts
+        return await self.peers.request(other.peers.id, question, parts.append), parts
 
 
 @pytest_asyncio.fixture
@@ -75,8 +75,8 @@ async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 @pytest_asyncio.fixture
 async def pair(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Replica, Replica]]:
-    monkeypatch.setattr(questions, "_LOOK", 0.05)
-    monkeypatch.setattr(redis_line, "_PAUSES", (0.05,))
+    monkeypatch.setattr(rpc, "_LIVENESS_INTERVAL", 0.05)
+    monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
     async with AsyncExitStack() as stack:
         one, other = Replica(redis.url), Replica(redis.url)
         for replica in (one, other):
@@ -94,7 +94,7 @@ async def until_asked(redis: RedisServer, command: str, times: int) -> None:
 
 
 Pair = tuple[Replica, Replica]
-pytestmark = needs_redis
+pytestmark = [needs_redis, pytest.mark.replicas]
 
 
 async def test_an_answer_comes_after_its_parts_and_in_their_order(pair: Pair) -> None:
@@ -125,18 +125,18 @@ async def test_a_replica_that_ends_while_it_is_asked_is_lost_and_one_that_has_en
     name = other.peers.id
     asking = asyncio.create_task(one.ask(other, waits=True))
     await other.asked.wait()
-    other.peers.tell({"kind": "too late to be sent"})
+    other.peers.publish({"kind": "too late to be sent"})
     await other.stop()
-    other.peers.tell({"kind": "later still"})
+    other.peers.publish({"kind": "later still"})
     with pytest.raises(PeerLostError):
         await asking
     assert other.given_up.is_set()
     assert other.peers.id == ""
     with pytest.raises(PeerLostError):
-        await one.peers.ask(name, {}, lambda part: None)
+        await one.peers.request(name, {}, lambda part: None)
     with pytest.raises(PeerLostError):
-        await other.peers.ask(one.peers.id, {}, lambda part: None)
-    one.peers.tell({"kind": "fence"})
+        await other.peers.request(one.peers.id, {}, lambda part: None)
+    one.peers.publish({"kind": "fence"})
     await until(lambda: not one.peers._notices)
     assert one.notices == []
 
@@ -158,30 +158,30 @@ async def test_a_redis_that_hangs_is_given_up_and_found_again(
 ) -> None:
     caplog.set_level(logging.WARNING)
     one, other = pair
-    monkeypatch.setattr(redis_line, "_SILENCE", 0.05)
-    one.peers.tell({"kind": "wakes both from a longer silence"})
+    monkeypatch.setattr(redis_channel, "_PING_AFTER", 0.05)
+    one.peers.publish({"kind": "wakes both from a longer silence"})
     await until(lambda: other.notices)
     await until_asked(redis, "ping", 6)
     assert one.peers.id
     assert caplog.text == ""
     redis.pause()
     await until(lambda: not one.peers.id and not other.peers.id)
-    one.peers.tell({"kind": "lost"})
+    one.peers.publish({"kind": "lost"})
     await until(lambda: one.peers._has_lost_some)
     redis.go_on()
     await until(lambda: one.peers.id and other.peers.id)
     await until(lambda: other.missed >= 2)  # by its own silence, and because the other says so
     assert {"kind": "lost"} not in other.notices
-    assert caplog.text.count("Redis does not answer") == 2
-    assert caplog.text.count("Redis answers again") == 2
+    assert caplog.text.count("connection to Redis lost") == 2
+    assert caplog.text.count("connection to Redis restored") == 2
 
 
 async def test_equal_notices_are_sent_once_and_not_to_oneself(pair: Pair) -> None:
     one, other = pair
     for notice in ({"kind": "a"}, {"kind": "b"}, {"kind": "a"}):
-        one.peers.tell(notice)
+        one.peers.publish(notice)
     await until(lambda: len(other.notices) >= 2)
-    other.peers.tell({"kind": "fence"})
+    other.peers.publish({"kind": "fence"})
     await until(lambda: one.notices)
     assert other.notices == [{"kind": "a"}, {"kind": "b"}]
     assert one.notices == [{"kind": "fence"}]
@@ -192,10 +192,10 @@ async def test_hubs_in_two_databases_do_not_hear_of_each_other(pair: Pair, redis
     async with AsyncExitStack() as stack:
         stranger = Replica(f"{redis.url}?db=1")
         await stranger.start(stack)
-        stranger.peers.tell({"kind": "of a stranger"})
+        stranger.peers.publish({"kind": "of a stranger"})
         with pytest.raises(PeerLostError):
             await stranger.ask(pair[0])
-        pair[0].peers.tell({"kind": "fence"})
+        pair[0].peers.publish({"kind": "fence"})
         await until(lambda: pair[1].notices)
         assert pair[1].notices == [{"kind": "fence"}]
         assert stranger.notices == []
@@ -209,7 +209,7 @@ async def test_the_key_is_the_same_for_all(pair: Pair) -> None:
 
 async def test_more_than_may_wait_is_too_large(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pair
-    monkeypatch.setattr(redis_line, "_QUEUE_LIMIT", 200)
+    monkeypatch.setattr(redis_channel, "_QUEUE_LIMIT", 200)
     answer, parts = await one.ask(other, answer="x" * 300, parts=["y" * 300])
     assert (answer, parts) == (TOO_LARGE, [])
 
@@ -219,15 +219,15 @@ async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
 ) -> None:
     one, other = pair
     assert await one.ask(other, fails=True) == ({}, [])
-    assert "the question of another replica could not be answered" in caplog.text
+    assert "unhandled exception while a request of another replica was answered" in caplog.text
     with pytest.raises(MCPError, match="is over"):
-        elsewhere._result_of({})
+        remote_rounds._result_from({})
 
 
 async def test_alone_nobody_is_told_or_asked() -> None:
-    alone = Alone()
-    async with alone.open(Ears(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
-        alone.tell({"kind": "a"})
+    alone = NoPeers()
+    async with alone.open(PeerEvents(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
+        alone.publish({"kind": "a"})
         assert (alone.id, await alone.shared_key()) == ("", None)
         with pytest.raises(PeerLostError):
-            await alone.ask("0123456789abcdef", {}, lambda part: None)
+            await alone.request("0123456789abcdef", {}, lambda part: None)

@@ -17,18 +17,18 @@ import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from harness import config, lean, running, talking, until
-from redis_server import RedisServer, needs_redis
-from talking_server import TalkingServer, talking_server
-from wire import EVERYTHING, Message, text_of, until_answered
-from wire_http import Connect, HttpClient, served
+from support.harness import config, lean, running, talking, until
+from support.redis_server import RedisServer, needs_redis
+from support.talking_server import TalkingServer, talking_server
+from support.wire import EVERYTHING, Message, text_of, until_answered
+from support.wire_http import Connect, HttpClient, served
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
-from fastmcp_aggregator.relay import held
-from fastmcp_aggregator.replicas import changes, redis_line, wire
+from fastmcp_aggregator.relay import pending_calls
+from fastmcp_aggregator.replicas import changes, redis_channel, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 
-pytestmark = [needs_redis]
+pytestmark = [needs_redis, pytest.mark.replicas]
 
 ROOTS = {"method": "roots/list"}
 OVER = "requestState: the call that it continues is over; call again without it"
@@ -38,7 +38,7 @@ NOTE = "note://remote//a"
 @pytest.fixture(autouse=True)
 def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "_GRACE", 0.05)
-    monkeypatch.setattr(redis_line, "_PAUSES", (0.05,))
+    monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
 
 
 @pytest_asyncio.fixture
@@ -164,7 +164,7 @@ async def test_a_client_that_leaves_another_replica_ends_its_call(hubs: Hubs) ->
     params = play({"ask": {"a": ROOTS}}, {"wait": "for ever"})
     first = await one.result("tools/call", params)
     request_id, _ = other.begin("tools/call", with_answers(params, first))
-    await until(lambda: hubs.apps[0]._fleet.forwarder._held._kept == {})
+    await until(lambda: hubs.apps[0]._backend.runtime.rounds._pending._pending == {})
     other.hang_up(request_id)
     await one.report("old", lambda report: not report["playing"])
 
@@ -208,7 +208,7 @@ async def test_a_replica_that_is_gone_took_its_calls_with_it(redis: RedisServer)
 
 async def test_what_an_own_tool_gives_a_client_to_come_back_with_is_good_at_every_replica(hubs: Hubs) -> None:
     await hubs.start(config(a=lean()))
-    one, other = (app._fleet.request_states for app in hubs.apps)
+    one, other = (app._backend.request_states for app in hubs.apps)
     assert one.unseal(other.seal(b"mine")) == b"mine"
     assert [app._mcp_server.name for app in hubs.apps] == ["fastmcp-aggregator"] * 2
 
@@ -244,7 +244,7 @@ async def test_a_replica_whose_own_session_is_told_the_same_lists_once(
     for client in clients:
         await client.names()
     before = remote.counts["tools/list"]
-    one, other = (app._fleet.changes for app in hubs.apps)
+    one, other = (app._backend.changes for app in hubs.apps)
     for child in remote.children.values():
         child.play_outside({"changed": "tools"})
         await until(lambda: other._waiting or one._waiting)
@@ -261,7 +261,7 @@ def of_first(remote: TalkingServer) -> Any:
 
 async def fence(app: Aggregator) -> None:
     """Wait until nothing that another replica has heard waits any more."""
-    await until(lambda: not app._fleet.changes._waiting and not app._fleet.peers._notices)  # type: ignore[attr-defined]
+    await until(lambda: not app._backend.changes._waiting and not app._backend.peers._notices)  # type: ignore[attr-defined]
 
 
 async def test_an_update_that_a_remote_server_tells_one_replica_of_reaches_the_followers_at_all(
@@ -288,7 +288,7 @@ async def test_servers_that_are_processes_say_nothing_to_other_replicas(hubs: Hu
     await one.call("mine:add_tool", name="new")
     await one.heard("notifications/tools/list_changed")
     assert "mine:new" in await one.names()
-    assert not hubs.apps[0]._fleet.peers._notices  # type: ignore[attr-defined]
+    assert not hubs.apps[0]._backend.peers._notices  # type: ignore[attr-defined]
     assert "mine:new" not in await other.names()
 
 
@@ -299,7 +299,7 @@ async def test_a_config_that_one_replica_has_read_anew_is_read_by_all_that_watch
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config(a=lean())))
     await hubs.start(str(file), watch_config=watches)
-    files = hubs.apps[1]._fleet.files
+    files = hubs.apps[1]._backend.files
     async with files.following(watch=False):  # what `run` does, but for the watching: it would see the change itself
         _, other = await hubs.clients()
         file.write_text(json.dumps(config(a=lean(), b=lean())))
@@ -317,7 +317,7 @@ async def test_a_config_that_is_as_it_was_is_not_told(hubs: Hubs, tmp_path: Path
     file.write_text(json.dumps(config(a=lean())))
     await hubs.start(str(file))
     await hubs.apps[0].reload()
-    assert not hubs.apps[0]._fleet.peers._notices  # type: ignore[attr-defined]
+    assert not hubs.apps[0]._backend.peers._notices  # type: ignore[attr-defined]
 
 
 # Redis that goes, and comes back.
@@ -333,7 +333,7 @@ async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
     params = play({"ask": {"a": ROOTS}})
     before = await asking.result("tools/call", params)
     redis.stop()
-    await until(lambda: caplog.text.count("replicas do not hear of each other meanwhile") == 2)
+    await until(lambda: caplog.text.count("replicas receive no notices of each other") == 2)
     assert (await one.call("old:echo", x=1))["arguments"] == {"x": 1}
     assert (await asking.result("tools/call", with_answers(params, before)))["resultType"] == "complete"
     alone = await asking.result("tools/call", params)
@@ -347,7 +347,7 @@ async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
     await redis.start()
     await other.heard("notifications/tools/list_changed")
     assert "remote:new" in await other.names()
-    assert caplog.text.count("replicas do not hear of each other meanwhile") == 2
+    assert caplog.text.count("replicas receive no notices of each other") == 2
     assert "of-redis" not in caplog.text
 
 
@@ -362,7 +362,7 @@ async def test_more_notices_than_are_told_make_the_others_look_at_everything(
     _, other = await hubs.clients()
     before = remote.counts["tools/list"]
     for number in range(3):
-        hubs.apps[0]._fleet.changes.updated(hubs.apps[0].children["remote"], f"note:///{number}")
+        hubs.apps[0]._backend.changes.updated(hubs.apps[0].children["remote"], f"note:///{number}")
     await until(lambda: remote.counts["tools/list"] == before + 1)
     assert other.notifications == []
 
@@ -385,13 +385,13 @@ NONSENSE = [
 
 async def test_nonsense_on_the_channels_is_left_out(hubs: Hubs) -> None:
     await hubs.start(config(a=lean()))
-    line = hubs.apps[0]._fleet.peers._line  # type: ignore[attr-defined]
+    line = hubs.apps[0]._backend.peers._channel  # type: ignore[attr-defined]
     for said in NONSENSE:
         for channel in ("all", line.own_id):
             assert await line.redis.publish(line._channel(channel), said)
-    hubs.apps[1]._fleet.peers.tell({"kind": "lists", "server": "a"})
+    hubs.apps[1]._backend.peers.publish({"kind": "lists", "server": "a"})
     await fence(hubs.apps[1])
-    assert line.is_up.is_set()
+    assert line.is_connected.is_set()
     one, _ = await hubs.clients(modern=True)
     assert (await one.call("a:echo"))["server"] == "lean"
 
@@ -450,10 +450,10 @@ async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: Redis
 async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch, rights: list[str], said: str
 ) -> None:
-    admin = RedisPeers(redis.url)._line.redis
+    admin = RedisPeers(redis.url)._channel.redis
     await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
-    monkeypatch.setattr(redis_line, "START_BOUND", 0.2)
+    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 0.2)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
     with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
@@ -462,7 +462,7 @@ async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
 async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
     [rights] = re.findall(r"ACL\) need\s+`([^`]+)`, keys `fastmcp-aggregator:\*`", page)
-    admin = RedisPeers(redis.url)._line.redis
+    admin = RedisPeers(redis.url)._channel.redis
     everything = ["~fastmcp-aggregator:*", "&fastmcp-aggregator:*", *rights.split()]
     await admin.execute_command("ACL", "SETUSER", "hub", "reset", "on", ">of-hub", *everything)
     await admin.aclose()
@@ -485,6 +485,6 @@ async def test_alone_a_state_names_no_replica() -> None:
         client = await connect(modern=True, capabilities=EVERYTHING)
         params = play({"ask": {"a": ROOTS}})
         first = await client.result("tools/call", params)
-        assert held._MARK not in first["requestState"]
+        assert pending_calls._MARK not in first["requestState"]
         forged = {**params, "requestState": "held-0123456789abcdef.x"}
         assert (await client.error("tools/call", forged))["message"] == OVER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from following import Followed, run
 from guide import outputs, script
-from harness import free_port
+from support.harness import free_port
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from following import Followed
-from harness import PATIENCE, free_port
+from support.harness import PATIENCE, free_port
 
 pytestmark = pytest.mark.skipif("SCAFFOLD" not in os.environ, reason="run by the nox session `scaffold`")
 

@@ -1,0 +1,1 @@
+"""Authentication over HTTP: FastMCP auth providers made of API keys and tokens."""

@@ -1,0 +1,44 @@
+"""The principal of an HTTP request, from the token with which it has authenticated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mcp.server.auth.provider import AccessToken
+
+from fastmcp_aggregator.access.principal import ANYBODY, Principal
+
+CLAIM = "fastmcp_aggregator"
+"""The claim in which the verifiers of this room say who it is: `{"name": …, "groups": […] or null}`."""
+
+
+def claim_of(name: str, groups: Iterable[str] | None) -> dict[str, Any]:
+    """What a verifier puts into a token's claims."""
+    return {CLAIM: {"name": name, "groups": None if groups is None else sorted(groups)}}
+
+
+def access_token_of(scope: Mapping[str, Any]) -> AccessToken | None:
+    """The token with which an HTTP request has authenticated; None without one."""
+    token: AccessToken | None = getattr(scope.get("user"), "access_token", None)
+    return token
+
+
+def principal_in(scope: Mapping[str, Any]) -> Principal:
+    """Who has authenticated for an HTTP request; anybody, if nobody has."""
+    return principal_of(access_token_of(scope))
+
+
+def principal_of(token: AccessToken | None) -> Principal:
+    """Whom a token stands for; without one, anybody.
+
+    A token of a provider of the app's own has no claim of ours: it is named by its subject or client, and may use all
+    groups.
+    """
+    if token is None:
+        return ANYBODY
+    about = (token.claims or {}).get(CLAIM)
+    if not isinstance(about, dict):
+        return Principal(str(token.subject or getattr(token, "original_client_id", None) or token.client_id))
+    groups = about.get("groups")
+    return Principal(str(about.get("name")), None if groups is None else frozenset(groups))

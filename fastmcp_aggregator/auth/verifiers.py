@@ -1,0 +1,117 @@
+"""Token verifiers: API keys, and the JWTs of an identity provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
+from fastmcp.server.auth.providers.jwt import JWTVerifier
+from pydantic import PrivateAttr
+from starlette.middleware import Middleware
+
+from fastmcp_aggregator.access.keys import ApiKey
+from fastmcp_aggregator.access.keys_file import FollowedKeys
+from fastmcp_aggregator.auth.api_key_header import ApiKeyHeader
+from fastmcp_aggregator.auth.claims import claim_of
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """What has become of a key since it was found."""
+
+    key: ApiKey
+    keys: FollowedKeys
+
+    def lets_in(self, groups: Iterable[str] | None) -> bool:
+        """Whether it may still be used for these groups; None: for all that it was for."""
+        now = self.keys.current(self.key)
+        needed = self.key.groups if groups is None else groups
+        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
+
+    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
+        """While something depends on it; `on_change` is told when it may be another."""
+        return self.keys.watched(self.key, on_change)
+
+
+class KeyToken(AccessToken):
+    """The token of an API key; the key itself is not in it."""
+
+    _standing: KeyStanding = PrivateAttr()
+
+    @classmethod
+    def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
+        """The token of a key that was found among others."""
+        token = cls(
+            token=key.id,
+            client_id=key.name,
+            scopes=[],
+            expires_at=None if key.expires is None else int(key.expires.timestamp()),
+            claims=claim_of(key.name, key.groups),
+        )
+        token._standing = KeyStanding(key, keys)
+        return token
+
+    @property
+    def standing(self) -> KeyStanding:
+        """What has become of its key since."""
+        return self._standing
+
+
+class KeyVerifier(TokenVerifier):
+    """Accepts the API keys of the file, also in the header `X-API-Key`."""
+
+    def __init__(self, keys: FollowedKeys) -> None:
+        super().__init__()
+        self._keys = keys
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        key = self._keys.find(token)
+        return None if key is None else KeyToken.of(key, self._keys)
+
+    def get_middleware(self) -> list[Any]:
+        return [Middleware(ApiKeyHeader), *super().get_middleware()]
+
+
+class ProviderTokens(JWTVerifier):
+    """Accepts JWTs of the identity provider that are for us, valid already (`nbf`), and have an expiry."""
+
+    def __init__(self, *, groups_claim: str | None, **options: Any) -> None:
+        """`groups_claim` names the claim with the groups that the caller may use; without one these are all."""
+        super().__init__(**options)
+        self._groups_claim = groups_claim
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        found = await super().verify_token(token)
+        if found is None or found.expires_at is None or not _has_begun(found.claims):
+            return None
+        groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
+        claims = {**found.claims, **claim_of(found.subject or found.client_id, groups)}
+        return found.model_copy(update={"claims": claims})
+
+
+class AnyVerifier(MultiAuth):
+    """Accepts what any of several verifiers accepts, also in the header `X-API-Key`."""
+
+    def get_middleware(self) -> list[Any]:
+        return [Middleware(ApiKeyHeader), *super().get_middleware()]
+
+
+def _has_begun(claims: dict[str, Any]) -> bool:
+    begin = claims.get("nbf")
+    return begin is None or (isinstance(begin, int | float) and begin <= time.time())
+
+
+def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
+    """The strings of a claim, which is a list, or a text with spaces between them; `a.b` is `b` in the object `a`."""
+    value: Any = claims.get(name)
+    if value is None:
+        value = claims
+        for step in name.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value.split()
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

@@ -1,0 +1,205 @@
+"""The backend: what all virtual servers of one aggregator share: the config, the policies, the runtime while it runs.
+
+Theory. A virtual server is one MCP server in front of the children: the aggregator itself, and one for each group.
+Each use of one is inside of `using()`; the runtime lives from the first use to the end of the last. Each virtual
+server has a view of its own: a directory of what it shows, and the clients to tell when that changes. A change in a
+child reaches every view that shows the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import NewEndpoint, endpoint_for
+from fastmcp_aggregator.children.http.credentials import require_credentials
+from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
+from fastmcp_aggregator.concurrency.shared_context import SharedContext
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.file_descriptors import require_descriptors
+from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.front.http.app import gate_limits
+from fastmcp_aggregator.front.http.gate import AdmissionQueue
+from fastmcp_aggregator.front.http.request_state import SharedStates
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.pinning.pins import filter_from_settings
+from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.relay.pending_calls import call_is_over
+from fastmcp_aggregator.replicas import peers_from_settings
+from fastmcp_aggregator.replicas.changes import Changes
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
+from fastmcp_aggregator.runtime import Runtime, ServedView
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
+
+
+class Backend:
+    """The servers behind all virtual servers of one aggregator."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        settings: AggregatorSettings,
+        *,
+        version: str,
+        launched: Launched | None,
+        files: FollowedFiles,
+        has_auth: bool,
+    ) -> None:
+        self.config = config
+        self.files = files
+        """What the config and the groups were read from, and are read from again."""
+        self.connections = 0
+        """HTTP clients that may be connected at once, when it is this program that serves them."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Told of each change in what a child offers."""
+        self.runtime: Runtime | None = None
+        """The present run."""
+        self.profile = ClientProfile()
+        self.new_endpoint: NewEndpoint = endpoint_for
+        self.timings = DEFAULT_TIMINGS
+        self.peers = peers_from_settings(settings)
+        self.changes = Changes(
+            self.peers,
+            children=lambda: self.children,
+            updated=self._updated_elsewhere,
+            read_files=self._read_files,
+        )
+        self.request_states = SharedStates()
+        """The seal on what FastMCP gives clients to come back with, to any replica."""
+        self.places = AdmissionQueue(gate_limits(settings))
+        """The HTTP requests of all virtual servers, run and waiting."""
+        self.policies = Policies(
+            settings,
+            has_auth=has_auth,
+            statuses=lambda: {key: child.status() for key, child in self.children.items()},
+            http_requests=self.places.counts,
+        )
+        self._options = partial(
+            ChildOptions.from_settings,
+            settings,
+            version=version,
+            catalogue_filter=filter_from_settings(settings),
+        )
+        self._settings = settings
+        self._launched = launched
+        self._views: list[ServedView] = []
+        self._begun = asyncio.Event()
+        self._life = SharedContext(self._run)
+        self._sharing = SharedContext(self._share)
+
+    def show_in(self, view: ServedView) -> None:
+        """Keep one more view up to date."""
+        self._views.append(view)
+        if self.runtime is not None:
+            view.directory.open(list(self.children.values()))
+
+    def using(self) -> AbstractAsyncContextManager[None]:
+        """While somebody uses a virtual server. The runtime begins with the first user and ends with the last one."""
+        return self._life.used()
+
+    def sharing(self) -> AbstractAsyncContextManager[None]:
+        """While a virtual server is served over HTTP, and there may be other replicas.
+
+        Raises:
+            SharedStateError: what the replicas share cannot be reached.
+        """
+        return self._sharing.used()
+
+    def exchange(self, config: McpConfig) -> None:
+        """Make the children those of a new config, without waiting for any. One whose entry is equal is not touched.
+
+        Raises:
+            ConfigError: there are too few descriptors for it; the present config stays as it is.
+        """
+        if self.runtime is not None:
+            require_descriptors(config, self._settings, self.connections)
+        require_credentials(config, self._settings)
+        self.config = config
+        if self.runtime is not None:
+            self.runtime.supervisor.exchange(config)
+
+    def regroup(self, groups: Callable[[str], Group]) -> None:
+        """Show in each view what belongs there now, by its id."""
+        for view in self._views:
+            view.tell(view.directory.regroup(groups(view.id), list(self.children.values())))
+
+    async def exchanged(self) -> None:
+        """Wait until what a new config ended is closed."""
+        if self.runtime is not None:
+            await self.runtime.supervisor.exchanged()
+
+    async def settling(self) -> AsyncIterator[ServerStatus]:
+        """Wait for the children to start; then the status of each once its first start has succeeded or failed."""
+        await self._begun.wait()
+        if self.runtime is not None:
+            async for status in self.runtime.supervisor.settling():
+                yield status
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The children by server key, in config order; empty while nobody uses a virtual server."""
+        return self.runtime.children if self.runtime is not None else {}
+
+    @asynccontextmanager
+    async def _share(self) -> AsyncIterator[None]:
+        events = PeerEvents(self.changes.on_notice, self.changes.on_missed, self._answer)
+        try:
+            async with self.peers.open(events):
+                self.request_states.share(await self.peers.shared_key())
+                yield
+        finally:
+            self.changes.close()
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        require_descriptors(self.config, self._settings, self.connections)
+        require_credentials(self.config, self._settings)
+        launched, self._launched = self._launched, None
+        runtime = Runtime(
+            self.config,
+            self._settings,
+            self._options,
+            profile=self.profile,
+            new_endpoint=self.new_endpoint,
+            timings=self.timings,
+            launched=launched,
+            views=self._views,
+            peers=self.peers,
+            changes=self.changes,
+            on_changed=self._changed,
+        )
+        self.runtime = runtime
+        try:
+            async with runtime.open():
+                self._begun.set()
+                async with self.policies.open():
+                    yield
+        finally:
+            self.runtime = None
+            self._begun.clear()
+
+    def _changed(self) -> None:
+        self.on_changed()
+
+    async def _answer(self, question: Message, say: OnMessage) -> Message:
+        """The round of a pending call, for another replica."""
+        if self.runtime is None:
+            raise call_is_over()
+        return await self.runtime.rounds.answer(question, say)
+
+    def _updated_elsewhere(self, child: Child, uri: str) -> None:
+        """Another replica has heard that a resource has changed."""
+        if self.runtime is not None:
+            self.runtime.subscriptions.updated(child, uri)
+
+    def _read_files(self) -> None:
+        """Another replica has read its files anew; with `watch_config` off, this one does it when it is told to."""
+        if self._settings.watch_config:
+            self.files.ask()

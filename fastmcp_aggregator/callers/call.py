@@ -1,0 +1,73 @@
+"""A call: one request on its way to a server, made once and passed through every stage.
+
+What costs something, such as a size, is worked out when a stage first wants it, and once for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from opentelemetry.trace import format_trace_id, get_current_span
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.protocol.json_rpc import json_size
+
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+@dataclass(eq=False)
+class Call:
+    """One request that is to be forwarded to a child."""
+
+    caller: Caller
+    child: Child
+    method: str
+    """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`."""
+    params: Mapping[str, Any]
+    """As the client sent them, with the public name."""
+    address: Mapping[str, Any]
+    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`."""
+    group: str = "default"
+    input_schema: Mapping[str, Any] | None = None
+    """Of a tool, as the child lists it."""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def principal(self) -> Principal:
+        """Who has authenticated for it."""
+        return self.caller.principal
+
+    @property
+    def server(self) -> str:
+        """The server key."""
+        return self.child.key
+
+    @property
+    def name(self) -> str:
+        """What the child calls it: a tool's or prompt's name, or a URI."""
+        where = self.address.get("ref") or self.address
+        name: str = where.get("name") or where.get("uri") or ""
+        return name
+
+    @cached_property
+    def request_bytes(self) -> int:
+        """The parameters' size as JSON."""
+        return json_size(self.params)
+
+    @cached_property
+    def trace_id(self) -> str:
+        """Of the trace that the client has told (SEP-414), or that this program has begun; empty without one."""
+        meta = self.params.get("_meta")
+        parent = meta.get("traceparent") if isinstance(meta, Mapping) else None
+        if isinstance(parent, str) and (told := _TRACEPARENT.fullmatch(parent)):
+            return told[1]
+        context = get_current_span().get_span_context()
+        return format_trace_id(context.trace_id) if context.is_valid else ""

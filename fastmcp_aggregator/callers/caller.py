@@ -1,0 +1,285 @@
+"""The caller: the client that sent a request, what it has declared, and the ways back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INVALID_PARAMS,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.principal import ANYBODY
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
+from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.library_internals import connection_of, request_channel_of
+from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
+from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
+
+logger = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+"""One request as the SDK's server hands it to its middleware."""
+
+_CAPABILITIES = "fastmcp_aggregator.capabilities"
+_LOG_LEVEL = "fastmcp_aggregator.log_level"
+_EVERYTHING = LEVELS[0]
+_INITIALIZE_TIMEOUT = 30.0
+"""Seconds that a question waits for a client that has not finished its handshake."""
+
+
+class Caller:
+    """The client that sent one request, and the way back to it. To be closed when the request is over."""
+
+    def __init__(self, ctx: Context) -> None:
+        session = ctx.session
+        meta = (ctx.params or {}).get("_meta")
+        self._meta: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+        self.ctx = ctx
+        self.method: str = ctx.method
+        self._channel = request_channel_of(session)
+        self._release = released_while_waiting.get()
+        self.outbox: Outbox | None = None
+        """The messages that were sent on the request's own channel, if there were any."""
+        self._progress_token = self._meta.get("progressToken")
+        self.connection: Connection = connection_of(session)
+        self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.is_remote = ctx.request is not None
+        """Whether it came over HTTP."""
+        scope = getattr(ctx.request, "scope", None) or {}
+        token = access_token_of(scope) if "user" in scope else None
+        self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
+        """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        self.principal = ANYBODY if token is None else principal_of(token)
+        """Who has authenticated for the request, as policies know it."""
+        self.wants_progress = self._progress_token is not None
+        """Whether the request came with a token for progress notifications."""
+        self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
+        self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
+        """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
+
+    @property
+    def request_id(self) -> str:
+        """The id that the client gave to the request."""
+        return str(self.ctx.request_id)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, and may be told of its commands and files."""
+        return not self.is_remote or is_local(getattr(self.ctx.request, "scope", {}))
+
+    @property
+    def capabilities(self) -> client_capabilities.Capabilities:
+        """What the client has declared."""
+        if self.is_modern:
+            return client_capabilities.for_child(self._meta.get(CLIENT_CAPABILITIES_META_KEY))
+        return declared_by(self.connection)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the client has declared anything that a child can ask it for."""
+        return not self.capabilities.keys().isdisjoint(client_capabilities.ASKABLE)
+
+    @property
+    def session(self) -> Hashable:
+        """What ties the client's requests together: its connection, or what it has authenticated as."""
+        if not self.is_modern:
+            return self.connection
+        return self._pipe or self.account
+
+    @property
+    def client_name(self) -> str | None:
+        """The name of the program, by its own account."""
+        params = self.ctx.session.client_params
+        return params.client_info.name if params else None
+
+    def profile(self) -> ClientProfile:
+        """The profile of a child that is for this client alone."""
+        profile = ClientProfile()
+        profile.expect_one()
+        sole_client = None if self.is_modern else SoleClient(self.connection)
+        profile.record(self.capabilities, sole_client, is_legacy=not self.is_modern)
+        return profile
+
+    def at_end_of_session(self, close: Callable[[], None]) -> bool:
+        """Have something done when the connection of a legacy client ends; of modern clients nothing tells."""
+        if not self.is_modern:
+            self.connection.exit_stack.callback(close)
+        return not self.is_modern
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on the client wants log messages; None: it wants none."""
+        if self.is_modern:
+            level = self._meta.get(LOG_LEVEL_META_KEY)
+            return level if level in LEVELS else None
+        return wanted_log_level(self.connection) or _EVERYTHING
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
+        scope = getattr(self.ctx.request, "scope", None)
+        if not isinstance(scope, Mapping):
+            return None
+        found: dict[str, str] = {}
+        for name, value in scope.get("headers", ()):
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            found[key] = f"{found[key]}, {text}" if key in found else text
+        return found
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the request's own channel, after those before it. Never blocks."""
+        if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
+            return
+        if method == PROGRESS.name:
+            if self._progress_token is None:
+                return
+            params = {**params, "progressToken": self._progress_token}
+        elif method == LOG_MESSAGE.name and not self._wants(params.get("level")):
+            return
+        self._queue.put(method, params)
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """The answer of a legacy client to a child's question. A modern client is asked by `PendingCall`.
+
+        Raises:
+            MCPError: the client's error, or why it cannot be asked.
+        """
+        require_declared(method, params, self.capabilities)
+        await self.flush()
+        with self._release():
+            return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
+
+    def _wants(self, level: Any) -> bool:
+        wanted = self.log_level
+        return wanted is not None and passes(level, wanted)
+
+    def hang_up(self) -> None:
+        """End the response to a legacy client over HTTP, after the messages before: it is to come back for the rest."""
+        if self.ctx.close_sse_stream is not None:
+            self._queue.then(self.ctx.close_sse_stream)
+
+    async def flush(self) -> None:
+        """Wait until all messages are sent, so that the result comes after them."""
+        if self.outbox is not None:
+            await self.outbox.flush()
+
+    def close(self) -> None:
+        """The request is over: no message of it is sent any more."""
+        if self.outbox is not None:
+            self.outbox.close()
+
+    @property
+    def _queue(self) -> Outbox:
+        if self.outbox is None:
+            self.outbox = Outbox(self._channel.notify)
+        return self.outbox
+
+
+class SoleClient:
+    """The only client, a legacy one, between its requests: asked and notified on its connection's own channel."""
+
+    account = None
+    wants_progress = False
+    log_level = None
+    headers = None
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._outbox = outbox_of(connection)
+
+    @property
+    def identity(self) -> Hashable:
+        """The connection, as for its requests."""
+        return self._connection
+
+    @property
+    def capabilities(self) -> client_capabilities.Capabilities:
+        """What the client has declared."""
+        return declared_by(self._connection)
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the connection's own channel."""
+        level = wanted_log_level(self._connection)
+        if method != LOG_MESSAGE.name or passes(params.get("level"), level):
+            self._outbox.put(method, params)
+
+    def hang_up(self) -> None:
+        """Do nothing: there is no response that could end."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """The client's answer, once it has initialised."""
+        require_declared(method, params, self.capabilities)
+        await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_TIMEOUT)
+        await self._outbox.flush()
+        return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
+
+
+def remember_declared(connection: Connection, declared: Any) -> None:
+    """Keep what a legacy client declares in its handshake, as it came."""
+    connection.state[_CAPABILITIES] = client_capabilities.for_child(declared)
+
+
+def remember_log_level(connection: Connection, level: str) -> None:
+    """Keep from which level on a legacy client wants log messages."""
+    connection.state[_LOG_LEVEL] = level
+
+
+def wanted_log_level(connection: Connection) -> str | None:
+    """From which level on a legacy client wants log messages; None if it has never said."""
+    level = connection.state.get(_LOG_LEVEL)
+    return level if isinstance(level, str) else None
+
+
+def declared_by(connection: Connection) -> client_capabilities.Capabilities:
+    """What a legacy client has declared, to us or to the app that we are mounted in."""
+    known = connection.state.get(_CAPABILITIES)
+    if known is None and connection.client_capabilities is not None:
+        known = connection.client_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+        remember_declared(connection, known)
+    return known or {}
+
+
+def require_declared(method: str, params: Mapping[str, Any], declared: client_capabilities.Capabilities) -> None:
+    """Reject in a legacy client's stead what it would reject itself.
+
+    Raises:
+        MCPError: it has not declared that it can be asked this.
+    """
+    required = client_capabilities.required_for(method, params)
+    if client_capabilities.has(declared, required):
+        return
+    name = next(iter(required))
+    if name in declared:
+        raise MCPError(INVALID_PARAMS, f"{method}: the client does not support this kind of {name}")
+    raise MCPError(METHOD_NOT_FOUND, f"{method}: the client does not support {name}")
+
+
+def _asked(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters without the child's progress token: the session to the client puts one of its own there."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping) or "progressToken" not in meta:
+        return params
+    kept = {key: value for key, value in meta.items() if key != "progressToken"}
+    rest = {key: value for key, value in params.items() if key != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest
+
+
+def _options(params: Mapping[str, Any], on_progress: OnProgress) -> Any:
+    meta = params.get("_meta")
+    wants_progress = isinstance(meta, Mapping) and meta.get("progressToken") is not None
+    return {"on_progress": on_progress} if wants_progress else None

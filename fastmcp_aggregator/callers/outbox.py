@@ -1,0 +1,76 @@
+"""Messages for one client, queued and sent by one task, in the order in which the child sent them.
+
+What waits for an answer, and the result itself, come after them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+
+logger = logging.getLogger(__name__)
+
+_KEY = "fastmcp_aggregator.outbox"
+_QUEUE_LIMIT = 1000
+"""Messages that wait for a client that does not read, at most."""
+
+Send = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+
+
+class Outbox:
+    """Messages to one client, sent one after the other."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def put(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send this after everything before it; dropped if too much waits already."""
+        self.then(partial(self._send, method, params))
+
+    def then(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Do this after everything before it; left out if too much waits already."""
+        if len(self._waiting) >= _QUEUE_LIMIT:
+            logger.debug("dropped a message: the client does not take its messages")
+            return
+        self._waiting.append(action)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all(), name="messages to a client")
+
+    async def flush(self) -> None:
+        """Wait until everything is sent."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+
+    def close(self) -> None:
+        """Drop what waits."""
+        self._waiting.clear()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                action = self._waiting.popleft()
+                with suppress(OSError, MCPError):
+                    await action()
+        finally:
+            self._sending = None
+
+
+def outbox_of(connection: Connection) -> Outbox:
+    """The messages to a legacy client that belong to none of its requests."""
+    outbox = connection.state.get(_KEY)
+    if not isinstance(outbox, Outbox):
+        outbox = connection.state[_KEY] = Outbox(connection.notify)
+        connection.exit_stack.callback(outbox.close)
+    return outbox

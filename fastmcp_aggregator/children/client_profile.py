@@ -1,0 +1,59 @@
+"""The client profile: the capabilities that a child's handshake declares on behalf of the clients.
+
+A legacy child is told once, in its handshake, what it may ask of its client. Where there will be one client, on stdio,
+it is told what that one has declared; the handshake waits a moment for it. Where there may be many, it is told
+everything that can be passed on, and a question to a client that cannot be asked it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED
+
+_CLIENT_TIMEOUT = 1.0
+"""Seconds that a child's handshake waits for the client's."""
+
+
+class ClientProfile:
+    """What a child may know of its clients."""
+
+    def __init__(self) -> None:
+        self.sole_client: Owner | None = None
+        """The only client, if it can be asked at any time."""
+        self.is_single = False
+        """Whether there is one client at most."""
+        self.is_awaited = False
+        """Whether the only client has yet to say what it can do."""
+        self._declared: Mapping[str, Any] | None = None
+        self._is_legacy = False
+        self._known = asyncio.Event()
+
+    def expect_one(self) -> None:
+        """There will be one client: the children are to be to it as they would be without us."""
+        self.is_single = True
+        self.is_awaited = not self._known.is_set()
+
+    def record(self, declared: Mapping[str, Any], sole_client: Owner | None, *, is_legacy: bool) -> None:
+        """Record the capabilities that a client has declared; of the first client alone, where one is expected."""
+        if self.is_awaited:
+            self._declared, self.sole_client, self._is_legacy = declared, sole_client, is_legacy
+            self.is_awaited = False
+            self._known.set()
+
+    async def capabilities(self) -> Mapping[str, Any]:
+        """What a child is told in its handshake; waits a moment for the client."""
+        if self.is_single:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._known.wait(), _CLIENT_TIMEOUT)
+        return self._declared if self._declared is not None else RELAYED
+
+    def eras(self, setting: str) -> tuple[str, ...]:
+        """In which eras to speak with a child, in this order. The only client's own comes first: then nothing of what
+        the child can do for it needs to be translated.
+        """
+        return ("legacy", "modern") if setting == "auto" and self._is_legacy else (setting,)

@@ -1,0 +1,1 @@
+"""The HTTP transports to a remote server: client, credentials, failures."""

@@ -1,0 +1,301 @@
+"""The HTTP client of one remote child: adds the secrets, and bounds what it receives.
+
+Theory. The SDK's transports put whatever an HTTP library raises into a task group, where one failed request ends the
+whole session; and what they make of a status does not say which it was. So nothing is raised here: a request that
+failed is answered with a JSON-RPC error made up here, which carries a mark that only this object knows. So each request
+learns of its own failure, the others go on, and an error that the child sent can never pass for one of ours.
+
+The SDK is given the URL without user info and query, and no headers. They are added here, below everything that logs,
+and only for the origin that they were configured for. What they are is said in `credentials.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, Literal
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
+from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, read_body
+from fastmcp_aggregator.children.http.failures import (
+    cancelled_id,
+    compressed,
+    is_within_origin,
+    of_content_type,
+    of_exception,
+    of_status,
+    request_id,
+)
+from fastmcp_aggregator.children.http.metadata_addresses import refuse_host, watch_connecting
+from fastmcp_aggregator.children.session.ownership import child_has_hung_up
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT = 10.0
+"""Seconds to connect. How long an answer may take is up to the caller's deadline."""
+_TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=30.0)
+_ONE_WAY_TIMEOUT = 5.0
+"""Seconds for messages without an answer: notifications, and the DELETE of the session."""
+_SSE_EVENT_LIMIT = 1024**2
+"""What the SDK's client for SSE takes, which has no option for it."""
+_MOST_QUERIES = 10
+"""Addresses that a server may redirect to, within its origin, with a query."""
+_METHOD_NOT_FOUND = -32601
+_INTERNAL_ERROR = -32603
+
+
+class RemoteHttp(httpx2.AsyncBaseTransport):
+    """Between the SDK and the network. `transport` is the MCP transport; at most `limit` bytes are taken at once."""
+
+    def __init__(self, url: str, credentials: Credentials, *, transport: Literal["http", "sse"], limit: int) -> None:
+        full = httpx2.URL(url)
+        self.url = httpx2.URL(shown_url(url))
+        """What may be shown."""
+        self.failure: HttpFailure | None = None
+        """The latest failure, if nothing has succeeded since."""
+        self._queries = {full.path: full.query}
+        """By path: the query is as secret as a header, and a redirect usually repeats it."""
+        self._credentials = credentials
+        self._is_sse = transport == "sse"
+        self._limit = limit
+        self._mark = secrets.token_hex(16)
+        self._has_answered = False
+        self._is_over = False
+        self._broken = StreamBreaker()
+        self._response_streams: dict[int | str | None, StreamBreaker] = {}
+        self._network = httpx2.AsyncHTTPTransport(
+            proxy=_proxy_for(self.url), limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        )
+
+    def client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """A client for the SDK; its `httpx_client_factory`, which has headers, timeouts and secrets of its own."""
+        return httpx2.AsyncClient(transport=self, timeout=_TIMEOUT)
+
+    def failure_in(self, data: Any) -> HttpFailure | None:
+        """The failure that the data of a JSON-RPC error stands for, if this object has made it up."""
+        if isinstance(data, dict) and data.get("mark") == self._mark:
+            return HttpFailure(data["kind"], data["reason"], data["pause"])
+        return None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request of the SDK.
+
+        Raises:
+            HttpFailed: the event stream could not be opened. A message is always answered.
+        """
+        await request.aread()
+        if request.method == "GET":
+            return await self._open_events(request)
+        try:
+            if request.method == "POST" and (self._is_sse or request_id(request.content) is None):
+                return await self._send_one_way(request)
+            if request.method == "DELETE":
+                return await self._delete_session(request)
+            return await self._request(request)
+        except Exception as error:
+            logger.debug("a request to %s ended with %s", self.url, error.__class__.__name__)
+            return self._answer_for(request, of_exception(error))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._network.aclose()
+
+    # One way to send each kind of message.
+
+    async def _request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request whose answer is in the response."""
+        if self.failure is not None and self._is_over:
+            return self._answer_for(request, self.failure)
+        response = await self._send(request)
+        if _is_event_stream(response):
+            self._has_answered, self.failure = True, None
+            return _with_events(response, self._events_of_answer(request, response))
+        body = await read_body(response, self._limit)
+        failure = of_status(request, response, body) or (
+            of_content_type(response) if response.status_code < 300 else None
+        )
+        if failure is not None:
+            return self._answer_for(request, failure, status=response.status_code)
+        self._has_answered, self.failure = True, None
+        return self._forwarded(request, response, body)
+
+    async def _send_one_way(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a message whose answer, if any, comes by the event stream. The SDK sends one after the other."""
+        accepted = httpx2.Response(202)
+        if self._is_over:
+            return accepted
+        if stream := self._response_streams.get(cancelled_id(request.content)):
+            stream.set()  # the server does not answer any more, and need not end it
+        try:
+            async with asyncio.timeout(_ONE_WAY_TIMEOUT):
+                response = await self._send(request)
+                body = await read_body(response, self._limit)
+        except Exception as error:
+            if self._is_sse:
+                self._break(of_exception(error))
+            return accepted
+        failure = of_status(request, response, body)
+        if failure is not None and self._is_sse:
+            self._break(failure)
+            return accepted
+        return accepted if response.status_code >= 400 else self._forwarded(request, response, body)
+
+    async def _delete_session(self, request: httpx2.Request) -> httpx2.Response:
+        """End the session, at a server that still knows it."""
+        if not self._is_over:
+            with suppress(Exception):
+                async with asyncio.timeout(_ONE_WAY_TIMEOUT):
+                    await read_body(await self._send(request), self._limit)
+        return httpx2.Response(204)
+
+    async def _open_events(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            response = await self._send(request)
+            if _is_event_stream(response):
+                return _with_events(response, self._open_stream(response))
+            body = await read_body(response, self._limit)
+        except Exception as error:
+            failure = of_exception(error)
+        else:
+            found = of_status(request, response, body)
+            if found is None and self._is_sse and response.status_code < 300:
+                found = of_content_type(response, "an event stream")
+            if found is None:
+                return self._forwarded(request, response, body)
+            failure = found
+        if self._is_sse:
+            self.failure = failure
+        raise HttpFailed(failure)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        refuse_host(request.url.host)
+        response = await self._send_with_secrets(request)
+        coding = response.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            await response.aclose()
+            raise HttpFailed(compressed(coding))
+        return response
+
+    async def _send_with_secrets(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a copy: the SDK's own request is logged, and quoted in errors."""
+        if not is_within_origin(self.url, request.url):
+            return await self._network.handle_async_request(self._copy(request, {}))
+        url = request.url
+        if not url.query and (query := self._queries.get(url.path)):
+            url = url.copy_with(query=query)
+        headers = await self._credentials.headers()
+        response = await self._network.handle_async_request(self._copy(request, headers, url))
+        if response.status_code != 401 or not self._credentials.may_be_renewed:
+            return response
+        await response.aclose()  # the request was not executed
+        headers = await self._credentials.renewed(headers)
+        return await self._network.handle_async_request(self._copy(request, headers, url))
+
+    def _copy(
+        self, request: httpx2.Request, secrets: Mapping[str, str], url: httpx2.URL | None = None
+    ) -> httpx2.Request:
+        headers = request.headers.copy()
+        headers.update(secrets)
+        headers["Accept-Encoding"] = "identity"
+        extensions = {**request.extensions, "trace": watch_connecting}
+        return httpx2.Request(
+            request.method, url or request.url, headers=headers, stream=request.stream, extensions=extensions
+        )
+
+    # What comes back.
+
+    def _forwarded(self, request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
+        """The response for the SDK; of a redirect within the origin, the query stays here."""
+        headers = response.headers.copy()
+        if 300 <= response.status_code < 400 and "location" in headers:
+            location = request.url.join(headers["location"])
+            if location.query and len(self._queries) < _MOST_QUERIES:
+                self._queries.setdefault(location.path, location.query)
+            headers["location"] = str(location.copy_with(query=None, fragment=None))
+        return httpx2.Response(response.status_code, headers=headers, content=body)
+
+    def _answer_for(self, request: httpx2.Request, failure: HttpFailure, *, status: int = 0) -> httpx2.Response:
+        """Answer with a JSON-RPC error of our own, and record the failure."""
+        self._note(failure)
+        return httpx2.Response(
+            200, headers={"content-type": "application/json"}, content=self._error_for(request, failure, status)
+        )
+
+    def _note(self, failure: HttpFailure) -> None:
+        if failure.kind != "unacceptable":
+            self.failure = failure
+        if failure.kind in ("unreachable", "expired") or (failure.kind == "broken" and not self._has_answered):
+            # Not asked again: which era a server speaks is not to be told from one lucky second attempt.
+            self._is_over = True
+
+    def _error_for(self, request: httpx2.Request, failure: HttpFailure, status: int = 0) -> bytes:
+        """The code is the one that the SDK chooses, which decides how it goes on when it connects."""
+        data = {"mark": self._mark, "kind": failure.kind, "reason": failure.reason, "pause": failure.pause}
+        code = _METHOD_NOT_FOUND if status == 404 else _INTERNAL_ERROR
+        error = {"code": code, "message": failure.reason, "data": data}
+        return json.dumps({"jsonrpc": "2.0", "id": request_id(request.content), "error": error}).encode()
+
+    async def _events_of_answer(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
+        """The events of one request; the last is the answer, or ours in its place."""
+        asked, stream = request_id(request.content), StreamBreaker()
+        self._response_streams[asked] = stream
+        events = BoundedEvents(response, self._limit, stream)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._response_streams.pop(asked, None)
+        if events.failure is None and events.is_resumable and not stream.is_set:
+            child_has_hung_up()
+            return  # the SDK asks for the rest
+        failure = events.failure or HttpFailure("broken", "the connection broke before it had answered")
+        if not stream.is_set:
+            self._note(failure)
+        yield b"event: message\ndata: " + self._error_for(request, failure) + b"\n\n"
+
+    async def _open_stream(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        """The rest of an answer, or the events that belong to no request, or in the SSE transport to all of them."""
+        limit = min(self._limit, _SSE_EVENT_LIMIT) if self._is_sse else self._limit
+        events = BoundedEvents(response, limit, self._broken if self._is_sse else None)
+        async for event in events:
+            yield event
+        if events.failure is None:
+            child_has_hung_up()
+        elif self._is_sse:
+            self.failure = self.failure or events.failure
+
+    def _break(self, failure: HttpFailure) -> None:
+        """End the event stream, and so the session: the SDK would wait for an answer that cannot come."""
+        self.failure = failure
+        self._broken.set()
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    content_type: str = response.headers.get("content-type", "")
+    return response.status_code < 300 and content_type.lower().startswith("text/event-stream")
+
+
+def _with_events(response: httpx2.Response, events: AsyncIterator[bytes]) -> httpx2.Response:
+    return httpx2.Response(response.status_code, headers=response.headers, stream=EventBody(events, response))
+
+
+def _proxy_for(url: httpx2.URL) -> str | None:
+    """The proxy that the environment has for this address."""
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(url.host):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"

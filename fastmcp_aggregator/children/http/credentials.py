@@ -1,0 +1,148 @@
+"""Credentials of a remote child: the headers that its requests get, besides what the SDK puts there.
+
+What belongs to no caller (the handshake, lists, signs of life) has the headers of the config, and the token of its
+setting. A request of a caller has them too, but for the headers that are passed on: those are the caller's own, or
+absent if it has none. So nothing that the operator has configured is used where the caller was to identify itself.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx2
+
+from fastmcp_aggregator.access.keys import MARK
+from fastmcp_aggregator.children.http.oauth import Login, login_for
+from fastmcp_aggregator.children.session.ownership import headers_of_caller
+from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.remote import header_fault
+from fastmcp_aggregator.errors import ChildServerError, ConfigError
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
+
+_AUTHORIZATION = "authorization"
+
+
+class Credentials:
+    """The headers of one remote child."""
+
+    def __init__(
+        self, headers: Mapping[str, str], *, passed: frozenset[str] = frozenset(), login: Login | None = None
+    ) -> None:
+        """All names are in lower case."""
+        self._headers = headers
+        self._passed = passed
+        self._login = login
+
+    async def headers(self) -> Mapping[str, str]:
+        """Those of the request that is sent in the present context, by names in lower case.
+
+        Raises:
+            HttpFailed: nobody has logged in to the server.
+        """
+        own = self._headers
+        if self._login is not None and not self._is_for_caller(_AUTHORIZATION):
+            own = {**own, _AUTHORIZATION: await self._login.authorization()}
+        of_caller = headers_of_caller() if self._passed else None
+        if of_caller is None:
+            return own
+        passed = {name: of_caller[name] for name in self._passed if name in of_caller}
+        kept = {name: value for name, value in own.items() if name not in self._passed}
+        return {**kept, **{name: value for name, value in passed.items() if not _is_for_us(value)}}
+
+    @property
+    def may_be_renewed(self) -> bool:
+        """Whether there may be other headers for the request of the present context, when its own were refused."""
+        return self._login is not None and not self._is_for_caller(_AUTHORIZATION)
+
+    async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers in place of those that were refused.
+
+        Raises:
+            HttpFailed: there are no others.
+        """
+        assert self._login is not None
+        return {**refused, _AUTHORIZATION: await self._login.renewed(refused[_AUTHORIZATION])}
+
+    def _is_for_caller(self, name: str) -> bool:
+        return name in self._passed and headers_of_caller() is not None
+
+
+def credentials_of(server: RemoteServer, access: RemoteAccess) -> Credentials:
+    """What the config and the settings say.
+
+    Raises:
+        ChildServerError: the variable with the token is not set, or its value cannot be a header.
+    """
+    headers = {name.lower(): value for name, value in server.plain_headers().items()}
+    url = httpx2.URL(server.url)
+    if url.username or url.password:
+        headers[_AUTHORIZATION] = "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode()
+    if access.bearer_env is not None:
+        headers[_AUTHORIZATION] = f"Bearer {_token(server.key, access.bearer_env)}"
+    login = login_for(access.oauth_dir or default_oauth_dir(), shown_url(server.url)) if access.oauth else None
+    return Credentials(headers, passed=access.pass_headers, login=login)
+
+
+def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None:
+    """Check what the settings say about the credentials of the config's servers.
+
+    That the variable with a token is not set is a problem if they are strict, and otherwise that server's failure.
+
+    Raises:
+        ConfigError: with everything that cannot be meant so.
+    """
+    root = Place()
+    for key, server in config.servers.items():
+        access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
+        if access == RemoteAccess():
+            continue
+        if isinstance(server, UnresolvedServer):
+            continue
+        if isinstance(server, StdioServer):
+            place.report("has `bearer_env`, `oauth` or `pass_headers`, which are for servers with a `url`")
+            continue
+        names = {name.lower() for name in server.plain_headers()}
+        has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
+        if has_own and (access.oauth or access.bearer_env is not None):
+            place.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
+        variable = access.bearer_env if settings.strict else None
+        if variable is not None and not os.environ.get(variable, "").strip():
+            message = f"the environment variable {variable} is not set"
+            place.at("bearer_env").report(message, code="missing_env_var")
+    if root.problems:
+        raise ConfigError("settings", root.problems)
+
+
+def shown_url(url: str) -> str:
+    """A URL without what may be secret in it: user info, query and fragment."""
+    return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
+
+
+def default_oauth_dir() -> Path:
+    """Where tokens are unless the settings say otherwise."""
+    from fastmcp import settings  # noqa: PLC0415 - for servers with OAuth only
+
+    return settings.home / "aggregator-oauth"
+
+
+def _token(key: str, variable: str) -> str:
+    token = os.environ.get(variable, "").strip()
+    if not token:
+        raise _without_token(key, f"the environment variable {variable} (its `bearer_env`) is not set")
+    if header_fault("Authorization", token) is not None:
+        raise _without_token(key, f"the value of {variable} (its `bearer_env`) cannot be a token")
+    return token
+
+
+def _is_for_us(value: str) -> bool:
+    """Whether a caller's credential is an API key of this program, which is nobody else's to see."""
+    return any(word.startswith(MARK) for word in value.split())
+
+
+def _without_token(key: str, reason: str) -> ChildServerError:
+    return ChildServerError(key, "startup", reason, public_reason="there are no credentials for it that can be used")

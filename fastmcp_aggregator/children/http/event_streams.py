@@ -1,0 +1,138 @@
+"""Server-sent events and response bodies of remote children, read up to a size limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import anyio
+import httpx2
+
+from fastmcp_aggregator.children.http.failures import of_exception, too_large
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_ID_LINE = re.compile(rb"(?:^|[\r\n])id[:\r\n]")
+
+
+async def read_body(response: httpx2.Response, limit: int) -> bytes:
+    """Read the whole body, and close the response.
+
+    Raises:
+        HttpFailed: it has more than `limit` bytes.
+        httpx2.TransportError: the connection broke.
+    """
+    body = bytearray()
+    try:
+        async for chunk in chunks_of(response):
+            body += chunk
+            if len(body) > limit:
+                raise HttpFailed(too_large(limit))
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Iterate over the bytes from the network."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    return aiter(response.stream)
+
+
+class EventTooLarge(Exception):
+    """One event has more bytes than the limit."""
+
+
+class EventSplitter:
+    """Holds back the bytes of an event until it is complete. Linear in the bytes it is fed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pending = bytearray()
+        self.is_resumable = False
+        """Whether an event had an id, with which the stream can be asked for again."""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The complete events up to and with this chunk.
+
+        Raises:
+            EventTooLarge: after the events before the one that is.
+        """
+        start = max(0, len(self._pending) - 3)
+        self._pending += chunk
+        begin = 0
+        for end in [found.end() for found in _EVENT_END.finditer(self._pending, start)]:
+            if end - begin > self._limit:
+                raise EventTooLarge
+            yield self._event(begin, end)
+            begin = end
+        del self._pending[:begin]
+        if len(self._pending) > self._limit:
+            raise EventTooLarge
+
+    def _event(self, begin: int, end: int) -> bytes:
+        event = bytes(self._pending[begin:end])
+        self.is_resumable = self.is_resumable or _ID_LINE.search(event) is not None
+        return event
+
+
+class StreamBreaker:
+    """Ends an event stream from another task."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._scope = anyio.CancelScope()
+
+    def set(self) -> None:
+        """End the stream, which may be waiting for bytes."""
+        self.is_set = True
+        self._scope.cancel()
+
+    async def next_chunk(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """Return the next bytes; None at the end."""
+        if self.is_set:
+            return None
+        with anyio.CancelScope() as self._scope:
+            return await anext(chunks, None)
+        return None
+
+
+class BoundedEvents:
+    """The events of a response. When it ended early, `failure` says why; it is not raised."""
+
+    def __init__(self, response: httpx2.Response, limit: int, broken: StreamBreaker | None = None) -> None:
+        self.failure: HttpFailure | None = None
+        self._response = response
+        self._limit = limit
+        self._splitter = EventSplitter(limit)
+        self._broken = broken or StreamBreaker()
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the stream can be asked for again, from its last event on."""
+        return self._splitter.is_resumable
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = chunks_of(self._response)
+        try:
+            while (chunk := await self._broken.next_chunk(chunks)) is not None:
+                for event in self._splitter.feed(chunk):
+                    yield event
+        except EventTooLarge:
+            self.failure = too_large(self._limit)
+        except httpx2.TransportError as error:
+            self.failure = of_exception(error)
+
+
+class EventBody(httpx2.AsyncByteStream):
+    """Events as the body of a response that is made up here, and closed with the one that they came from."""
+
+    def __init__(self, events: AsyncIterator[bytes], response: httpx2.Response) -> None:
+        self._events = events
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._events
+
+    async def aclose(self) -> None:
+        await self._response.aclose()

@@ -1,0 +1,42 @@
+"""The environment of a child process, and the reason why one could not be spawned."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.file_descriptors import shortage
+
+_WINDOWS_VARIABLES = """
+    APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT TEMP
+    USERNAME USERPROFILE
+"""
+_POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
+SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
+"""What a child gets of our environment; the same variables that the MCP SDK passes on."""
+CONFIGS_ABOVE = "_FASTMCP_AGGREGATOR_CONFIGS_ABOVE"
+"""Besides: the config files that are served above a child, so that an aggregator does not start itself without end."""
+
+NOT_STARTED = "it could not be started; the log of the aggregator says why"
+"""What is said of it to those who are not on this machine."""
+
+
+def child_environment(server: StdioServer) -> dict[str, str]:
+    """The child's whole environment: the safe variables of ours, then its own. Never all of ours."""
+    safe = {name: value for name in (*SAFE_VARIABLES, CONFIGS_ABOVE) if (value := os.environ.get(name)) is not None}
+    return {**safe, **server.environment()}
+
+
+def spawn_failure(server: StdioServer, error: Exception) -> str:
+    """Why the process could not be started, and what to do."""
+    if server.cwd is not None and not Path(server.cwd).is_dir():
+        return "its working directory (`cwd`) does not exist; create it or correct the path"
+    if lacking := shortage(error):
+        return f"cannot start {server.label!r}: {lacking}"
+    if isinstance(error, FileNotFoundError):
+        return f"command not found: {server.label!r}; install it, or give its full path as `command`"
+    if isinstance(error, PermissionError):
+        return f"command is not executable: {server.label!r}; make it executable, or name the program that runs it"
+    return f"cannot start {server.label!r}: {error.__class__.__name__}"

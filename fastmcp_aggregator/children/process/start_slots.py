@@ -1,0 +1,87 @@
+"""Start slots: a limiter of how many processes start at once, in config order, with priority for awaited ones.
+
+Theory. Many servers import for seconds. Started all at once, they take the processors from the aggregator, which then
+answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
+a request waits for: these go first. A slot is released when the process is listed or has failed; one that only waits,
+for the network or for ever, keeps its slot no longer than `patience`.
+
+This module knows neither FastMCP nor the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+
+from fastmcp_aggregator.concurrency.waits import wait_first
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+AT_ONCE = max(4, 2 * _processors())
+"""Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
+EARLY = max(1, _processors() - 1)
+"""Those that start while FastMCP is imported, which has a processor for itself, if there are two."""
+PATIENCE = 10.0
+"""Seconds after which a process that still starts keeps no other one waiting."""
+
+
+class StartSlots:
+    """At most `limit` slots are held at once."""
+
+    def __init__(self, limit: int = AT_ONCE, patience: float = PATIENCE) -> None:
+        self._limit = limit
+        self._patience = patience
+        self._waiting: dict[Hashable, tuple[asyncio.Event, Callable[[], bool]]] = {}
+        self._held: dict[Hashable, asyncio.TimerHandle] = {}
+
+    @property
+    def held(self) -> int:
+        """Slots held."""
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """The length of the queue."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def slot(self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool]) -> AsyncIterator[None]:
+        """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most.
+
+        `is_wanted` says whether a request waits for it, at any time.
+        """
+        came = asyncio.Event()
+        self._waiting[name] = came, is_wanted
+        self._admit()
+        try:
+            await wait_first(came, stopping)
+            yield
+        finally:
+            self._waiting.pop(name, None)
+            self._end(name)
+
+    def admit_wanted(self) -> None:
+        """Let a process start that a request has begun to wait for, though others are still starting."""
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            wanted = next((name for name, (_, is_wanted) in self._waiting.items() if is_wanted()), None)
+            if len(self._held) >= (self._limit if wanted is None else 2 * self._limit):
+                return
+            name = next(iter(self._waiting)) if wanted is None else wanted
+            came, _ = self._waiting.pop(name)
+            self._held[name] = asyncio.get_running_loop().call_later(self._patience, self._end, name)
+            came.set()
+
+    def _end(self, name: Hashable) -> None:
+        if timer := self._held.pop(name, None):
+            timer.cancel()
+            self._admit()

@@ -1,0 +1,120 @@
+"""The stderr of a child: drained always, passed on line by line under its key, its tail kept for error messages.
+
+All lines also go to a file, if one is wanted. Wherever they go, the secrets of the child's config are redacted.
+Where they are passed on, control characters are escaped.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
+from fastmcp_aggregator.escaping import json_line, printable
+from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.pipe.lines import LineSplitter
+
+_LINE_LIMIT = 64 * 1024 - 1
+_TAIL_BYTES = 64 * 1024
+_PIECE = 1024
+"""Characters, of up to 4 bytes: a pipe that select reports writable takes 4096 bytes without blocking (PIPE_BUF)."""
+
+_JSON_TEXT = 300
+"""Characters of a line that are passed on as JSON, where one may take twelve bytes, beside the other fields."""
+
+
+class ChildStderr:
+    """The stderr of one child: drained always, kept up to 64 KiB, passed on while ours can take it."""
+
+    def __init__(
+        self,
+        server_key: str,
+        directory: Path | None = None,
+        *,
+        secrets: Redactor | None = None,
+        as_json: bool = False,
+    ) -> None:
+        """`directory` is where a file of it is kept; `as_json`, how it is passed on."""
+        self._key = server_key
+        self._directory = directory
+        self._secrets = secrets or Redactor()
+        self._as_json = as_json
+        self._file: StderrFile | None = None
+        self._splitter = LineSplitter(_LINE_LIMIT)
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next chunk from the pipe."""
+        self._take(self._splitter.feed(data))
+
+    def end(self) -> None:
+        """Handle end of file: take what stands after the last newline."""
+        self._take(self._splitter.end())
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def tail(self, lines: int = 20) -> tuple[str, ...]:
+        """Return the last lines, oldest first."""
+        return tuple(map(_text, tuple(self._tail)[-lines:]))
+
+    def _take(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        lines = self._secrets.data(b"\n".join(lines)).split(b"\n")
+        self._tail += lines
+        self._tail_size += sum(map(len, lines)) + len(lines)
+        while self._tail_size > _TAIL_BYTES:
+            self._tail_size -= len(self._tail.popleft()) + 1
+        self._keep(lines)
+        _pass_on(map(self._shown, lines))
+
+    def _shown(self, line: bytes) -> str:
+        if not self._as_json:
+            return printable(f"[{self._key}] {_text(line)}"[:_PIECE], keep="\t")[: _PIECE - 1] + "\n"
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        fields = {"event": _text(line)[:_JSON_TEXT], "server": self._key, "timestamp": now, "level": "info"}
+        return json_line({**fields, "logger": "stderr"})
+
+    def _keep(self, lines: list[bytes]) -> None:
+        if self._file is None and self._directory is not None:
+            self._file = open_stderr_file(self._directory, self._key)
+        if self._file is not None:
+            self._file.write(b"\n".join([*lines, b""]))
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace").rstrip("\r")
+
+
+def _pass_on(lines: Iterable[str]) -> None:
+    """Write to our stderr, or drop what it does not take: a client that does not read must not stop the event loop."""
+    stream = sys.stderr
+    try:
+        for piece in _pieces(lines):
+            if not stream.isatty() and not _is_writable(stream.fileno()):
+                return
+            stream.write(piece)
+            stream.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Whole lines, as many together as can be written without blocking: a write for each would be slow in a flood."""
+    piece = ""
+    for line in lines:
+        if len(piece) + len(line) > _PIECE:
+            yield piece
+            piece = ""
+        piece += line
+    yield piece
+
+
+def _is_writable(descriptor: int) -> bool:
+    return bool(select.select([], [descriptor], [], 0)[1])

@@ -1,0 +1,115 @@
+"""The summary of a crash: what the last lines on stderr say about it, in one line. Pure.
+
+Theory. The last line is often not the one that tells: stack frames, the version of Node, where npm keeps its log, and
+hints on `--help` come after it. These are left out from the end. What is then last is taken with what it belongs to:
+the exception of a traceback, the first words of npm, the line under which it is indented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice, takewhile
+
+from fastmcp_aggregator.escaping import printable
+
+LONGEST = 300
+"""Characters of a summary, at most."""
+_LONGEST_LINE = 1000
+_MOST_TOGETHER = 12
+"""Lines that may belong together."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_GROUP_EDGE = re.compile(r"\A\s{0,40}(?:\+-)?[+|](?: |-+|$)")
+"""What stands before each line of the traceback of an exception group."""
+_BOX = str.maketrans(dict.fromkeys("│┃┆┊╭╮╰╯┌┐└┘├┤─━┄▶►", " "))
+_NOISE = re.compile(
+    r"""\s*(?:
+        [\W\d_]*                                       # a frame, a bracket, carets under a place, a number
+      | at\s.+                                         # a stack frame of JavaScript
+      | Emitted\ 'error'\ event\ .*
+      | Require\ stack: | -\ [/\\].*
+      | Node\.js\ v\d.*
+      | npm\ (?:warn|notice|WARN|info)\b.*
+      | npm\ (?:error|ERR!)(?:
+            \s*\d{0,3}\s*
+          | \s+(?:code|errno|syscall|path|dest|command|signal|workspace|location|spawnargs|cwd)\b.*
+          | \s+A\ complete\ log\ .* | \s+[/~].* | \s+[A-Z]:\\.* | \s+Lifecycle\ script\ .*
+        )
+      | (?:hint|help|note):\ .*
+      | (?:Usage|usage):\ .* | (?:See|Run|Try)\ ['"`].*
+      | (?:.{0,300}:\ )?\w{0,40}Warning:\ .* | warnings\.warn\(.*
+      | goroutine\ \d+\ \[.* | [\w./*()]{1,200}\(\S*\) | \t.+:\d+(?:\ \+0x\w+)? | exit\ status\ \d+
+    )\s*""",
+    re.VERBOSE,
+)
+_NPM = re.compile(r"\s*npm (?:error|ERR!) ")
+_TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\):")
+_HEAD = re.compile(r"\s*(?:×|✖|error\b|Error\b)")
+"""How a message begins, however far it is indented."""
+
+
+def summary_of(lines: Sequence[str]) -> str | None:
+    """What the last of these lines say, or None if it is nothing; without control characters."""
+    kept = _without_noise_at_end([_plain(line) for line in lines])
+    if not kept:
+        return None
+    text = " ".join(line.strip() for line in kept[_beginning(kept) :] if line.strip())
+    if _NPM.match(kept[-1]):
+        text = _first_of_npm(kept)
+    escaped = printable(text)
+    return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
+
+
+def _plain(line: str) -> str:
+    text = _COLOURS.sub("", line[:_LONGEST_LINE])
+    return _GROUP_EDGE.sub("", text, count=1).translate(_BOX).rstrip()
+
+
+def _is_noise(line: str) -> bool:
+    return _NOISE.fullmatch(line) is not None
+
+
+def _without_noise_at_end(lines: list[str]) -> list[str]:
+    end = len(lines)
+    while end and _is_noise(lines[end - 1]):
+        end = _start_of_properties(lines, end) if lines[end - 1] == "}" else end - 1
+    return lines[:end]
+
+
+def _start_of_properties(lines: Sequence[str], end: int) -> int:
+    """Node prints the properties of an error behind its last stack frame, in braces that open there."""
+    for index in range(end - 2, max(-1, end - 2 - 50), -1):
+        if not lines[index].startswith(" "):
+            break
+        if lines[index].endswith("{"):
+            return index if _is_noise(lines[index]) else end - 1
+    return end - 1
+
+
+def _beginning(kept: Sequence[str]) -> int:
+    """The line with which that begins to which the last one belongs."""
+    last = len(kept) - 1
+    exception = _exception(kept)
+    if exception is not None and last - exception < _MOST_TOGETHER:
+        return exception
+    index = last
+    while kept[index].startswith((" ", "\t")) and not _HEAD.match(kept[index]):
+        if index == 0 or last - index == _MOST_TOGETHER or not kept[index - 1].strip():
+            break
+        index -= 1
+    return index
+
+
+def _exception(kept: Sequence[str]) -> int | None:
+    """Where the exception of the last traceback stands: the first line after it that is not indented."""
+    headers = [index for index, line in enumerate(kept) if _TRACEBACK.search(line)]
+    if not headers:
+        return None
+    after = range(headers[-1] + 1, len(kept))
+    return next((index for index in after if kept[index].strip() and not kept[index].startswith(" ")), None)
+
+
+def _first_of_npm(kept: Sequence[str]) -> str:
+    block = list(takewhile(_NPM.match, reversed(kept)))
+    return next(islice((line.strip() for line in reversed(block) if not _is_noise(line)), 1))

@@ -1,0 +1,1 @@
+"""Process groups, one implementation for each operating system."""

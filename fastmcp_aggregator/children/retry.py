@@ -1,0 +1,77 @@
+"""The retries of a failed child: how long until the next attempt, and who may trigger it earlier."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from fastmcp_aggregator.children.backoff import Backoff
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
+from fastmcp_aggregator.concurrency.waits import wait_first
+
+
+class Retry:
+    """One child's failures and the waits after them."""
+
+    def __init__(self, timings: Timings = DEFAULT_TIMINGS) -> None:
+        self.backoff = Backoff(timings)
+        self._timings = timings
+        self._clock = timings.clock
+        self._wake = asyncio.Event()
+        self._suspended = asyncio.Event()
+        self._at: float | None = None
+        self._earliest = 0.0
+        """From when on a call may trigger the attempt."""
+        self._renewed_at = -math.inf
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the next attempt; None when nobody waits for one, or none will be made."""
+        return None if self._at is None or math.isinf(self._at) else max(0.0, self._at - self._clock())
+
+    @property
+    def before_call(self) -> float | None:
+        """Seconds until the next attempt, or until a call may trigger it, if it may not yet."""
+        remaining, held_back = self.remaining, self._earliest - self._clock()
+        return min(remaining, held_back) if remaining is not None and held_back > 0 else remaining
+
+    def failed(self, *, ran_for: float, pause: float, is_crash: bool) -> None:
+        """Schedule the next attempt after a failure that ended so many seconds of serving.
+
+        `pause`: minimum seconds before a retry, even on demand; infinite: there is none. `is_crash`: see
+        `Backoff.failed`.
+        """
+        now = self._clock()
+        self._wake.clear()
+        self._at = now + self.backoff.failed(
+            now, ran_for=ran_for, random_fraction=self._timings.jitter(), at_least=pause, is_crash=is_crash
+        )
+        self._earliest = now + max(pause, self.backoff.pause_before_call)
+
+    def may_renew(self) -> bool:
+        """Whether a child that only needs a new session gets it at once; not too often. Then there is no wait."""
+        now = self._clock()
+        if now - self._renewed_at < self._timings.renewal_pause:
+            return False
+        self._wake.clear()
+        self._renewed_at = self._at = now
+        return True
+
+    def trigger(self) -> bool:
+        """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
+        if self._clock() < self._earliest:
+            return False
+        self._suspended.clear()
+        self._wake.set()
+        return True
+
+    def suspend(self) -> None:
+        """Make no further attempt until one is triggered."""
+        self._suspended.set()
+
+    async def wait(self, stopping: asyncio.Event) -> None:
+        """Wait for the next attempt, or until the child is to stop."""
+        await wait_first(stopping, self._wake, self._suspended, timeout=self.remaining)
+        if self._suspended.is_set():
+            await wait_first(stopping, self._wake)
+        self._at = None

@@ -1,0 +1,119 @@
+"""Incoming messages of a child, dispatched: to the caller they belong to, or to everyone who is to know of a change.
+
+A request without an owner is rejected, with what to do about it; a notification without one is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
+
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, OnProgress, Owner, Ownership
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.protocol.methods import PROGRESS, SERVER_NOTIFICATIONS, SERVER_REQUESTS, Recipient
+
+logger = logging.getLogger(__name__)
+
+_NOBODY = (
+    "it cannot be told which client to ask: none or several have a request in flight on this server, or it serves "
+    "several users, and nothing tells for which of them it asks; "
+    'with isolation = "session" in the aggregator\'s settings each client has a server of its own'
+)
+
+
+class SessionEvents(Protocol):
+    """What is reported of a session. Never blocks."""
+
+    @property
+    def sole_client(self) -> Owner | None:
+        """Whom the child's messages belong to while no request is in flight."""
+        ...
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says that its lists of these kinds have changed."""
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource has changed, by the child's URI."""
+
+
+class Incoming:
+    """Dispatches the messages of one session."""
+
+    def __init__(self, server_key: str, ownership: Ownership, events: SessionEvents) -> None:
+        self._key = server_key
+        self._ownership = ownership
+        self._events = events
+        self._reports = TokenBucket(burst=1, rate=1)
+
+    def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
+        """Dispatch a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
+
+        `related` is the request on whose response stream it came, if known.
+        """
+        row = SERVER_NOTIFICATIONS.get(method)
+        match row.recipient if row is not None else None:
+            case Recipient.REQUESTER:
+                self._progressed(params)
+                return True
+            case Recipient.CALLER:
+                if owner := self._ownership.owner_of(related):
+                    owner.notify(method, params)
+                return True
+            case Recipient.EVERYONE:
+                self._events.lists_changed(CHANGED_KINDS[method])
+            case Recipient.SUBSCRIBERS if isinstance(uri := params.get("uri"), str):
+                self._events.resource_updated(uri)
+        return False
+
+    async def on_request(
+        self, method: str, params: Mapping[str, Any], related: InFlight | None, on_progress: OnProgress
+    ) -> dict[str, Any]:
+        """The answer to a request of the child's, on which `on_progress` reports.
+
+        Raises:
+            MCPError: the error to answer with.
+        """
+        if method not in SERVER_REQUESTS:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
+        owner = self._ownership.owner_of(related)
+        if owner is None:
+            if self._reports.take(time.monotonic()):
+                logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
+            raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
+        request = self._ownership.request_of(related)
+        with _client_is_asked(request.deadline if request else None), _until_over(related):
+            return await owner.ask(method, params, on_progress)
+        raise MCPError(INVALID_REQUEST, f"{method}: the request over which it was asked is over")
+
+    def _progressed(self, params: Mapping[str, Any]) -> None:
+        request = self._ownership.of_token(params.get("progressToken"))
+        if request is None:
+            return
+        if request.deadline is not None:
+            request.deadline.touch()
+        if request.owner is not None:
+            request.owner.notify(PROGRESS.name, params)
+
+
+def _until_over(related: InFlight | None) -> AbstractContextManager[None]:
+    """A question ends with the request on whose stream it came: no more is read there, nor that it is withdrawn."""
+    return nullcontext() if related is None else related.until_over()
+
+
+@contextmanager
+def _client_is_asked(deadline: ActivityDeadline | None) -> Iterator[None]:
+    if deadline is None:
+        yield
+        return
+    deadline.waits_for_client(more=True)
+    try:
+        yield
+    finally:
+        deadline.waits_for_client(more=False)

@@ -1,0 +1,165 @@
+"""Reading a child's whole catalogue: every kind it declares, every page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, usable
+from fastmcp_aggregator.children.session.conformity import conforming
+from fastmcp_aggregator.children.session.failures import describe
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.concurrency.waits import wait_first
+
+logger = logging.getLogger(__name__)
+_PAGE_LIMIT = 1000
+
+
+async def read_catalogue(
+    server_key: str, session: ChildSession, *, version: int, max_tools: int | None = None
+) -> Catalogue:
+    """List everything the child offers, of its tools at most `max_tools`. The caller sets the deadline.
+
+    Raises:
+        MCPError: the child answered with an error, or the connection ended.
+    """
+    kinds = [kind for kind in Kind if _declares(session.capabilities, SPECS[kind].capability)]
+    lists = await asyncio.gather(*(_read_kind(server_key, session, kind) for kind in kinds))
+    components = {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
+    tools = components.get(Kind.TOOL, ())
+    if max_tools is not None and len(tools) > max_tools:
+        logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
+        tools = components[Kind.TOOL] = tools[:max_tools]
+    for tool in tools:
+        if isinstance(schema := tool.get("inputSchema"), dict):
+            session.mirror_headers(tool["name"], schema)
+    hints = {kind: hint for kind, (_, hint) in zip(kinds, lists, strict=True) if hint is not None}
+    return Catalogue(version, components, session.instructions, session.capabilities, hints)
+
+
+def _declares(capabilities: dict[str, Any], name: str) -> bool:
+    """Whether to ask for it. A child that declares nothing at all is asked for everything."""
+    known = {spec.capability for spec in SPECS.values()}
+    return name in capabilities or not known & capabilities.keys()
+
+
+async def _read_kind(
+    server_key: str, session: ChildSession, kind: Kind
+) -> tuple[tuple[Component, ...], CacheHint | None]:
+    try:
+        items, hint = await _read_pages(session, SPECS[kind])
+    except MCPError as error:
+        if error.code == METHOD_NOT_FOUND:
+            return (), None  # servers answer this for what they don't have
+        if kind is Kind.TOOL or session.is_over(error):
+            raise
+        logger.warning("server %r cannot list its %s, which are left out: %s", server_key, kind, error.message)
+        return (), None
+    return usable(server_key, kind, await conforming(server_key, kind, items, session.protocol_version)), hint
+
+
+async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:
+    """All items, and what the first page says of how long they may be kept."""
+    items: list[Any] = []
+    seen: set[str] = set()
+    params: dict[str, str] | None = None
+    hint: CacheHint | None = None
+    while len(seen) < _PAGE_LIMIT:
+        page = await session.request(spec.list_method, params)
+        hint = hint or _hint_of(page)
+        listed = page.get(spec.list_key)
+        items += listed if isinstance(listed, list) else []
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or cursor in seen:
+            break
+        seen.add(cursor)
+        params = {"cursor": cursor}
+    return items, hint
+
+
+def _hint_of(page: dict[str, Any]) -> CacheHint | None:
+    ttl = page.get("ttlMs")
+    if not isinstance(ttl, int) or isinstance(ttl, bool) or "cacheScope" not in page:
+        return None
+    return CacheHint(max(0, ttl), page["cacheScope"] == "public")
+
+
+_LIST_DEADLINE = 60.0
+"""Seconds a running child has to list everything again."""
+_LISTEN_BOUND = 2.0
+"""Seconds that a modern child has to agree to tell of list changes, before its lists are read all the same."""
+_CHANGE_QUIET = 0.05
+"""Seconds to collect list_changed notifications before listing again."""
+
+
+class Lists:
+    """The lists of one child, over all its lives. `are_due` is set when they are to be read again."""
+
+    def __init__(self, server_key: str, max_tools: int, screen: Callable[[str, Catalogue], Catalogue]) -> None:
+        """`screen` says what is taken up of what the child, by its server key, offers."""
+        self._key = server_key
+        self._max_tools = max_tools
+        self._screen = screen
+        self._told: frozenset[Kind] = frozenset()
+        self._times_read = 0
+        self.are_due = asyncio.Event()
+
+    def have_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says so."""
+        self._told |= kinds
+        self.are_due.set()
+
+    async def listen(self, session: ChildSession, stack: AsyncExitStack) -> None:
+        """Begin to hear of changes, before the lists are read: none in between is missed."""
+        is_open = asyncio.Event()
+        listening = asyncio.create_task(self._hear(session, is_open), name=f"listen:{self._key}")
+        stack.push_async_callback(_ended, listening)
+        await wait_first(is_open, timeout=_LISTEN_BOUND)
+
+    async def read(self, session: ChildSession) -> Catalogue:
+        """Everything that the child offers now, as far as it is taken up.
+
+        Raises:
+            MCPError: the child cannot list.
+        """
+        self._times_read += 1
+        offered = await read_catalogue(self._key, session, version=self._times_read, max_tools=self._max_tools)
+        return self._screen(self._key, offered)
+
+    async def read_again(
+        self, session: ChildSession, before: Catalogue | None
+    ) -> tuple[Catalogue, frozenset[Kind]] | None:
+        """What is offered after a moment of quiet, and what of it is new; None: the child cannot list.
+
+        Clients are told of what the child says has changed, even if it is as it was before.
+        """
+        await asyncio.sleep(_CHANGE_QUIET)
+        self.are_due.clear()
+        told, self._told = self._told, frozenset()
+        try:
+            async with asyncio.timeout(_LIST_DEADLINE):
+                catalogue = await self.read(session)
+        except (MCPError, TimeoutError) as error:
+            logger.warning("server %r changed its lists, but cannot list: %s", self._key, describe(error))
+            return None
+        return catalogue, catalogue.differences(before) | told
+
+    async def _hear(self, session: ChildSession, is_open: asyncio.Event) -> None:
+        try:
+            await session.listen_for_changes(is_open)
+        except Exception as error:
+            logger.warning("server %r no longer tells when its lists change: %s", self._key, error)
+        finally:
+            is_open.set()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,193 @@
+"""Message ownership: the requests in flight on one session of a child, and the caller of each.
+
+A child's message goes to the caller it belongs to, or to nobody. Progress carries the token of its request. A message
+that came on the response stream of a request (streamable HTTP) belongs to that request, and to nobody once it is over.
+Any other message carries nothing that tells, and a server may speak after it has answered. So between principals it is
+for nobody: once anything was sent on this session for a second principal, that is never known again. As long as there
+has been one, or where nobody authenticates, it belongs to the caller of everything that is in flight, if that is one
+caller; with nothing in flight, to the sole client, if there is one: that of a stdio front, or the one that an
+isolated child is for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, Protocol
+
+from anyio import CancelScope
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class Owner(Protocol):
+    """Whom a request is sent for, as far as the child's messages concern it."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for two requests exactly if one client is to see the messages of both."""
+        ...
+
+    @property
+    def account(self) -> Hashable:
+        """Who has authenticated for it; None: nobody."""
+        ...
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether progress is to be asked for."""
+        ...
+
+    @property
+    def capabilities(self) -> Mapping[str, Any] | None:
+        """What the client has declared that it can do, for children that are told with each request; None: unknown."""
+        ...
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on log messages are to be asked for, of children that are told with each request."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
+        ...
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass a notification on, after those before it. Never blocks; what cannot be delivered is dropped."""
+
+    def hang_up(self) -> None:
+        """Have the client ask for the rest later, where it can, as the child has us do. Never blocks."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """The client's answer to a child's request.
+
+        Raises:
+            MCPError: the client's error, or why it cannot be asked.
+        """
+        ...
+
+
+class ActivityDeadline(Protocol):
+    """What limits how long a request may take."""
+
+    def touch(self) -> None:
+        """The child has shown that it works on the request."""
+
+    def waits_for_client(self, *, more: bool) -> None:
+        """One more, or one less, of the child's questions is open; while one is, the child cannot go on."""
+
+
+class InFlight:
+    """One request on its way."""
+
+    __slots__ = ("_open", "deadline", "is_over", "owner", "token")
+
+    def __init__(self, token: int, owner: Owner | None, deadline: ActivityDeadline | None) -> None:
+        self.token = token
+        self.owner = owner
+        self.deadline = deadline
+        self.is_over = False
+        self._open: set[CancelScope] = set()
+
+    @contextmanager
+    def until_over(self) -> Iterator[None]:
+        """What goes on here for the request is given up, and leaves early, when the request ends."""
+        with CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+
+    def end(self) -> None:
+        """The request is over, with or without an answer."""
+        self.is_over = True
+        for scope in self._open:
+            scope.cancel()
+
+
+_CURRENT: ContextVar[InFlight | None] = ContextVar("request to a child", default=None)
+"""The SDK's HTTP transport handles a request and its response stream in the context in which it was sent."""
+
+
+def request_of(context: Context | None) -> InFlight | None:
+    """The request in whose context a message came; None where the transport keeps no contexts."""
+    return context.get(_CURRENT) if context is not None else None
+
+
+def child_has_hung_up() -> None:
+    """In the context of a request: the child has ended the response before the answer, and is asked for the rest later.
+
+    So it may do without a connection for a while (2025-11-25, transports: polling), and so may the client.
+    """
+    request = _CURRENT.get()
+    if request is not None and request.owner is not None:
+        request.owner.hang_up()
+
+
+def headers_of_caller() -> Mapping[str, str] | None:
+    """In the context of a request: the HTTP headers of the caller that it is sent for; None if there is no such caller.
+
+    When the request is over there are none, so that nothing that goes on in its context carries them any longer.
+    """
+    request = _CURRENT.get()
+    headers = request.owner.headers if request is not None and request.owner is not None else None
+    return {} if headers is not None and request is not None and request.is_over else headers
+
+
+class Ownership:
+    """The requests in flight on one session. `sole_client` tells whom messages belong to between them."""
+
+    def __init__(self, sole_client: Callable[[], Owner | None] = lambda: None) -> None:
+        self._sole_client = sole_client
+        self._tokens = itertools.count(1)
+        self._in_flight: dict[int, InFlight] = {}
+        self._principals: set[Hashable] = set()
+        """For whom the session has been used: two at most, for more tell nothing more."""
+
+    def serves(self, principal: Hashable) -> None:
+        """Something is sent on this session for a principal."""
+        if len(self._principals) < 2:
+            self._principals.add(principal)
+
+    @contextmanager
+    def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
+        """While a request is on its way. Without an owner it is one of ours."""
+        request = InFlight(next(self._tokens), owner, deadline)
+        if owner is not None:
+            self.serves(owner.account)
+        self._in_flight[request.token] = request
+        before = _CURRENT.set(request)
+        try:
+            yield request
+        finally:
+            del self._in_flight[request.token]
+            _CURRENT.reset(before)
+            request.end()
+
+    def of_token(self, token: Any) -> InFlight | None:
+        """The request that asked for progress under this token."""
+        return self._in_flight.get(token) if type(token) is int else None
+
+    def request_of(self, related: InFlight | None) -> InFlight | None:
+        """The caller's request that a message belongs to, as far as that can be told.
+
+        `related` is the request on whose response stream it came, where there are such streams.
+        """
+        if related is not None:
+            return related if self._in_flight.get(related.token) is related else None
+        if len(self._principals) > 1:
+            return None
+        callers = {request.owner.identity: request for request in self._in_flight.values() if request.owner}
+        return next(iter(callers.values())) if len(callers) == 1 else None
+
+    def owner_of(self, related: InFlight | None) -> Owner | None:
+        """Who is to get a message; None: nobody."""
+        request = self.request_of(related)
+        if request is not None and request.owner is not None:
+            return request.owner
+        is_shared = any(other.owner for other in self._in_flight.values())
+        return None if is_shared and request is None else self._sole_client()

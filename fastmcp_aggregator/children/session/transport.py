@@ -1,0 +1,78 @@
+"""The base class of the client transports: connection loss, and a rate limit for notifications.
+
+Transports tell when the connection is lost (`lost`), which the SDK's session does not: it only fails the next request.
+Notifications pass a token bucket, so that a flood of them costs other children nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastmcp.client.transports import ClientTransport
+from mcp import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import JSONRPCNotification
+
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
+from fastmcp_aggregator.children.session.transport_failure import HttpFailure
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+
+logger = logging.getLogger(__name__)
+_NOTIFICATION_BURST = 1000
+_NOTIFICATION_RATE = 200.0
+OnListChanged = Callable[[frozenset[Kind]], None]
+
+
+class WatchedTransport(ClientTransport):
+    """A client transport that sets `lost` when its connection has ended, for whatever reason."""
+
+    def __init__(self, server_key: str) -> None:
+        self.server_key = server_key
+        self.lost = asyncio.Event()
+        self.why_lost: str | None = None
+        """Why we have ended it, where it was us."""
+        self.on_list_changed: OnListChanged = lambda kinds: None
+        """Told of list changes that the session will not hear of."""
+        self.tally = Counters()
+        """Counts what is left out."""
+        self.session_class: Callable[..., ClientSession] = ClientSession
+        """What makes the session over a reader and a writer."""
+        self._notifications = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
+        self._floods_reported = TokenBucket(burst=1, rate=1 / 60)
+
+    @property
+    def failure(self) -> HttpFailure | None:
+        """What went wrong on the way to the child, where there is a way."""
+        return None
+
+    def translated(self, error: MCPError) -> MCPError:
+        """The error of a request, for what it is: the child's own, or one of the way to it."""
+        return error
+
+    def admits(self, message: object) -> bool:
+        """Whether a message may pass: answers and requests always, notifications while there are not too many."""
+        if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
+            return True
+        if kinds := CHANGED_KINDS.get(message.method):
+            self.on_list_changed(kinds)
+        self._count_dropped(1)
+        return False
+
+    def _count_dropped(self, count: int) -> None:
+        self.tally.dropped_notifications += count
+        if self._floods_reported.take(time.monotonic()):
+            logger.warning("server %r floods us with notifications; some are dropped", self.server_key)
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counts of one child."""
+
+    ignored_lines: int = 0
+    """Lines of its stdout that are no MCP messages."""
+    dropped_notifications: int = 0
+    """Notifications that were too many."""

@@ -1,0 +1,1 @@
+"""The stdio transport to a server, with its flow control."""

@@ -1,0 +1,118 @@
+"""The stdio transport: MCP over the pipes of a child process, whatever the process writes into them.
+
+- A line that is no message is ignored and counted; at most one a second is logged, and a child that writes more than a
+  thousand a minute is taken for broken.
+- A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
+- A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastmcp.client.transports.base import SessionKwargs, TransportOptions
+from mcp import ClientSession
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+from typing_extensions import Unpack
+
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.session.transport import WatchedTransport
+from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
+from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+
+logger = logging.getLogger(__name__)
+
+JUNK_PER_MINUTE = 1000
+_TOO_LARGE = "response too large"
+_DROPPING_COSTS = 0.00015
+"""Seconds of throttling for each notification dropped; one read brings some hundreds."""
+_ANSWER_HEAD = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
+    rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
+)
+"""How an answer begins. An `"id"` further in may be anything, such as the number of somebody else's call."""
+_RESULT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:')
+_ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
+"""How the answers of servers built on the TypeScript SDK begin and end: the id comes last."""
+
+
+class ProcessTransport(WatchedTransport):
+    """MCP over the pipes of a process; its owner stops it."""
+
+    def __init__(self, process: ChildProcess) -> None:
+        super().__init__(process.server_key)
+        self._process = process
+        self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
+        self._reports_allowed = TokenBucket(burst=1, rate=1)
+        self._flow = PacedFlowControl(process)
+
+    @asynccontextmanager
+    async def connect_session(
+        self,
+        *,
+        transport_options: TransportOptions | None = None,
+        **session_kwargs: Unpack[SessionKwargs],
+    ) -> AsyncIterator[ClientSession]:
+        reader = MessageReader(self._flow, self._count_junk, self.admits)
+
+        def end() -> None:
+            reader.feed_end()
+            self.lost.set()
+
+        def refuse(head: bytes, tail: bytes | None) -> None:
+            answer = _too_large(head, tail)
+            if answer is None:
+                limit = self._process.line_limit_mib
+                self.why_lost = f"{_TOO_LARGE}: it wrote a line of more than {limit} to its stdout"
+                end()
+            else:
+                reader.feed([answer])
+
+        self._process.attach(lambda lines: reader.feed(self._without_excess(lines)), end, refuse)
+        async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
+            yield session
+
+    def _without_excess(self, lines: list[bytes]) -> list[bytes]:
+        """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
+        if len(lines) == 1 or not self._notifications.is_empty(time.monotonic()):
+            return lines
+        kept = [line for line in lines if not _can_be_dropped(line)]
+        if len(kept) < len(lines):
+            dropped = len(lines) - len(kept)
+            self._flow.throttle(dropped * _DROPPING_COSTS)
+            self._count_dropped(dropped)
+        return kept
+
+    def _count_junk(self, line: bytes) -> None:
+        self.tally.ignored_lines += 1
+        now = time.monotonic()
+        if self.lost.is_set():
+            return
+        if not self._junk_allowed.take(now):
+            logger.warning("server %r writes too much that is no MCP message", self.server_key)
+            self.why_lost = "it wrote too much to its stdout that is no MCP message"
+            self.lost.set()
+        elif self._reports_allowed.take(now):
+            logger.warning("server %r writes to stdout what is no MCP message; ignored: %.120r", self.server_key, line)
+
+
+def _can_be_dropped(line: bytes) -> bool:
+    """Whether a line is surely a notification, and not one that lists have changed. Every other message has an id."""
+    is_sure = b'"method"' in line and b'"id"' not in line and b"\\u" not in line
+    return is_sure and b"list_changed" not in line
+
+
+def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
+    """Return the error for the request whose answer has these edges; None when that cannot be told."""
+    found = _ANSWER_HEAD.match(head)
+    if found is None and tail is not None and _RESULT_HEAD.match(head):
+        found = _ID_AT_END.search(tail)
+    if found is None:
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message=_TOO_LARGE)
+    return encode(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)).rstrip()

@@ -1,0 +1,66 @@
+"""The times and counts of supervision, and the clock that they are measured with."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE
+from fastmcp_aggregator.children.process.start_slots import AT_ONCE, PATIENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """In seconds, where nothing else is said."""
+
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds."""
+    jitter: Callable[[], float] = random.random
+    """The fraction of its ceiling, in [0, 1), that a back-off delay takes."""
+
+    starts_at_once: int = AT_ONCE
+    """Processes that start at the same time."""
+    start_patience: float = PATIENCE
+    """After so long, a process that is still starting no longer keeps others waiting."""
+    stop_bound: float = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
+    """After so long, a child that is still closing is abandoned; its process group is killed by then."""
+
+    health_interval: float = 30.0
+    """The silence of an idle child after which it is pinged."""
+    health_deadline: float = 10.0
+    """How long it has to answer."""
+
+    wake_bound: float = 5.0
+    """How long a call waits for the reconnection that it has triggered."""
+    notice_bound: float = 1.0
+    """How long a call waits, at most, until the supervision has noticed that a session is lost."""
+
+    first_ceiling: float = 0.5
+    """The longest back-off delay after one failure; it doubles with each further one in a row."""
+    last_ceiling: float = 60.0
+    """The longest of all."""
+    served_after: float = 1.0
+    """A child that has run for so long has served: the failures before are forgotten."""
+    crash_loop: int = 5
+    """So many crashes within `crash_window` are a crash loop."""
+    crash_window: float = 60.0
+    crash_loop_delay: float = 300.0
+    """The delay between two starts in a crash loop."""
+    crash_loop_pause: float = 10.0
+    """How long after a crash in a crash loop a call cannot trigger the next start."""
+    renewal_pause: float = 10.0
+    """The shortest time between two immediate renewals of a session that a remote child has forgotten."""
+
+    failures_to_open: int = 5
+    """So many failed calls in a row open the circuit breaker."""
+    first_open: float = 30.0
+    """How long it stays open; twice as long after each failed probe."""
+    longest_open: float = 300.0
+
+    session_idle: float = 600.0
+    """How long without a request until an instance is closed whose client session has no visible end."""
+
+
+DEFAULT_TIMINGS = Timings()

@@ -1,0 +1,163 @@
+"""One tool call, starting no more servers than may have the tool, and its result as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.cli.output.progress import brief_report
+from fastmcp_aggregator.cli.output.report import Report
+from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
+from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.naming import CLIENT_RULES, closest
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""From a tool's input schema to the arguments of the call."""
+
+_LIMITS = {client.profile.limit for client in CLIENT_RULES}
+"""How long a name is that was shortened for some client."""
+_HASH = 9
+"""Characters of the hash, and the `_` before it, at its end."""
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    load_named_groups(options, config)
+    arguments_of = _given_arguments(options)
+    fitting = _fitting(config, options.tool, prefix=settings.prefix)
+    work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+
+
+def _given_arguments(options: argparse.Namespace) -> ArgumentsOf:
+    texts = split_pairs(options.pairs)
+    if options.args is None:
+        return lambda input_schema: typed_arguments(texts, input_schema)
+    if texts:
+        raise UsageError("give the arguments as key=value or with --args, not both")
+    arguments = parse_object(*_args_text(options.args))
+    return lambda _: arguments
+
+
+def _args_text(given: str) -> tuple[str, str]:
+    """The text of `--args`, and where it comes from."""
+    if given == "-":
+        return sys.stdin.read(), "stdin"
+    if not given.startswith("@"):
+        return given, "--args"
+    try:
+        return Path(given[1:]).read_text("utf-8"), given[1:]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{given[1:]} cannot be read: {reason}") from None
+
+
+def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:
+    """The same config with only the servers that the name may belong to."""
+    if not prefix:
+        return config
+    key, mark, _ = name.partition(":")
+    fitting = [key] if mark and key in config.servers else [k for k in config.servers if _may_own(k, name)]
+    if not fitting:
+        raise UsageError(_unknown_server(name, config.servers))
+    return McpConfig({k: config.servers[k] for k in fitting}, config.source)
+
+
+def _may_own(server_key: str, name: str) -> bool:
+    """Whether some spelling of a tool of this server may be the name; also one in which the key was shortened."""
+    owner, wanted = _loose(server_key) + "_", _loose(name)
+    return wanted.startswith(owner) or (len(name) in _LIMITS and owner.startswith(wanted[:-_HASH]))
+
+
+def _loose(name: str) -> str:
+    """The name with everything made equal that some spelling may replace."""
+    return re.sub("[^A-Za-z0-9]", "_", name)
+
+
+def _unknown_server(name: str, keys: Iterable[str]) -> str:
+    known = list(keys)
+    similar = closest(re.split(r":|__|\.", name)[0], known)
+    advice = f"Did you mean: {', '.join(similar)}?" if similar else f"The servers are: {', '.join(known)}."
+    return f"the name {name!r} begins with the key of no server in the config\n{advice}"
+
+
+async def _call(
+    config: McpConfig, settings: AggregatorSettings, name: str, arguments_of: ArgumentsOf, *, as_json: bool
+) -> int:
+    report = brief_report(config.servers)
+    async with started(config, settings, report) as app:
+        result = await _ask(app, name, arguments_of(_input_schema(app, name)), report)
+        report.close()
+        if as_json:
+            put_json(result)
+        elif text := readable(result):
+            put(text)
+    return FAILED if result.get("isError") is True else FINE
+
+
+def _input_schema(app: package.Aggregator, name: str) -> Mapping[str, Any]:
+    """Of the tool of this name; empty if there is none, which its call will then tell."""
+    route = app.routes.find(Kind.TOOL, name)
+    schema = route.component.get("inputSchema") if route else None
+    return schema if isinstance(schema, dict) else {}
+
+
+async def _ask(app: package.Aggregator, name: str, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
+    from fastmcp_aggregator.cli.running.request import call_tool  # noqa: PLC0415 - imports FastMCP: not before the start
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        report.doing(f"calling {name}: {share}{f', {message}' if message else ''}")
+
+    report.doing(f"calling {name}")
+    return await call_tool(app, name, arguments, on_progress)
+
+
+def readable(result: Mapping[str, Any]) -> str:
+    """What a tool has answered, for people; `structuredContent` only if there is nothing else."""
+    content = result.get("content")
+    if isinstance(content, list) and content:
+        return "\n".join(_block(block) for block in content)
+    if "structuredContent" in result:
+        return json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)
+    return ""
+
+
+def _block(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return f"[{kind} {block.get('mimeType', 'of unknown type')}, {counted(_decoded_size(data), 'byte')}]"
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[resource link {uri}]"
+        case {"type": "resource", "resource": {"uri": str(uri)} as resource}:
+            return f"[resource {uri}, {_size_of(resource)}]"
+        case {"type": str(kind)}:
+            return f"[{kind}]"
+        case _:
+            return "[unknown content]"
+
+
+def _size_of(resource: Mapping[str, Any]) -> str:
+    if isinstance(text := resource.get("text"), str):
+        return counted(len(text), "character")
+    if isinstance(blob := resource.get("blob"), str):
+        return counted(_decoded_size(blob), "byte")
+    return "empty"
+
+
+def _decoded_size(data: str) -> int:
+    """The number of bytes that a base64 text stands for (RFC 4648, section 4)."""
+    return len(data.rstrip("=\n")) * 3 // 4

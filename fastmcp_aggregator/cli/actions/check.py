@@ -1,0 +1,222 @@
+"""The report on a config: its servers, the names clients see, findings; with `--connect`, what the servers offer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.cli.output.findings import described, told
+from fastmcp_aggregator.cli.output.name_report import (
+    ClientGroup,
+    accepted_by,
+    client_groups,
+    notes,
+    pattern,
+    plain_name,
+)
+from fastmcp_aggregator.cli.output.progress import brief_report
+from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
+from fastmcp_aggregator.cli.running.starting import (
+    interruptible,
+    load,
+    load_named_groups,
+    run_to_end,
+    started,
+    tolerant,
+)
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
+from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.doctor.examination import Examination, examined
+from fastmcp_aggregator.doctor.findings import Source
+from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.protocol import extensions
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        config, settings = load(options)
+        named_groups = load_named_groups(options, config)
+    except ConfigError as error:
+        if not options.json:
+            raise
+        file = options.groups if error.source == options.groups else options.config
+        put_json({"config": options.config, "problems": _problems(error.details, file)})
+        return CONFIGURATION
+    code = _check(options, config, settings, named_groups)
+    refused = _refused(config, settings)
+    if refused and not options.json:
+        raise ConfigError(config.source, refused)
+    return CONFIGURATION if refused else code
+
+
+def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
+    """What `serve` would not begin with."""
+    return config.problems if settings.strict else ()
+
+
+def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings, named_groups: Groups) -> int:
+    """Tell what is found of the servers, also if some of them have variables without a value."""
+    groups = client_groups(separator=settings.separator, prefix=settings.prefix)
+    examination = examined(config, settings)
+    if not options.json:
+        files = [*_servers(config), *_groups(named_groups)]
+        put(_lines([*files, "", *_names(config, groups), "", *told(examination, config.source)]))
+    if not options.connect:
+        if options.json:
+            put_json(_document(config, settings, groups, examination))
+        return FINE
+    work = _connect(config, settings, groups, examination if options.json else None)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+
+
+def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
+    source = Source(config)
+    lines = (source.line(problem.path.removeprefix(f"{config} ")) for problem in problems)
+    return [{**asdict(problem), "line": line} for problem, line in zip(problems, lines, strict=True)]
+
+
+def _document(
+    config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
+) -> dict[str, Any]:
+    refused = _refused(config, settings)
+    return {
+        "config": config.source,
+        "servers": {key: {"transport": kind, "target": label} for key, kind, label in _targets(config)},
+        "clients": [
+            {
+                "clients": list(group.labels),
+                "accepts": accepted_by(group.rule),
+                "names": {
+                    key: {"pattern": pattern(group.rule, key), "why": notes(group.rule, key)} for key in config.servers
+                },
+            }
+            for group in groups
+        ],
+        **described(examination),
+        **({"problems": _problems(refused, config.source)} if refused else {}),
+    }
+
+
+def _targets(config: McpConfig) -> Iterator[tuple[str, str, str]]:
+    for key, server in config.servers.items():
+        yield key, "stdio" if isinstance(server, StdioServer) else server.transport, server.label
+
+
+def _servers(config: McpConfig) -> Iterator[str]:
+    yield f"{config.source}: {counted(len(config.servers), 'server')}"
+    width = max((len(key) for key in config.servers), default=0)
+    for key, kind, label in _targets(config):
+        yield f"  {key:{width}}  {kind:5}  {label}"
+
+
+def _groups(groups: Groups) -> Iterator[str]:
+    if groups.source:
+        yield f"{groups.source}: {counted(sum(not group.is_implied for group in groups), 'group')}"
+
+
+def _names(config: McpConfig, groups: Sequence[ClientGroup]) -> Iterator[str]:
+    yield "What clients see:"
+    for group in groups:
+        yield f"  {group.title}"
+        if not group.rule.prefix:
+            yield "    <tool>"
+            continue
+        patterns = {key: pattern(group.rule, key) for key in config.servers}
+        width = max((len(shape) for shape in patterns.values()), default=0)
+        for key, shape in patterns.items():
+            yield f"    {shape:{width}}  {'; '.join(notes(group.rule, key))}"
+
+
+async def _connect(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    groups: Sequence[ClientGroup],
+    examination: Examination | None,
+) -> int:
+    """With an examination, everything is one document."""
+    async with started(config, tolerant(settings), brief_report(config.servers)) as app:
+        statuses = list(app.health().values())
+        conflicts = _conflicts(app, groups)
+        changes = list(_changes(app, groups))
+        strays = list(_strays(app, settings))
+        withheld = dict(_withheld(app))
+    if examination is not None:
+        failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
+        connected = {
+            "failed": failed,
+            "conflicts": conflicts,
+            "changedNames": dict(changes),
+            "strayTools": strays,
+            "withheldExtensions": withheld,
+        }
+        put_json({**_document(config, settings, groups, examination), "connected": connected})
+    else:
+        sections = [
+            [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
+            _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
+            _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
+            _section(
+                "Extensions of servers that are not passed on:",
+                [f"  {key}: {', '.join(names)}" for key, names in withheld.items()],
+            ),
+            _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
+        ]
+        put(_lines(line for section in sections if section for line in ["", *section]))
+    is_fine = not conflicts and all(map(is_running, statuses))
+    return FINE if is_fine or not settings.strict else SERVER_FAILED
+
+
+def _conflicts(app: package.Aggregator, groups: Sequence[ClientGroup]) -> list[str]:
+    found = (str(conflict) for group in groups for conflict in app.routes.conflicts(group.rule))
+    return list(dict.fromkeys(found))
+
+
+def _strays(app: package.Aggregator, settings: AggregatorSettings) -> Iterator[str]:
+    """The tools that the settings show otherwise and that their server, which is up, does not have."""
+    for key, changes in settings.tool_changes.items():
+        child = app.children.get(key)
+        if child is not None and child.catalogue is not None:
+            offered = {tool["name"] for tool in child.catalogue.of(Kind.TOOL)}
+            yield from (f"{key}:{name}" for name in changes if name not in offered)
+
+
+def _withheld(app: package.Aggregator) -> Iterator[tuple[str, list[str]]]:
+    """Each server, of those that are up, that has declared extensions that are not passed on, and these."""
+    for key, child in app.children.items():
+        if child.catalogue is not None and (names := list(extensions.withheld(child.catalogue.capabilities))):
+            yield key, names
+
+
+def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Each name of which some client sees more changed than the separator, and who sees what."""
+    routes = [route for kind in (Kind.TOOL, Kind.PROMPT) for route in app.routes.served(kind)]
+    names = dict.fromkeys((route.child.key, route.name) for route in routes)
+    for key, original in names:
+        seen: dict[str, list[str]] = {}
+        for group in groups:
+            name = group.rule.public_name(key, original)
+            if name != plain_name(group.rule, key, original):
+                seen.setdefault(name, []).extend(group.labels)
+        if seen:
+            yield f"{key}:{original}", seen
+
+
+def _change(original: str, seen: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    yield f"  {original}"
+    yield from (f"    {name}  {', '.join(labels)}" for name, labels in seen.items())
+
+
+def _section(heading: str, lines: Sequence[str]) -> list[str]:
+    return [heading, *lines] if lines else []
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(printable(line.rstrip()) for line in lines)

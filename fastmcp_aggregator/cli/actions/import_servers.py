@@ -1,0 +1,230 @@
+"""The servers that other clients on this machine have, shown, and written as one standard config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.cli.running.env_file import env_text
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
+from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, this_machine
+from fastmcp_aggregator.client_configs.merging import Decision, Definition, definitions, merged
+from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
+from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.servers import missing_variables
+from fastmcp_aggregator.errors import AggregatorError, ConfigError
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+
+Servers = dict[str, dict[str, Any]]
+
+
+def run(options: argparse.Namespace) -> int:
+    machine = this_machine()
+    files = [given_file(Path(file), machine) for file in options.files] or found_files(machine, options.clients)
+    found = definitions(files)
+    if options.output is None:
+        _show(files, found, as_json=options.json)
+        return FINE if found else FAILED
+    if not found:
+        raise UsageError(
+            "no server was found to import; name the config files: fastmcp-aggregator import FILE … --output FILE"
+        )
+    output, env_file = (Path(path).expanduser() if path else None for path in (options.output, options.env_file))
+    for path in filter(None, (output, env_file)):
+        _require_free(path, overwrites=options.overwrite)
+    together = merged(found, _decision(found, renames=options.rename))
+    servers, variables = together.servers, dict[str, str]()
+    if options.secrets_as_variables:
+        servers = {key: with_variables(key, entry, variables) for key, entry in servers.items()}
+    missing = _users([missing_variables(servers, {**os.environ, **variables})])
+    assert output is not None
+    _write(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n")
+    if env_file is not None:
+        _write(env_file, env_text(variables, missing))
+    if options.json:
+        written = {"written": str(output), "servers": list(servers), "renamed": together.renamed}
+        put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
+    else:
+        put("\n".join(map(printable, _outcome(output, env_file, servers, together.renamed, variables, missing))))
+    _tell_problems(servers, variables)
+    return FINE
+
+
+def _without_value(found: Mapping[str, Sequence[Definition]]) -> dict[str, list[str]]:
+    """Of everything that is found, the variables without a value, and the servers that need them."""
+    every = ({key: definition.entry} for key, known in found.items() for definition in known)
+    return _users(missing_variables(entry, os.environ) for entry in every)
+
+
+def _users(missing: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    """By variable, the servers that need it, each once."""
+    users = defaultdict[str, dict[str, None]](dict)
+    for needs in missing:
+        for key, names in needs.items():
+            for name in names:
+                users[name][key] = None
+    return {name: list(keys) for name, keys in users.items()}
+
+
+def _decision(found: Mapping[str, Sequence[Definition]], *, renames: bool) -> Any:
+    """What decides between different definitions of a key: the option, a person, or nobody."""
+    different = [key for key, known in found.items() if len(known) > 1]
+    if renames or not different:
+        return lambda *_: None
+    if may_ask():
+        return _ask
+    lines = [f"{key!r} is not the same in {_whose(found[key])}" for key in different]
+    raise UsageError("\n".join([*lines, "Give --rename to keep all under names of their own, or name fewer files."]))
+
+
+def _ask(key: str, known: Sequence[Definition]) -> Decision:
+    choices = [f"{_labels(definition)}: {_line(definition.entry)}" for definition in known]
+    choice = chosen(f"{key!r} is not the same everywhere.", [*choices, "all of them, under names of their own"])
+    return choice if choice is not None and choice < len(known) else None
+
+
+def _require_free(path: Path, *, overwrites: bool) -> None:
+    if path.exists() and not overwrites and not (may_ask() and agrees(f"{path} exists. Replace it?")):
+        raise UsageError(f"{path} exists; give --overwrite to replace it, or another name")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text, mode=PRIVATE)
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]], *, as_json: bool) -> None:
+    if as_json:
+        put_json({**_described(files, found), "withoutValue": _without_value(found)})
+        return
+    if files:
+        put("\n".join(printable(line.rstrip()) for line in _shown(files)))
+    there = {file.client.id for file in files}
+    missing = [client.label for client in CLIENT_CONFIGS.values() if client.id not in there]
+    say("" if not missing else f"No config found of: {', '.join(missing)}.")
+    for key, known in found.items():
+        if len(known) > 1:
+            say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")
+    for name, keys in _without_value(found).items():
+        say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
+    if found:
+        say(f"Nothing is written. To have {_in_one(found)}: fastmcp-aggregator import --output mcp.json")
+
+
+def _in_one(found: Mapping[str, Sequence[Definition]]) -> str:
+    number = sum(map(len, found.values()))
+    return f"{'it' if number == 1 else f'these {number} servers'} in one config"
+
+
+def _shown(files: Sequence[FoundFile]) -> Iterator[str]:
+    for file in files:
+        yield f"{file.client.label}  {file.path}"
+        if file.error:
+            yield f"  {file.error}"
+        elif not file.servers:
+            yield "  no servers"
+        width = max((len(server.key) for server in file.servers), default=0)
+        for server in file.servers:
+            yield f"  {server.key:{width}}  {_about(server)}"
+            yield from (f"  {'':{width}}  {line}" for line in _details(server))
+
+
+def _about(server: FoundServer) -> str:
+    if server.is_ours:
+        return "this aggregator itself; it is left out"
+    return "" if server.translated.entry is None else _line(server.translated.entry)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    shown = masked_entry(entry)
+    if "url" in shown:
+        return f"{shown.get('type', 'http'):5}  {shown['url']}"
+    return " ".join(["stdio ", str(shown["command"]), *map(str, shown.get("args") or [])])
+
+
+def _details(server: FoundServer) -> Iterator[str]:
+    shown = masked_entry(server.translated.entry or {})
+    for field in ("env", "headers"):
+        if values := shown.get(field):
+            yield f"{field}: {', '.join(f'{name}={value}' for name, value in values.items())}"
+    if shown.get("disabled"):
+        yield "disabled"
+    yield from server.translated.remarks
+
+
+def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]]) -> dict[str, Any]:
+    return {
+        "files": [
+            {
+                "client": file.client.id,
+                "path": str(file.path),
+                "error": file.error,
+                "servers": {
+                    server.key: {
+                        "entry": server.translated.entry and masked_entry(server.translated.entry),
+                        "remarks": list(server.translated.remarks),
+                        "isAggregator": server.is_ours,
+                    }
+                    for server in file.servers
+                },
+            }
+            for file in files
+        ],
+        "different": {
+            key: [[str(file.path) for file in definition.files] for definition in known]
+            for key, known in found.items()
+            if len(known) > 1
+        },
+    }
+
+
+def _outcome(
+    output: Path,
+    env_file: Path | None,
+    servers: Servers,
+    renamed: Mapping[str, Sequence[str]],
+    variables: Mapping[str, str],
+    missing: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    yield f"{output}: {counted(len(servers), 'server')}, readable by you alone"
+    yield from (f"  {key}: another definition is now {', '.join(names)}" for key, names in renamed.items())
+    if variables and env_file is None:
+        yield "Set these variables before you use it; their values are where they were before:"
+        yield from (f"  export {name}=…" for name in variables)
+    elif variables:
+        yield f"{env_file}: {counted(len(variables), 'variable')}, readable by you alone: {', '.join(variables)}"
+    if missing:
+        where = "set them" if env_file is None else f"write their values into {env_file}"
+        yield f"These variables have no value; {where}, or the servers that need them fail:"
+        yield from (f"  {name}  ({', '.join(keys)})" for name, keys in missing.items())
+    with_file = f" --env-file {env_file}" if env_file and (variables or missing) else ""
+    yield f"Look at it: fastmcp-aggregator check {output}{with_file}"
+
+
+def _tell_problems(servers: Servers, variables: Mapping[str, str]) -> None:
+    """Say what is wrong with the result. Variables that are not set are no problem of it."""
+    try:
+        load_config({"mcpServers": servers}, environ=defaultdict(lambda: "0", {**os.environ, **variables}))
+    except ConfigError as error:
+        for detail in error.details:
+            if detail.code != "missing_env_var":
+                say(f"warning: {detail}")
+
+
+def _whose(known: Sequence[Definition]) -> str:
+    return " and ".join(_labels(definition) for definition in known)
+
+
+def _labels(definition: Definition) -> str:
+    return ", ".join(dict.fromkeys(file.client.label for file in definition.files))

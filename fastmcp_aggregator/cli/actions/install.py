@@ -1,0 +1,136 @@
+"""The installation into a client's config: the difference, a question, a backup."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.cli.running.env_file import add_variables_of, variables_of
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
+from fastmcp_aggregator.client_configs.documents import read, text_of
+from fastmcp_aggregator.client_configs.installing import (
+    Change,
+    FileChanged,
+    apply,
+    entries_of,
+    entry_for,
+    installation,
+    shown_diff,
+)
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
+from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.servers import missing_variables
+from fastmcp_aggregator.escaping import printable
+
+_EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.config is None:
+        raise UsageError(
+            "say which servers are to be served: --config FILE\n"
+            "To make one of what your clients have: fastmcp-aggregator import --output mcp.json"
+        )
+    if options.env_file is not None:
+        add_variables_of(options.env_file)
+    config = load_config(options.config, strict=False)
+    client, path = client_file(options)
+    entry = entry_for(client, _arguments(options), os.environ)
+    unset = _unset(options.config, options.env_file)
+    while True:
+        change = installation(client, path, options.name, entry)
+        known = entries_of(client, change.before, path)
+        if not options.json:
+            _show(change, entry, unset)
+        if change.before == change.after:
+            _tell(options, client, change, None)
+            return FINE
+        if not allowed(options, f"Write {path}?"):
+            return FAILED
+        try:
+            backup = apply(change, keeps_backup=options.name in known)
+        except FileChanged as error:
+            say(f"{error}. It is read again.")
+            continue
+        break
+    _tell(options, client, change, backup)
+    if twice := [key for key in known if key in config.servers]:
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Remove from {path} what runs twice.")
+    return FINE
+
+
+def client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
+    """The client that is meant, and its file."""
+    client = CLIENT_CONFIGS[options.client]
+    if options.client_config is not None:
+        return client, Path(options.client_config).expanduser().absolute()
+    candidates = client.user_files(this_machine())
+    return client, next((path for path in candidates if path.is_file()), candidates[0])
+
+
+def allowed(options: argparse.Namespace, question: str) -> bool:
+    """Whether a change may be made: by option, or because a person says so."""
+    if options.yes:
+        return True
+    if not may_ask():
+        raise UsageError(
+            "this is no terminal to ask on, so nothing is written; give --yes to write without being asked"
+        )
+    if agrees(question):
+        return True
+    say(NOTHING_WRITTEN)
+    return False
+
+
+def _arguments(options: argparse.Namespace) -> list[str]:
+    arguments = [str(Path(options.config).expanduser().absolute())]
+    for option in ("env_file", "settings", "groups"):
+        if (file := getattr(options, option)) is not None:
+            arguments += [f"--{option.replace('_', '-')}", str(Path(file).expanduser().absolute())]
+    if options.group is not None:
+        arguments += ["--group", options.group]
+    return [*arguments, "--no-strict"]
+
+
+def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
+    """By server, the variables that it needs and a client started from the desktop does not have."""
+    known = {name for name, value in variables_of(env_file).items() if value} if env_file is not None else set[str]()
+    environ = dict.fromkeys(_EVERYWHERE | known, "set")
+    entries = read(text_of(Path(config)), "json", config)["mcpServers"]
+    return missing_variables(entries, environ)
+
+
+def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
+    lines = list(shown_diff(change, entry))
+    put("\n".join(map(printable, lines)) if lines else f"{change.path} has it already")
+    if unset:
+        say(
+            f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
+            "started from the desktop does not know. Write NAME=VALUE lines into a file, and give it with "
+            f"--env-file FILE; without them, these fail: {', '.join(unset)}."
+        )
+
+
+def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, backup: Path | None) -> None:
+    if options.json:
+        is_changed = change.before != change.after
+        put_json(
+            {
+                "client": client.id,
+                "path": str(change.path),
+                "name": options.name,
+                "changed": is_changed,
+                "backup": str(backup) if backup else None,
+            }
+        )
+        return
+    if backup:
+        say(f"What was there before is kept in {backup}.")
+    if change.before != change.after:
+        say(f"{client.label} starts the aggregator from now on. {client.advice}")
+        say(f"To undo it: fastmcp-aggregator uninstall {client.id}")

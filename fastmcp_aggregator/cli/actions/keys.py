@@ -1,0 +1,118 @@
+"""The API keys of a keys file: created, listed, revoked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.access.keys import ApiKey, is_name, new_key
+from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+from fastmcp_aggregator.access.principal import ANYONE
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.escaping import printable
+
+
+def run(options: argparse.Namespace) -> int:
+    path = _path(options)
+    match options.action:
+        case "create":
+            return _create(path, options.name, _groups(options.groups), options.days, as_json=options.json)
+        case "revoke":
+            return _revoke(path, options.name, as_json=options.json)
+        case _:
+            return _list(path, as_json=options.json)
+
+
+def _path(options: argparse.Namespace) -> Path:
+    file = options.file
+    if file is None:
+        from fastmcp_aggregator.settings.model import load_settings  # noqa: PLC0415 - it takes a while, and may not be needed
+
+        file = load_settings(options.settings).keys_file
+    if file is None:
+        raise UsageError("no keys file is given: use --file FILE, or the setting keys_file")
+    return Path(file).expanduser()
+
+
+def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *, as_json: bool) -> int:
+    if not is_name(name) or name == ANYONE:
+        raise UsageError(f"{name!r} cannot be the name of a key: use letters, digits, `.`, `_`, `@`, `+` and `-`")
+    known = read_keys(path) if path.exists() else ()
+    expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    key, kept = new_key(name, groups, expires)
+    _write(path, (*known, kept))
+    if as_json:
+        put_json({"key": key, **_described(kept)})
+    else:
+        put(key)
+    say(f"This key of {name!r} is shown only now; {path} keeps its digest alone. It is {_rights(kept)}.")
+    say("Clients send it with each request, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.")
+    say(f"To let its owner in, serve with FASTMCP_AGGREGATOR_KEYS_FILE={path}")
+    return FINE
+
+
+def _revoke(path: Path, name: str, *, as_json: bool) -> int:
+    known = read_keys(path)
+    gone = [key for key in known if key.name == name] or [key for key in known if key.id == name]
+    if not gone:
+        say(f"there is no key of {name!r} in {path}")
+        return FAILED
+    _write(path, [key for key in known if key not in gone])
+    if as_json:
+        put_json({"revoked": [_described(key) for key in gone]})
+    for key in gone:
+        say(f"revoked the key {key.id} of {key.name!r}; running aggregators reject it from now on")
+    return FINE
+
+
+def _list(path: Path, *, as_json: bool) -> int:
+    keys = read_keys(path)
+    if as_json:
+        put_json({"keys": [_described(key) for key in keys]})
+        return FINE
+    if not keys:
+        say(f"{path} has no keys")
+        return FINE
+    put("\n".join(f"{key.id}  {printable(key.name)}  made {key.created:%Y-%m-%d}, {_rights(key)}" for key in keys))
+    return FINE
+
+
+def _groups(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    groups = [group.strip() for group in text.split(",") if group.strip()]
+    if not groups:
+        raise UsageError("--groups needs at least one group id; leave it out for all groups")
+    return groups
+
+
+def _described(key: ApiKey) -> dict[str, Any]:
+    """What may be known of it: not even its digest is."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "created": key.created.isoformat(),
+        "groups": None if key.groups is None else sorted(key.groups),
+        "expires": key.expires and key.expires.isoformat(),
+        "isExpired": key.is_expired(datetime.now(UTC)),
+    }
+
+
+def _rights(key: ApiKey) -> str:
+    groups = "for all groups" if key.groups is None else f"for {', '.join(sorted(key.groups))}"
+    if key.expires is None:
+        return f"{groups}, does not expire"
+    verb = "expired" if key.is_expired(datetime.now(UTC)) else "expires"
+    return f"{groups}, {verb} {key.expires:%Y-%m-%d}"
+
+
+def _write(path: Path, keys: Iterable[ApiKey]) -> None:
+    try:
+        write_keys(path, keys)
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None

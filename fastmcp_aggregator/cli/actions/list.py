@@ -1,0 +1,126 @@
+"""The components of every server of a config: a tree for people, JSON for programs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.cli.output.progress import brief_report
+from fastmcp_aggregator.cli.output.report import is_running, why_failed
+from fastmcp_aggregator.cli.output.tree import Branch, put_outline
+from fastmcp_aggregator.cli.running.starting import (
+    interruptible,
+    load,
+    load_named_groups,
+    run_to_end,
+    started,
+    tolerant,
+)
+from fastmcp_aggregator.cli.terminal.console import put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.naming import rule_for
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+_BYTES_A_TOKEN = 4
+_WORTH_TELLING = 4000
+"""Bytes of a list from which on a search is smaller by much."""
+_TITLES = {
+    Kind.TOOL: "tools",
+    Kind.RESOURCE: "resources",
+    Kind.TEMPLATE: "resource templates",
+    Kind.PROMPT: "prompts",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    load_named_groups(options, config)
+    work = _list(config, settings, as_json=options.json)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+
+
+async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
+    report = brief_report(config.servers)
+    async with started(config, tolerant(settings), report) as app:
+        servers = described(app)
+        sizes = await _sizes(app)
+        report.close()
+        if as_json:
+            put_json({"servers": servers, "toolList": sizes})
+        else:
+            put_outline([_branch(key, server) for key, server in servers.items()])
+            if sizes["bytes"] > _WORTH_TELLING:
+                say(_saving(app.settings, sizes))
+    has_failed = any(server["error"] is not None for server in servers.values())
+    return SERVER_FAILED if has_failed and settings.strict else FINE
+
+
+async def _sizes(app: package.Aggregator) -> dict[str, int]:
+    """What a list of all tools weighs, and one with a search instead, as an ordinary client gets them."""
+    rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
+    return {
+        "bytes": app.views.size_of(app.routes.listing(Kind.TOOL, rule)),
+        "bytesWithToolSearch": await app.views.size_of_search(),
+    }
+
+
+def _saving(settings: AggregatorSettings, sizes: Mapping[str, int]) -> str:
+    whole, search = sizes["bytes"], sizes["bytesWithToolSearch"]
+    clients = "clients see" if settings.tool_search else "with --tool-search, clients see"
+    return (
+        f"The list of all tools: {whole} bytes, about {whole // _BYTES_A_TOKEN} tokens; {clients} {search} bytes, "
+        f"about {search // _BYTES_A_TOKEN} tokens ({1 - search / whole:.0%} less). "
+        f"Tokens are an estimate: {_BYTES_A_TOKEN} bytes each."
+    )
+
+
+def described(app: package.Aggregator) -> dict[str, dict[str, Any]]:
+    """Every server by server key, with its components as an ordinary client sees them."""
+    rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
+    table = app.routes
+    servers = {key: _server(app, key) for key in app.children}
+    for kind, spec in SPECS.items():
+        for component in table.listing(kind, rule):
+            owner = table.find(kind, component[spec.id_field])
+            if owner is not None:
+                servers[owner.child.key][spec.list_key].append(component)
+    return servers
+
+
+def _server(app: package.Aggregator, key: str) -> dict[str, Any]:
+    child = app.children[key]
+    status = child.status()
+    is_up = is_running(status)
+    return {
+        "state": "running" if is_up else "failed",
+        "protocolVersion": status.protocol_version,
+        "error": None if is_up else why_failed(status),
+        "instructions": child.catalogue.instructions if is_up and child.catalogue else None,
+        **{spec.list_key: [] for spec in SPECS.values()},
+    }
+
+
+def _branch(key: str, server: Mapping[str, Any]) -> Branch:
+    if server["error"] is not None:
+        return Branch(f"{key}: failed: {server['error']}", is_bad=True)
+    return Branch(f"{key}: running ({server['protocolVersion']})", branches=list(_kinds(server)))
+
+
+def _kinds(server: Mapping[str, Any]) -> Iterator[Branch]:
+    for kind, spec in SPECS.items():
+        components = server[spec.list_key]
+        if components:
+            below = [Branch(component[spec.id_field], _about(component)) for component in components]
+            yield Branch(_TITLES[kind], branches=below)
+
+
+def _about(component: Mapping[str, Any]) -> str:
+    """The first line of what it says about itself."""
+    for text in (component.get("description"), component.get("title")):
+        if isinstance(text, str) and text.strip():
+            return text.strip().splitlines()[0]
+    return ""

@@ -1,0 +1,95 @@
+"""The project of a new MCP server, written, and added to a config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fastmcp_aggregator.cli.terminal.console import put, put_json
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
+from fastmcp_aggregator.scaffold.entries import add, addition, entry_for
+from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_project
+from fastmcp_aggregator.scaffold.rules import Plan, Resource
+
+_INSTALL = {
+    "python": ["python3 -m venv .venv", '.venv/bin/pip install -e ".[dev]"', ".venv/bin/pytest"],
+    "typescript": ["npm install", "npm test"],
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    plan = example_plan(_plan(options))
+    if problems := plan.problems():
+        raise UsageError("\n".join(problems))
+    folder = Path(options.dir or plan.project).expanduser()
+    config = None if options.config is None else Path(options.config).expanduser()
+    entry = entry_for(plan, folder)
+    # Everything that can be refused is refused before anything is written.
+    planned = None if config is None else addition(config, plan.name, entry)
+    files = write_project(folder, rendered(plan), overwrite=options.force)
+    if planned is not None:
+        add(planned)
+    steps = list(_next_steps(plan, folder, config))
+    if options.json:
+        put_json(
+            {
+                "name": plan.name,
+                "language": plan.language,
+                "folder": str(folder.absolute()),
+                "files": [file.relative_to(folder).as_posix() for file in files],
+                "config": None if config is None else str(config.absolute()),
+                "entry": entry,
+                "nextSteps": steps,
+            }
+        )
+        return FINE
+    put("\n".join(_told(plan, folder, len(files), config, entry, steps)))
+    return FINE
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    return Plan(
+        name=options.name,
+        language=options.lang,
+        version=options.server_version,
+        description=options.description,
+        tools=tuple(options.tool),
+        resources=tuple(_resources(options.resource)),
+        prompts=tuple(options.prompt),
+    )
+
+
+def _resources(written: Iterable[str]) -> Iterator[Resource]:
+    for text in written:
+        name, equals, uri = text.partition("=")
+        if not equals:
+            raise UsageError(f"--resource {text}: write NAME=URI, such as note='notes://{{name}}'")
+        yield Resource(name=name, uri=uri)
+
+
+def _next_steps(plan: Plan, folder: Path, config: Path | None) -> Iterator[str]:
+    """What makes it run, as commands for a shell, from where this one was given."""
+    yield f"cd {shlex.quote(str(folder))}"
+    yield from _INSTALL[plan.language]
+    if config is not None:
+        hub = shlex.quote(str(config.absolute()))
+        if plan.tools:
+            yield f"fastmcp-aggregator call {hub} {plan.name}:{plan.tools[0]} text='one two three'"
+        else:
+            yield f"fastmcp-aggregator list {hub}"
+
+
+def _told(
+    plan: Plan, folder: Path, count: int, config: Path | None, entry: dict[str, object], steps: Iterable[str]
+) -> Iterator[str]:
+    yield f"{folder.absolute()}: the server {plan.name} in {plan.language}, {count} files"
+    if config is None:
+        entries = json.dumps({plan.name: entry}, ensure_ascii=False)
+        yield f"For `mcpServers` in your config (--config FILE would have put it there): {entries}"
+    else:
+        yield f"{config}: added {plan.name}"
+    yield "Next:"
+    yield from (f"  {step}" for step in steps)

@@ -1,0 +1,125 @@
+"""The tool definitions of all servers, compared with the pins file and written to it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.cli.output.progress import brief_report
+from fastmcp_aggregator.cli.output.report import is_running
+from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
+from fastmcp_aggregator.pinning.pins import hidden_characters
+from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+Pins = Mapping[str, ServerPins]
+
+_HAS = {"changed": "has changed", "new": "is new", "gone": "is gone"}
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    path = _path(options, settings)
+    approved = None if options.approve is None else _keys(options.approve, config)
+    known = {} if not options.diff and not path.exists() else read_pins(path)
+    work = _pin(config, settings, path, known, approved, writes=not options.diff, as_json=options.json)
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+
+
+def _path(options: argparse.Namespace, settings: AggregatorSettings) -> Path:
+    file = options.file or settings.pins
+    if file is None:
+        raise UsageError("no pins file is given: use --file FILE, or the setting pins")
+    return Path(file).expanduser()
+
+
+def _keys(wanted: Collection[str], config: McpConfig) -> Collection[str]:
+    unknown = [key for key in wanted if key not in config.servers]
+    if unknown:
+        raise UsageError(f"there is no server {unknown[0]!r}; there are: {', '.join(config.servers)}")
+    return wanted or config.servers
+
+
+async def _pin(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    path: Path,
+    known: Pins,
+    approved: Collection[str] | None,
+    *,
+    writes: bool,
+    as_json: bool,
+) -> int:
+    """With `writes`, servers that have no pins get them, and those in `approved` get new ones."""
+    report = brief_report(config.servers)
+    # What is served does not matter here, and the pins may not be there yet.
+    async with started(config, tolerant(settings).model_copy(update={"pins": None}), report) as app:
+        offered, failed = _offered(app)
+    found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
+    kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
+    if writes and kept:
+        _write(path, {**known, **kept})
+    written = {key: pins for key, pins in kept.items() if writes}
+    if as_json:
+        put_json(_document(found, written, failed, path))
+    else:
+        _tell(found, written, known, offered, path)
+    is_left = any(entry.server not in kept or not writes for entry in found)
+    return SERVER_FAILED if failed and settings.strict else FAILED if is_left else FINE
+
+
+def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[str]]:
+    """What the servers offer, by server key, and the keys of those that failed."""
+    offered, failed = {}, []
+    for key, child in app.children.items():
+        if is_running(child.status()) and child.catalogue is not None:
+            offered[key] = pins_of(child.catalogue.of(Kind.TOOL), child.catalogue.instructions)
+        else:
+            failed.append(key)
+    return offered, failed
+
+
+def _write(path: Path, pins: Pins) -> None:
+    try:
+        write_pins(path, pins)
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _document(found: list[Difference], kept: Pins, failed: list[str], path: Path) -> dict[str, Any]:
+    differences = [
+        {"server": entry.server, "tool": entry.tool, "kind": entry.kind, "diff": list(diff(entry))} for entry in found
+    ]
+    return {"pins": str(path), "differences": differences, "written": list(kept), "failed": failed}
+
+
+def _tell(found: list[Difference], kept: Pins, known: Pins, offered: Pins, path: Path) -> None:
+    shown = [entry for entry in found if entry.server in known or not kept]
+    if shown:
+        put("\n".join(map(printable, _lines(shown))))
+    for key, pins in offered.items():
+        for text in hidden_characters(key, pins):
+            say(f"warning: {text}")
+    for key, pins in kept.items():
+        say(f"{path}: {'approved' if key in known else 'pinned'} {counted(len(pins.tools), 'tool')} of {key!r}")
+    left = [entry for entry in shown if entry.server not in kept]
+    if left:
+        say(f"{counted(len(left), 'difference')}; approve with: fastmcp-aggregator pin CONFIG --approve [SERVER …]")
+    elif not kept:
+        say(f"{path}: everything is as pinned")
+
+
+def _lines(found: list[Difference]) -> Iterator[str]:
+    for entry in found:
+        yield f"{entry.what} {_HAS[entry.kind]}"
+        yield from (f"  {line}" for line in diff(entry))

@@ -1,0 +1,104 @@
+"""Serving over stdio or HTTP, until the client or the user ends it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.children.process.process import kill_recorded_groups
+from fastmcp_aggregator.cli.output.progress import follow, full_report
+from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
+from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
+from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.aggregator import Aggregator
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options, serves=True)
+    groups = load_named_groups(options, config)
+    if options.transport == "http":
+        _check_address(settings)
+    elif settings.audit == "stdout":
+        raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
+    serving = _serve(config, settings, groups, options.group, options.transport)
+    return run_to_end(serving, exit_code_on_signal=FINE)
+
+
+def _check_address(settings: AggregatorSettings) -> None:
+    """Refuse an unsafe address before anything is started."""
+    try:
+        require_safe_bind(settings.host, has_auth=settings.has_auth)
+        require_safe_origins(settings.cors_origins, has_auth=settings.has_auth)
+    except AggregatorError as error:
+        raise UsageError(str(error)) from None
+
+
+async def _serve(
+    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
+) -> int:
+    report = full_report(config.servers if group is None else groups[group].servers)
+    end_on_signals(FINE, kill_recorded_groups, report.close)
+    leave_out(report.tells)
+    try:
+        connections = settings.max_connections if transport == "http" else 0
+        async with built_early(
+            config, settings, connections, groups=groups, only=group, has_callers=transport == "http"
+        ) as app:
+            following = asyncio.create_task(follow(app, report))
+            failed: StartupError | None = None
+            try:
+                await _run_front(app, group, transport)
+            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
+                failed = _first(errors)
+                await following
+            finally:
+                following.cancel()
+            if failed is not None:
+                tell(_why_it_ended(failed), logging.ERROR)
+                return SERVER_FAILED
+    finally:
+        report.close()
+    return FINE
+
+
+async def _run_front(hub: Aggregator, group: str | None, transport: str) -> None:
+    app = hub.group(group or DEFAULT_GROUP)
+    if transport == "stdio":
+        await app.run_stdio_async()
+    else:
+        await app.run_http_async(on_listening=partial(_say_url, app.settings, has_page=app is hub))
+
+
+def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
+    take_over("uvicorn")
+    tell(f"serving on {url}")
+    if has_page and settings.dashboard and settings.path != "/":
+        tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
+
+
+def _first(group: ExceptionGroup[StartupError]) -> StartupError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
+def _why_it_ended(error: StartupError) -> str:
+    """What the report has not told yet."""
+    conflicts = [str(failure) for failure in error.failures if isinstance(failure, NameConflictError)]
+    failed = [failure.server_key for failure in error.failures if isinstance(failure, ChildServerError)]
+    if failed:
+        conflicts.append(
+            f"The start has ended, because not every server started: {', '.join(failed)}.\n"
+            "To serve without the failed ones, use --no-strict."
+        )
+    return "\n".join(conflicts)

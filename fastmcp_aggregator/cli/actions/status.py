@@ -1,0 +1,199 @@
+"""The status table of a running instance; with `--watch`, again and again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.escaping import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WINDOW = 60.0
+"""Seconds for which --watch tells rates and quantiles."""
+_HEADINGS = ("server", "state", "for", "restarts", "calls", "calls/s", "p50", "p99", "last error")
+_COLOURS = {"running": "green", "failed": "red", "initializing": "yellow"}
+_WITHOUT_METRICS = "It keeps no metrics: start it with FASTMCP_AGGREGATOR_METRICS=true to see calls and their times."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One server. Times are in seconds; what is not known is None."""
+
+    server: str
+    state: str
+    since: float | None
+    restarts: int
+    calls: int | None
+    calls_per_second: float | None
+    p50: float | None
+    p99: float | None
+    last_error: str | None
+
+
+def run(options: argparse.Namespace) -> int:
+    instance = Instance(base_of(options.url), _api_key(options.api_key_file))
+    if options.watch:
+        return _watch(instance, options.every, as_json=options.json)
+    sample = instance.sample()
+    rows = rows_of([sample])
+    if options.json:
+        put_json(_document(instance, sample, rows))
+    else:
+        put("\n".join(_lines(rows)))
+        if sample.calls is None:
+            say(_WITHOUT_METRICS)
+    return FINE if sample.is_ready else FAILED
+
+
+def _api_key(file: str | None) -> str | None:
+    if file is None:
+        return os.environ.get("FASTMCP_AGGREGATOR_API_KEY") or None
+    try:
+        return Path(file).expanduser().read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
+
+
+def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
+    """Until a signal. An instance that does not answer may come back, so it is asked again."""
+    end_on_signals(FINE)
+    if not as_json and sys.stdout.isatty():
+        return _watch_on_screen(instance, every)
+    for samples, error in samples_of(instance, every):
+        if error is not None:
+            say(error)
+        elif as_json:
+            document = _document(instance, samples[-1], rows_of(samples))
+            put(json.dumps(document, ensure_ascii=False))
+        else:
+            put("\n".join([*_lines(rows_of(samples)), ""]))
+    return FINE
+
+
+def _watch_on_screen(instance: Instance, every: float) -> int:
+    from rich.console import Console  # noqa: PLC0415 - rich is for terminals only
+    from rich.live import Live  # noqa: PLC0415 - as above
+
+    with Live(console=Console(), auto_refresh=False, screen=False) as live:
+        end_on_signals(FINE, live.stop)
+        for samples, error in samples_of(instance, every):
+            live.update(table_of(instance, samples, error), refresh=True)
+    return FINE
+
+
+def samples_of(instance: Instance, every: float) -> Iterator[tuple[Sequence[Sample], str | None]]:
+    """The samples of the last minute, oldest first, or why there is no new one; for ever."""
+    samples: deque[Sample] = deque()
+    while True:
+        began = time.monotonic()
+        error = None
+        try:
+            samples.append(instance.sample())
+        except InstanceError as failure:
+            error = str(failure).splitlines()[0]
+        while len(samples) > 2 and samples[1].at < began - _WINDOW:
+            samples.popleft()
+        yield samples, error
+        time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def rows_of(samples: Sequence[Sample]) -> list[Row]:
+    """A row for each server, as of the last sample; what is counted is counted since the first, if there are more."""
+    if not samples:
+        return []
+    first, last = samples[0], samples[-1]
+    return [_row(key, server, first, last) for key, server in last.servers.items()]
+
+
+def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
+    total = (last.calls or {}).get(key)
+    seconds = last.at - first.at
+    lately = None if total is None else total.since((first.calls or {}).get(key)) if seconds else total
+    has_rate = last.calls is not None and seconds > 0
+    return Row(
+        server=key,
+        state="cut off" if server.get("is_cut_off") else str(server.get("state")),
+        since=server.get("since"),
+        restarts=int(server.get("restarts") or 0),
+        calls=None if last.calls is None else int(total.calls if total else 0),
+        calls_per_second=(lately.calls / seconds if lately else 0.0) if has_rate else None,
+        p50=lately.quantile(0.5) if lately else None,
+        p99=lately.quantile(0.99) if lately else None,
+        last_error=server.get("last_error"),
+    )
+
+
+def _document(instance: Instance, sample: Sample, rows: Sequence[Row]) -> dict[str, Any]:
+    servers = {row.server: {k: v for k, v in asdict(row).items() if k != "server"} for row in rows}
+    return {"url": instance.url, "ready": sample.is_ready, "metrics": sample.calls is not None, "servers": servers}
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        printable(row.server),
+        row.state,
+        _duration(row.since),
+        str(row.restarts),
+        "" if row.calls is None else str(row.calls),
+        "" if row.calls_per_second is None else f"{row.calls_per_second:.1f}",
+        _milliseconds(row.p50),
+        _milliseconds(row.p99),
+        printable((row.last_error or "").partition("\n")[0]),
+    ]
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[str]:
+    table = [list(_HEADINGS), *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
+    for line in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
+    """What there is to see, and why there is nothing new."""
+    from rich.table import Table  # noqa: PLC0415 - rich is for terminals only
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    without = samples and samples[-1].calls is None
+    table = Table(
+        *_HEADINGS,
+        title=Text(instance.url, "bold"),
+        title_justify="left",
+        caption=Text(error or (_WITHOUT_METRICS if without else "Ctrl-C ends."), "red" if error else "dim"),
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    for row in rows_of(samples):
+        table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in _cells(row)))
+    return table
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"  # buckets are coarse

@@ -1,0 +1,1 @@
+"""The commands about the configs of MCP clients on this machine."""

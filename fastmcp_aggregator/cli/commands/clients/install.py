@@ -1,0 +1,30 @@
+"""`install`: the aggregator in the config of a client."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastmcp_aggregator.cli.parser.command import Command, action
+from fastmcp_aggregator.cli.parser.options import add_client
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client(parser)
+    parser.add_argument("--config", metavar="FILE", help="the `mcpServers` file that it is to serve")
+    parser.add_argument("--env-file", metavar="FILE", help="the environment variables that the config needs")
+    parser.add_argument("--settings", metavar="FILE", help="settings file, TOML or JSON")
+    parser.add_argument("--groups", metavar="FILE", help="groups file")
+    parser.add_argument("--group", metavar="ID", help="serve this group alone")
+
+
+COMMAND = Command(
+    name="install",
+    summary="Put the aggregator into the config of an MCP client.",
+    usage="install CLIENT --config FILE [options]",
+    examples=(
+        "install claude-desktop --config mcp.json",
+        "install cursor --config mcp.json --env-file mcp.env --yes",
+    ),
+    add_arguments=_add_arguments,
+    run=action("install"),
+)

@@ -1,0 +1,40 @@
+"""`keys`: the API keys that let callers in over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastmcp_aggregator.cli.parser.command import Command, action
+from fastmcp_aggregator.cli.parser.options import add_json, add_settings
+
+_MOST_DAYS = 36500
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["create", "list", "revoke"], help="what to do")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="whose key; to revoke one of several, its id")
+    parser.add_argument("--file", metavar="FILE", help="the keys file (default: the setting keys_file)")
+    parser.add_argument("--groups", metavar="A,B", help="create: the groups that the owner may use (default all)")
+    parser.add_argument("--days", metavar="N", type=int, help="create: days until it expires (default never)")
+    add_json(parser)
+    add_settings(parser)
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if (options.name is None) != (options.action == "list"):
+        parser.error("`list` takes no NAME" if options.name else f"`{options.action}` needs a NAME")
+    if options.action != "create" and (options.groups is not None or options.days is not None):
+        parser.error("--groups and --days go with create")
+    if options.days is not None and not 1 <= options.days <= _MOST_DAYS:
+        parser.error(f"--days must be a number from 1 to {_MOST_DAYS}")
+
+
+COMMAND = Command(
+    name="keys",
+    summary="Make, list and revoke the API keys that let callers in over HTTP.",
+    usage="keys create|list|revoke [NAME] [options]",
+    examples=("keys create alice --file keys.json --groups web --days 90", "keys list --file keys.json --json"),
+    add_arguments=_add_arguments,
+    check=_check,
+    run=action("keys"),
+)

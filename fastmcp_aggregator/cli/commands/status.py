@@ -1,0 +1,40 @@
+"""`status`: how the servers of a running instance are."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastmcp_aggregator.cli.parser.command import Command, action
+from fastmcp_aggregator.cli.parser.options import add_json
+
+_HERE = "http://127.0.0.1:8000"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", nargs="?", default=_HERE, help=f"where it runs (default {_HERE})")
+    parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=float, default=2.0, help="--watch: how often to look (default 2)"
+    )
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help="a file with the API key; without it the key is FASTMCP_AGGREGATOR_API_KEY, if that is set",
+    )
+    add_json(parser, "as JSON; with --watch, one object in each line")
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if not 0.1 <= options.every <= 3600:
+        parser.error("--every must be a number of seconds from 0.1 to 3600")
+
+
+COMMAND = Command(
+    name="status",
+    summary="Show how the servers of a running HTTP instance are.",
+    usage="status [URL] [--watch] [options]",
+    examples=("status --watch", "status https://hub.example.com --json"),
+    add_arguments=_add_arguments,
+    check=_check,
+    run=action("status"),
+)

@@ -1,0 +1,71 @@
+"""What is told on stderr while the children start: lines, a display on a terminal, or nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fastmcp_aggregator.cli.output.report import Report, is_running, line_of, summary_of
+from fastmcp_aggregator.cli.terminal.logs import tell
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.aggregator import Aggregator
+
+
+class Lines(Report):
+    """A line for each child as it settles, and one for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._all: list[ServerStatus] = []
+
+    def settled(self, status: ServerStatus, seconds: float) -> None:
+        self._all.append(status)
+        tell(line_of(status), logging.INFO if is_running(status) else logging.ERROR)
+
+    def done(self) -> None:
+        tell(summary_of(self._all))
+
+
+def on_terminal() -> bool:
+    """Whether stderr is read by a person."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def full_report(keys: Iterable[str]) -> Report:
+    """For serving: what came of each child is told."""
+    return _display(keys, with_table=True) if on_terminal() else Lines()
+
+
+def brief_report(keys: Iterable[str]) -> Report:
+    """For commands whose result tells it: only a status line, on a terminal."""
+    return _display(keys, with_table=False) if on_terminal() else Report()
+
+
+def _display(keys: Iterable[str], *, with_table: bool) -> Report:
+    from fastmcp_aggregator.cli.output.display import Display  # noqa: PLC0415 - rich is for terminals only
+
+    return Display(keys, with_table=with_table)
+
+
+async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None:
+    """Tell a report how the start of the app's children goes.
+
+    A strict start that has failed is about to end, and so is an app that is only looked at `once`: what has failed is
+    not tried again meanwhile.
+    """
+    ends = False
+    async for status in app.settling():
+        if status.state is ChildState.STOPPED and status.last_error is None:
+            return  # the app ends before the child was up
+        report.settled(status, time.monotonic() - report.began)
+        if not is_running(status) and (once or app.settings.strict):
+            app.children[status.server_key].suspend_retries()
+        ends |= app.settings.strict and not is_running(status)
+    report.done()
+    report.is_done = not ends

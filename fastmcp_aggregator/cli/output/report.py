@@ -1,0 +1,74 @@
+"""The report of a start: what each server has come to, in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from fastmcp_aggregator.cli.terminal.console import counted
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.state import ChildState
+
+
+class Report:
+    """Told of a start as it goes; this one tells nobody. To be made just before it begins."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.is_done = False
+
+    def tells(self, failure: ChildServerError) -> bool:
+        """Whether a failure needs no other words: it is one of the start, or of trying again meanwhile."""
+        return not self.is_done and failure.phase != "runtime"
+
+    def settled(self, status: ServerStatus, seconds: float) -> None:
+        """The first start of a child has succeeded or failed after so many seconds."""
+
+    def done(self) -> None:
+        """All have settled."""
+
+    def doing(self, what: str) -> None:
+        """What the program does now."""
+
+    def close(self) -> None:
+        """Nothing more comes. May be called more than once."""
+
+
+def is_running(status: ServerStatus) -> bool:
+    """Whether the child has come up."""
+    return status.state is ChildState.RUNNING
+
+
+def why_failed(status: ServerStatus) -> str:
+    """The reason why it has not."""
+    return status.last_error or status.state
+
+
+def line_of(status: ServerStatus) -> str:
+    """What came of one child."""
+    if is_running(status):
+        return f"{status.server_key}: running, {counts_of([status])} ({status.protocol_version})"
+    return f"{status.server_key}: failed: {why_failed(status)}"
+
+
+def summary_of(statuses: Iterable[ServerStatus]) -> str:
+    """What came of all."""
+    known = list(statuses)
+    running = [status for status in known if is_running(status)]
+    failed = [status.server_key for status in known if not is_running(status)]
+    summary = f"{len(running)} of {counted(len(known), 'server')} running, {counts_of(running)}"
+    return f"{summary}; failed: {', '.join(failed)}" if failed else summary
+
+
+def counts_of(statuses: Iterable[ServerStatus]) -> str:
+    """How many components they have: `12 tools, 3 resources, 0 prompts`; templates only if there are any."""
+    tools = resources = templates = prompts = 0
+    for status in statuses:
+        tools += status.tools
+        resources += status.resources
+        templates += status.templates
+        prompts += status.prompts
+    parts = [counted(tools, "tool"), counted(resources, "resource")]
+    parts += [counted(templates, "template")] if templates else []
+    return ", ".join([*parts, counted(prompts, "prompt")])

@@ -1,0 +1,1 @@
+"""Running an app for a command, or reaching one that runs."""

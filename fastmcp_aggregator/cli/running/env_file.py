@@ -1,0 +1,50 @@
+"""A file of environment variables: `NAME=VALUE` in each line, read for a run, or written with secrets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fastmcp_aggregator.cli.terminal.exits import UsageError
+
+
+def add_variables_of(file: str) -> None:
+    """Add the file's variables to the environment of this process; those that are set already win.
+
+    A line without a value (`NAME=`) is yet to be filled in, and sets nothing.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    for name, value in variables_of(file).items():
+        if value:
+            os.environ.setdefault(name, value)
+
+
+def variables_of(file: str) -> dict[str, str]:
+    """The variables of the file, with plain values.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    from dotenv import dotenv_values  # noqa: PLC0415 - only for those who have such a file
+
+    try:
+        with Path(file).expanduser().open(encoding="utf-8") as stream:
+            values = dotenv_values(stream=stream, interpolate=False)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--env-file {file} cannot be read: {reason}") from None
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def env_text(variables: Mapping[str, str], missing: Iterable[str] = ()) -> str:
+    """The text of such a file, with a line to be filled in for each variable whose value is missing."""
+    lines = [f"{name}={_quoted(value)}" for name, value in variables.items()] + [f"{name}=" for name in missing]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,179 @@
+"""A running instance, asked over HTTP how it is. The API key is sent to it alone: redirections are not followed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastmcp_aggregator.cli.terminal.exits import UsageError
+from fastmcp_aggregator.errors import AggregatorError
+
+_TIMEOUT = 10.0
+_LARGEST = 32 * 1024 * 1024
+_CALLS = "fastmcp_aggregator_calls_total"
+_SECONDS = "fastmcp_aggregator_call_duration_seconds_bucket"
+
+
+class InstanceError(AggregatorError):
+    """An instance cannot be reached, or what answers is not one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCalls:
+    """Calls that have ended, and how many of them took at most so many seconds."""
+
+    calls: float = 0
+    within: dict[float, float] = field(default_factory=dict)
+
+    def since(self, before: ServerCalls | None) -> ServerCalls:
+        """Those since then. If the instance was started again in between, those since it was."""
+        if before is None or self.calls < before.calls:
+            return self
+        within = {bound: count - before.within.get(bound, 0) for bound, count in self.within.items()}
+        return ServerCalls(self.calls - before.calls, within)
+
+    def quantile(self, share: float) -> float | None:
+        """The seconds within which this share of the calls ended, estimated within a bucket as Prometheus does.
+
+        None if there were none. Beyond the last bound it is that bound.
+        """
+        bounds = sorted(self.within)
+        rank = share * self.within[bounds[-1]] if bounds else 0
+        if rank <= 0:
+            return None
+        lower, below = 0.0, 0.0
+        for bound in bounds:
+            count = self.within[bound]
+            if count >= rank:
+                if math.isinf(bound):
+                    return lower
+                return lower + (bound - lower) * (rank - below) / (count - below)
+            lower, below = bound, count
+        return lower
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an instance said at one time, in seconds of a clock that never jumps. `calls` is None without metrics."""
+
+    at: float
+    is_ready: bool
+    servers: dict[str, dict[str, Any]]
+    calls: dict[str, ServerCalls] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Where it is, and the key that it wants."""
+
+    url: str
+    api_key: str | None = field(repr=False, default=None)
+
+    def sample(self) -> Sample:
+        """Ask it.
+
+        Raises:
+            InstanceError: it does not answer, or is not an aggregator.
+        """
+        status = self._get("/status")
+        if status is None:
+            raise InstanceError(
+                f"{self.url} is not an aggregator: it has no /status; give the URL where one serves HTTP"
+            )
+        try:
+            document = json.loads(status)
+            servers, is_ready = dict(document["servers"]), bool(document["ready"])
+        except (ValueError, KeyError, TypeError):
+            raise InstanceError(
+                f"{self.url} is not an aggregator: its /status is no status of one; give the URL where one serves HTTP"
+            ) from None
+        metrics = self._get("/metrics")
+        return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
+
+    def _get(self, path: str) -> str | None:
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with _OPENER.open(request, timeout=_TIMEOUT) as response:
+                data: bytes = response.read(_LARGEST)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise InstanceError(self._refusal(error.code)) from None
+        except urllib.error.URLError as error:
+            raise InstanceError(self._silence(error.reason)) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise InstanceError(self._silence(error)) from None
+        return data.decode("utf-8", "replace")
+
+    def _refusal(self, code: int) -> str:
+        if code in (401, 403) and self.api_key:
+            return (
+                f"{self.url} rejects the API key ({code}): it is unknown, revoked or expired\n"
+                "Its operator makes one with: fastmcp-aggregator keys create NAME"
+            )
+        if code == 401:
+            return (
+                f"{self.url} requires an API key: set FASTMCP_AGGREGATOR_API_KEY, or give --api-key-file FILE\n"
+                "Its operator makes one with: fastmcp-aggregator keys create NAME"
+            )
+        return f"{self.url} answers with the HTTP status {code}; see the log of what runs there"
+
+    def _silence(self, reason: object) -> str:
+        if isinstance(reason, ConnectionRefusedError):
+            return (
+                f"connection refused: nothing runs at {self.url}\n"
+                "To start it: fastmcp-aggregator CONFIG --transport http --port PORT; or give the URL where it runs"
+            )
+        words = f"no answer within {_TIMEOUT:g} s" if isinstance(reason, TimeoutError) else str(reason)
+        return f"cannot reach {self.url}: {words}"
+
+
+def base_of(url: str) -> str:
+    """The address of the instance, whichever of its URLs is given.
+
+    Raises:
+        UsageError: it is no URL of HTTP.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{url!r} is not the URL of an instance; write http://HOST:PORT")
+    if parts.username or parts.password or parts.query:
+        raise UsageError("the URL must have neither a password nor a query; give the API key with --api-key-file FILE")
+    path = parts.path.rstrip("/").removesuffix("/mcp")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def calls_of(metrics: str) -> dict[str, ServerCalls]:
+    """The calls of each server key, from metrics in Prometheus' text format; none if it is something else."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - it takes a while
+
+    calls: Counter[str] = Counter()
+    within: dict[str, Counter[float]] = {}
+    try:
+        samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    except ValueError:
+        return {}
+    for sample in samples:
+        server = sample.labels.get("server", "")
+        if sample.name == _CALLS:
+            calls[server] += sample.value  # type: ignore[assignment]
+        elif sample.name == _SECONDS:
+            within.setdefault(server, Counter())[float(sample.labels["le"])] += sample.value  # type: ignore[assignment]
+    return {server: ServerCalls(count, dict(within.get(server, {}))) for server, count in calls.items()}
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirection)

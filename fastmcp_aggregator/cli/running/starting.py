@@ -1,0 +1,207 @@
+"""From the options to a running app: config and settings, processes first, FastMCP second; and the way out."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import fastmcp_aggregator as package
+from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
+from fastmcp_aggregator.cli.output.progress import follow
+from fastmcp_aggregator.cli.output.report import Report
+from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
+from fastmcp_aggregator.cli.running.env_file import add_variables_of
+from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
+from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.errors import ChildServerError, ConfigError
+from fastmcp_aggregator.file_descriptors import require_descriptors
+from fastmcp_aggregator.front.signals import stop_on_signals
+from fastmcp_aggregator.groups import Groups, load_groups
+from fastmcp_aggregator.observability.secret_values import secrets_in
+from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
+from fastmcp_aggregator.settings.options import EndpointOptions
+
+logger = logging.getLogger(__name__)
+
+
+def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
+    """The config and the settings that the options name. From now on the log is as they say.
+
+    A server with a variable that has no value is one that fails, unless the config is to be served and strict.
+
+    Raises:
+        ConfigError: with the problems of both.
+        UsageError: the file of environment variables cannot be read, or this config is being served above us.
+    """
+    overrides = {name: value for name, value in vars(options).items() if name in AggregatorSettings.model_fields}
+    if options.env_file is not None:
+        add_variables_of(options.env_file)
+    try:
+        settings = load_settings(options.settings, **overrides)
+    except ConfigError as error:
+        raise _with_problems_of_config(error, options.config) from None
+    config = load_config(options.config, strict=serves and settings.strict)
+    reject_recursive_config(options.config)
+    set_up_logging(debug=options.debug, profile=settings.profile)
+    hide(lambda: _secrets_of(config, settings))
+    for key in unknown_servers(settings, config.servers):
+        logger.warning("there are settings for the server %r, which is not in %s", key, config.source)
+    return config, settings
+
+
+def _secrets_of(config: McpConfig, settings: AggregatorSettings) -> Iterator[str]:
+    yield from secrets_in(config)
+    yield from secrets_in(settings)
+    for server in settings.servers.values():
+        if server.bearer_env is not None:
+            yield os.environ.get(server.bearer_env, "")
+
+
+def _with_problems_of_config(error: ConfigError, config: str) -> ConfigError:
+    try:
+        load_config(config)
+    except ConfigError as other:
+        both = [replace(d, path=f"{e.source} {d.path}") for e in (other, error) for d in e.details]
+        return ConfigError(f"{other.source} and {error.source}", both)
+    return error
+
+
+def load_named_groups(options: argparse.Namespace, config: McpConfig) -> Groups:
+    """The groups that the options name.
+
+    Raises:
+        ConfigError: with all problems of the groups file.
+        UsageError: there is no group of the id that was asked for.
+    """
+    groups = load_groups(options.groups, config.servers)
+    wanted = getattr(options, "group", None)
+    if wanted is not None and wanted not in groups:
+        raise UsageError(f"there is no group {wanted!r}; there are: {', '.join(group.id for group in groups)}")
+    return groups
+
+
+def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> int:
+    """Run the event loop; whatever happens, no process that was started is left behind."""
+
+    async def watched() -> int:
+        try:
+            return await work
+        finally:
+            end_on_signals(exit_code_on_signal, kill_recorded_groups)  # a front has put back the defaults
+
+    end_on_signals(exit_code_on_signal, kill_recorded_groups)
+    try:
+        return asyncio.run(watched())
+    finally:
+        kill_recorded_groups()
+
+
+@asynccontextmanager
+async def built_early(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    connections: int = 0,
+    *,
+    groups: Groups | None = None,
+    only: str | None = None,
+    has_callers: bool = False,
+) -> AsyncIterator[package.Aggregator]:
+    """An app whose processes have been started already; those that it has not taken over are ended at the end.
+
+    `has_callers` says that it will be reached over HTTP: then it authenticates as the settings say.
+
+    With `only`, the id of a group, the other servers are left out.
+
+    Raises:
+        ConfigError: there are not enough file descriptors for the servers and so many HTTP connections.
+    """
+    needed = config.only(groups[only].servers) if groups is not None and only is not None else config
+    require_descriptors(needed, settings, connections)
+    with as_ancestor(config.source):
+        launched = launch_early(needed, EndpointOptions.from_settings(settings))
+        try:
+            if launched:
+                await asyncio.wait(launched.values())
+            # Only now, by its first use here, is FastMCP imported. That takes a second, in which the children start.
+            with _without_collections():
+                aggregator_type = package.Aggregator
+            auth = _auth(settings) if has_callers and settings.has_auth else None
+            app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
+            take_over("fastmcp")
+            hide(lambda: secrets_in(app.config))  # which changes with its file
+            yield app
+        finally:
+            await asyncio.gather(*map(_end, launched.values()))
+
+
+def _auth(settings: AggregatorSettings) -> Any:
+    from fastmcp_aggregator.auth.providers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
+
+    return auth_from_settings(settings)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Import without garbage collections: they find nothing to free, and take a sixth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+async def _end(launched: asyncio.Task[ChildProcess]) -> None:
+    with suppress(ChildServerError):  # it could not be started
+        process = await launched
+        if not process.exited.is_set():
+            await process.stop()
+
+
+@asynccontextmanager
+async def started(config: McpConfig, settings: AggregatorSettings, report: Report) -> AsyncIterator[package.Aggregator]:
+    """The app, once the first start of each of its children has succeeded or failed.
+
+    Raises:
+        StartupError: strict, and something failed.
+    """
+    leave_out(lambda _: True)  # the code that waits for the start says what has failed
+    following: asyncio.Task[None] | None = None
+    try:
+        async with built_early(config, settings) as app:
+            following = asyncio.create_task(follow(app, report, once=True))
+            async with app:
+                await following
+                yield app
+    finally:
+        if following is not None:
+            following.cancel()
+        report.close()
+
+
+def tolerant(settings: AggregatorSettings) -> AggregatorSettings:
+    """The same settings, under which servers that fail end nothing."""
+    return settings.model_copy(update={"strict": False, "ready_wait": 0.0})
+
+
+async def interruptible(work: Coroutine[Any, Any, int]) -> int:
+    """Do the work, or close what it has opened and give up when the program is told to end."""
+    with stop_on_signals() as stop:
+        working = asyncio.create_task(work)
+        told = asyncio.create_task(stop.wait())
+        await asyncio.wait({working, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if working.done():
+            return working.result()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        return FAILED

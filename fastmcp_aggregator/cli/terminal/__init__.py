@@ -1,0 +1,1 @@
+"""The terminal and the process: console, questions, logs, signals, exit codes."""

@@ -1,0 +1,62 @@
+"""What goes out: words for people on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+from typing import Any, TextIO
+
+from fastmcp_aggregator.escaping import printable
+
+_PIECE = 400
+"""POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
+
+
+def say(text: str) -> None:
+    """Write lines to stderr, as far as it takes them: a client that does not read it must not stop the program."""
+    for line in text.splitlines():
+        shown = printable(line) + "\n"
+        for start in range(0, len(shown), _PIECE):
+            _write(shown[start : start + _PIECE])
+
+
+def put(text: str) -> None:
+    """Write a result to stdout, with a newline at its end."""
+    _put(text, sys.stdout.encoding)
+
+
+def put_json(value: Any) -> None:
+    """Write a result to stdout as JSON, which is always UTF-8."""
+    # Of all text only half of a surrogate pair has no UTF-8, and its replacement is its escape in JSON.
+    _put(json.dumps(value, indent=2, ensure_ascii=False), "utf-8")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _put(text: str, encoding: str) -> None:
+    data = (text if text.endswith("\n") else text + "\n").encode(encoding, "backslashreplace")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _write(piece: str) -> None:
+    stream = sys.stderr
+    try:
+        if stream.isatty() or _takes_more(stream):
+            stream.write(piece)
+            stream.flush()
+    except (OSError, ValueError, AttributeError):  # it is closed, or was so from the beginning
+        return
+
+
+def _takes_more(stream: TextIO) -> bool:
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # there is no file behind it
+        return True
+    return bool(select.select([], [descriptor], [], 0)[1])

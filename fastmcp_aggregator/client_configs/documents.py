@@ -1,0 +1,101 @@
+"""A client's file as a document: read from text, and changed in one place with the rest of the text left as it was."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.client_configs import jsonc
+from fastmcp_aggregator.client_configs.known import Format
+from fastmcp_aggregator.config.files import read_text
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, as it is but for a byte order mark.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    place = Place()
+    text = read_text(path, place)
+    if text is None:
+        raise ConfigError(str(path), place.problems)
+    return text
+
+
+def read(text: str, format_: Format, source: str) -> dict[str, Any]:
+    """The object that a text is.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    place = Place()
+    try:
+        value = tomllib.loads(text) if format_ == "toml" else jsonc.parse(text).value()
+    except tomllib.TOMLDecodeError as error:
+        where = str(error).rpartition("(at ")[2].rstrip(")")
+        place.report(f"is not valid TOML at {where}", code="invalid_json")
+    except jsonc.JsonError as error:
+        place.report(f"is not valid JSON {error}", code="invalid_json")
+    except RecursionError:
+        place.report("is nested too deeply", code="invalid_json")
+    else:
+        if isinstance(value, dict):
+            return value
+        place.report("must be an object", code="invalid_schema")
+    raise ConfigError(source, place.problems)
+
+
+def with_entry(text: str, format_: Format, path: Sequence[str], key: str, entry: Mapping[str, Any]) -> str:
+    """The text with an entry in the object at `path`, replaced or added.
+
+    Raises:
+        ValueError: the text is not what it should be.
+    """
+    if format_ == "json":
+        return jsonc.with_member(text, path, key, entry)
+    import tomlkit  # noqa: PLC0415 - for one client only
+
+    document = tomlkit.parse(text)
+    holder: Any = document
+    for step in path:
+        if step not in holder:
+            holder[step] = tomlkit.table(is_super_table=True)
+        holder = holder[step]
+        if not isinstance(holder, Mapping):
+            raise jsonc.JsonError(f"`{'.'.join(path)}` is not a table")
+    holder[key] = _table(entry)
+    return tomlkit.dumps(document)
+
+
+def without_entry(text: str, format_: Format, path: Sequence[str], key: str) -> str:
+    """The text without an entry of the object at `path`; the same text if there is none.
+
+    Raises:
+        ValueError: the text is not what it should be.
+    """
+    if format_ == "json":
+        return jsonc.without_member(text, path, key)
+    import tomlkit  # noqa: PLC0415 - as above
+
+    document = tomlkit.parse(text)
+    holder: Any = document
+    for step in path:
+        holder = holder.get(step, {})
+    if key not in holder:
+        return text
+    holder.remove(key)
+    return tomlkit.dumps(document)
+
+
+def _table(entry: Mapping[str, Any]) -> Any:
+    import tomlkit  # noqa: PLC0415 - as above
+
+    table = tomlkit.table()
+    for name, value in entry.items():
+        table[name] = _table(value) if isinstance(value, Mapping) else value
+    return table

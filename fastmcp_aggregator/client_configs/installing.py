@@ -1,0 +1,242 @@
+"""The aggregator in a client's file: what is put there, and how the file becomes again what it was.
+
+Theory. A backup is written beside the file before the first change. Whether the file has changed since needs no record:
+if the backup with our entry of now put into it is the file of now, nothing else has changed, and the backup goes back
+byte for byte. Otherwise only our entry is taken out. A file that did not exist has no backup, and is held against an
+empty text in the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.client_configs.documents import read, with_entry, without_entry
+from fastmcp_aggregator.client_configs.found import is_aggregator
+from fastmcp_aggregator.client_configs.known import ClientConfig
+from fastmcp_aggregator.client_configs.secrets import DOTS, masked
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import AggregatorError, ConfigError
+from fastmcp_aggregator.files.atomic import PRIVATE, staged
+from fastmcp_aggregator.version import VERSION
+
+PROGRAM = "fastmcp-aggregator"
+_BACKUP_SUFFIX = f".before-{PROGRAM}"
+_EPHEMERAL = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")
+_STRUCTURED = re.compile(r"""^.\s*($|[]\[{}"#/,*]|[\w.'"-]+\s*=)""")
+_VALUE = re.compile(r'("(?:[^"\\]|\\.)*"\s*[:=]\s*)?("(?:[^"\\]|\\.)*"|\'[^\']*\')')
+
+
+class FileChanged(AggregatorError):
+    """Somebody has written a client's file since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a client's file. `before` is None if there is no file yet, `after` if there is to be none."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+
+def launch_command() -> list[str]:
+    """The command that starts this program for a client that knows neither our shell nor our folder.
+
+    An environment that uv made for one run may be gone tomorrow; then it is `uvx` that starts the program.
+    """
+    if _EPHEMERAL.search(sys.prefix) and (uvx := shutil.which("uvx")):
+        return [uvx, "--from", f"{PROGRAM}=={VERSION}", PROGRAM]
+    script = Path(sys.executable).with_name(PROGRAM + (".exe" if sys.platform == "win32" else ""))
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "fastmcp_aggregator"]
+
+
+def search_path(environ: Mapping[str, str]) -> str:
+    """The folders in which this shell finds commands: a desktop client's own list lacks most of them."""
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
+    return os.pathsep.join(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
+
+
+def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The entry that has the client start the aggregator with these arguments."""
+    command, *first = launch_command()
+    entry: dict[str, Any] = {"type": "stdio"} if client.id in ("vscode", "claude-code") else {}
+    return {**entry, "command": command, "args": [*first, *arguments], "env": {"PATH": search_path(environ)}}
+
+
+def installation(client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any]) -> Change:
+    """What puts the entry into the client's file.
+
+    Raises:
+        ConfigError: the file is not what it should be.
+        AggregatorError: another server has this name there.
+    """
+    before = _text(path)
+    known = entries_of(client, before, path)
+    if name in known and not is_aggregator(known[name]):
+        raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
+    try:
+        after = with_entry(before or "", client.format, [client.servers_key], name, entry)
+    except ValueError as error:
+        raise _unusable(path, error) from None
+    return Change(path, before, after)
+
+
+def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
+    """What takes the entry out of the client's file, and whether this makes the file what it was before.
+
+    Raises:
+        ConfigError: the file is not what it should be.
+    """
+    now = _text(path)
+    entry = entries_of(client, now, path).get(name)
+    if entry is None or not is_aggregator(entry):
+        return Change(path, now, now), False
+    assert now is not None
+    backup = _text(backup_of(path))
+    if with_entry(backup or "", client.format, [client.servers_key], name, entry) == now:
+        return Change(path, now, backup), True
+    return Change(path, now, without_entry(now, client.format, [client.servers_key], name)), False
+
+
+def backup_of(path: Path) -> Path:
+    """Where the file's text of before the installation is kept."""
+    return path.with_name(path.name + _BACKUP_SUFFIX)
+
+
+def entries_of(client: ClientConfig, text: str | None, path: Path) -> Mapping[str, Any]:
+    """The servers in the text of a client's file.
+
+    Raises:
+        ConfigError: it is not what it should be.
+    """
+    if not (text or "").strip():
+        return {}
+    entries = read(text or "", client.format, str(path)).get(client.servers_key)
+    return entries if isinstance(entries, dict) else {}
+
+
+def apply(change: Change, *, keeps_backup: bool) -> Path | None:
+    """Make a change; the path of a backup if one was written. A backup that is there is kept if so told.
+
+    Raises:
+        FileChanged: the file is not what the change was made of; nothing was written.
+        AggregatorError: something cannot be written.
+    """
+    backup = backup_of(change.path)
+    writes_backup = change.before is not None and not (keeps_backup and backup.exists())
+    copy = [(backup, change.before or "")] if writes_backup else []
+    _make(change, *copy)
+    return backup if writes_backup else None
+
+
+def restore(change: Change, *, is_exact: bool) -> None:
+    """Make the change of a removal. The backup goes with it if it has been put back.
+
+    Raises:
+        FileChanged: the file is not what the change was made of; nothing was written.
+        AggregatorError: something cannot be written.
+    """
+    _make(change)
+    if is_exact:
+        with _words_for(change.path):
+            backup_of(change.path).unlink(missing_ok=True)
+
+
+def _make(change: Change, *copies: tuple[Path, str]) -> None:
+    """Write the copies and the file, or nothing if somebody has written the file since it was read.
+
+    Everything is on the disk before the last look at the file, so that a rename is all that comes after it.
+    """
+    with _words_for(change.path), ExitStack() as stack:
+        change.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = PRIVATE if change.before is None else _mode_of(change.path)
+        steps = [stack.enter_context(staged(path, text, mode=mode)) for path, text in copies]
+        if change.after is None:
+            steps.append(change.path.unlink)
+        else:
+            steps.append(stack.enter_context(staged(change.path, change.after, mode=mode)))
+        if _text(change.path) != change.before:
+            raise FileChanged(f"{change.path} was changed meanwhile")
+        for step in steps:
+            step()
+
+
+def _mode_of(path: Path) -> int:
+    """The file's permissions; those of a file that is for its owner only, if it is gone."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return PRIVATE
+
+
+@contextmanager
+def _words_for(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
+
+
+def shown_diff(change: Change, ours: Mapping[str, Any]) -> Iterator[str]:
+    """The difference line by line. Lines that are not ours have dots for their values, which may be secret."""
+    before = (change.before or "").splitlines()
+    after = (change.after or "").splitlines()
+    own = set(_texts(ours))
+    for line in difflib.unified_diff(before, after, str(change.path), str(change.path), n=2, lineterm=""):
+        is_heading = line.startswith(("---", "+++", "@@"))
+        yield line if is_heading else _shown_line(line, own)
+
+
+def _shown_line(line: str, own: set[str]) -> str:
+    if not _STRUCTURED.search(line):  # it may be a part of a text of several lines
+        return f"{line[0]}{DOTS}"
+    return masked("", _VALUE.sub(lambda found: _shown(found, own), line))
+
+
+def _shown(found: re.Match[str], own: set[str]) -> str:
+    name, value = found[1] or "", found[2]
+    is_ours = value[1:-1].replace("\\\\", "\\") in own
+    return found[0] if is_ours or (not name and _is_key(found)) else f'{name}"{DOTS}"'
+
+
+def _is_key(found: re.Match[str]) -> bool:
+    """Whether it is a key, as in `"mcpServers": {`, which the pattern takes for a value."""
+    return found.string[found.end() :].lstrip().startswith((":", "="))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _text(path: Path) -> str | None:
+    """The text exactly as it is, byte order mark and line ends included; None if there is no file."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise AggregatorError(f"{path} cannot be read: {reason}") from None
+
+
+def _unusable(path: Path, error: ValueError) -> ConfigError:
+    place = Place()
+    place.report(f"cannot be changed: {error}", code="invalid_json")
+    return ConfigError(str(path), place.problems)

@@ -1,0 +1,140 @@
+"""An entry of a client's file, as an entry of the standard config; with remarks on what did not come along. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator.client_configs.known import ClientConfig
+from fastmcp_aggregator.client_configs.variables import Translator
+from fastmcp_aggregator.config.dialects import transport_of
+
+_LEFT_OUT = {
+    "envFile": "its variables are not read here: give the file with --env-file",
+    **dict.fromkeys(
+        ("includeTools", "excludeTools", "enabled_tools", "disabled_tools", "disabledTools", "tools"),
+        "which tools are shown is said in a groups file",
+    ),
+}
+_URLS = ("url", "serverUrl", "httpUrl")
+_KNOWN = {
+    *_URLS, "command", "args", "env", "cwd", "headers", "type", "transport", "timeout", "description",
+    "disabled", "enabled", "source",
+}  # fmt: skip
+_CODEX = {"bearer_token_env_var", "http_headers", "env_http_headers", "env_vars", "tool_timeout_sec"}
+_QUIET = {"autoApprove", "alwaysAllow", "trust", "gallery", "icon", "version", "settings"}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """`entry` is None if there is no server that could be served."""
+
+    entry: dict[str, Any] | None
+    remarks: tuple[str, ...] = ()
+
+
+def translated(raw: object, client: ClientConfig, project: Path | None) -> Translated:
+    """What an entry of this client's file means here. `project` is the folder of a file that belongs to one."""
+    if not isinstance(raw, Mapping):
+        return Translated(None, ("is not an object",))
+    fields = {name: value for name, value in _flattened(raw).items() if value is not None}
+    translator = Translator(client.variables, None if project is None else str(project))
+    entry = _translated_texts({**_target(fields, client), **_rest(fields, client, project)}, translator)
+    if "command" not in entry and "url" not in entry:
+        return Translated(None, ("has neither `command` nor a URL; it is left out",))
+    entry.update(_codex(fields, entry))
+    return Translated(entry, tuple(_remarks(fields, translator)))
+
+
+def _flattened(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Zed once had the command as an object of its own."""
+    command = raw.get("command")
+    if not isinstance(command, Mapping):
+        return dict(raw)
+    return {**raw, "args": command.get("args"), "env": command.get("env"), "command": command.get("path")}
+
+
+def _target(fields: Mapping[str, Any], client: ClientConfig) -> dict[str, Any]:
+    if "command" in fields:
+        return {name: fields[name] for name in ("command", "args") if name in fields}
+    url_field = next((name for name in reversed(_URLS) if name in fields), None)
+    if url_field is None:
+        return {}
+    entry: dict[str, Any] = {"url": fields[url_field]}
+    spelling = fields.get("type", fields.get("transport"))
+    if (transport := transport_of(spelling) if isinstance(spelling, str) else None) in ("http", "sse"):
+        entry["type"] = transport
+    elif url_field == "httpUrl":
+        entry["type"] = "http"
+    elif url_field == "url" and client.plain_url:
+        entry["type"] = client.plain_url
+    if "headers" in fields:
+        entry["headers"] = fields["headers"]
+    return entry
+
+
+def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    if isinstance(env := fields.get("env"), Mapping) and env and "command" in fields:
+        entry["env"] = {name: _as_text(value) for name, value in env.items() if value is not None}
+    if isinstance(cwd := fields.get("cwd"), str):
+        entry["cwd"] = str(project / cwd) if project is not None and not cwd.startswith(("$", "~")) else cwd
+    if isinstance(timeout := fields.get("timeout"), int | float) and not isinstance(timeout, bool) and timeout > 0:
+        entry["timeout"] = timeout * client.timeout_unit
+    if isinstance(description := fields.get("description"), str):
+        entry["description"] = description
+    if fields.get("disabled") is True or fields.get("enabled") is False:
+        entry["disabled"] = True
+    return entry
+
+
+def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What Codex calls otherwise. It names variables where others write references; `env_vars` may be unset."""
+    found: dict[str, Any] = {}
+    headers = {name: _plain(value) for name, value in dict(fields.get("http_headers") or {}).items()}
+    headers |= {name: f"${{{variable}}}" for name, variable in dict(fields.get("env_http_headers") or {}).items()}
+    if variable := fields.get("bearer_token_env_var"):
+        headers["Authorization"] = f"Bearer ${{{variable}}}"
+    if headers:
+        found["headers"] = {**entry.get("headers", {}), **headers}
+    names = [name if isinstance(name, str) else name.get("name", "") for name in fields.get("env_vars") or []]
+    if names:
+        found["env"] = {**entry.get("env", {}), **{name: f"${{{name}:-}}" for name in names}}
+    if isinstance(seconds := fields.get("tool_timeout_sec"), int | float):
+        found["timeout"] = seconds * 1000
+    return found
+
+
+def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]:
+    for written, variable in translator.unknown.items():
+        yield f"{written} has become ${{{variable}}}: set {variable}"
+    others = [name for name in fields if name not in _KNOWN | _CODEX | _QUIET]
+    for name in others:
+        if name in _LEFT_OUT:
+            yield f"`{name}` is left out: {_LEFT_OUT[name]}"
+    meaningless = [f"`{name}`" for name in others if name not in _LEFT_OUT]
+    if meaningless:
+        yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
+
+
+def _translated_texts(value: Any, translator: Translator) -> Any:
+    match value:
+        case str():
+            return translator.text(value)
+        case Mapping():
+            return {key: _translated_texts(item, translator) for key, item in value.items()}
+        case list():
+            return [_translated_texts(item, translator) for item in value]
+        case _:
+            return value
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _plain(value: object) -> str:
+    return _as_text(value).replace("$", "$$")

@@ -1,0 +1,21 @@
+"""Escaping of untrusted text for logs, terminals and messages: nothing in it ends a line or moves the cursor."""
+
+from __future__ import annotations
+
+import json
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape what is not printable, as in Python; characters in `keep` stay. The result is one line.
+
+    Line separators, direction marks and half surrogates are not printable either.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def json_line(fields: dict[str, str]) -> str:
+    """Encode the fields as one line of JSON, with JSON escapes for what is not printable."""
+    text = json.dumps(fields, ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n"

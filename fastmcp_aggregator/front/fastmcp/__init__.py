@@ -1,0 +1,1 @@
+"""FastMCP's view of the children: its provider, components and tool views."""

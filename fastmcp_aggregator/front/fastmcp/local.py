@@ -1,0 +1,57 @@
+"""Local components: what the app has besides its children, and whether FastMCP's chain may be bypassed.
+
+FastMCP serves those; what is said here decides which requests it gets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastmcp import FastMCP
+
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.library_internals import components_of, transforms_of
+
+_OF_EVERY_AGGREGATOR = 2
+"""Providers that are always there: the app's own components, and its children's."""
+
+
+class LocalComponents:
+    """Looks at the app as it is now: parts can be added at any time."""
+
+    def __init__(self, app: FastMCP[None], views: ToolViews) -> None:
+        self._app = app
+        self._views = views
+
+    @property
+    def bypass_allowed(self) -> bool:
+        """Whether the children's components are served as they are: no middleware, and no transform but our views."""
+        views = self._views.transforms
+        return not self._app.middleware and all(transform in views for transform in transforms_of(self._app))
+
+    @property
+    def has_views(self) -> bool:
+        """Whether there are tools that show what the children have in another way."""
+        return self._views.are_on
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the children's components are all there is, as they are, apart from views."""
+        others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or components_of(self._app.local_provider)
+        return self.bypass_allowed and not others
+
+    def has_none_of(self, kind: Kind) -> bool:
+        """Whether the children's components of this kind are all there is."""
+        return self.is_empty and not (kind is Kind.TOOL and self.has_views)
+
+    async def has(self, kind: Kind, name: str) -> bool:
+        """Whether FastMCP has a component of this name; to be asked for names that are no child's."""
+        return not self.has_none_of(kind) and await self._find(kind, name) is not None
+
+    async def _find(self, kind: Kind, name: str) -> Any:
+        if kind is Kind.TOOL:
+            return await self._app.get_tool(name)
+        if kind is Kind.PROMPT:
+            return await self._app.get_prompt(name)
+        return await self._app.get_resource(name) or await self._app.get_resource_template(name)

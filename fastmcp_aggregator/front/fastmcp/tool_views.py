@@ -1,0 +1,131 @@
+"""Other ways to see what there is: a search instead of all tools, and prompts and resources by way of tools.
+
+FastMCP's transforms make these tools and serve them. What is ours is the names: what a search finds is told as it would
+be listed for the caller, under names that it accepts, and `call_tool` takes every spelling. The children's own tools go
+on being served by the route table, also while they are not listed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import Context
+from fastmcp.server.dependencies import get_context
+from fastmcp.server.transforms import GetToolNext, PromptsAsTools, ResourcesAsTools, Transform
+from fastmcp.server.transforms.search import BM25SearchTransform
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.versions import VersionSpec
+
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import sdk_request_of
+from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
+
+
+class ToolSearch(BM25SearchTransform):
+    """`search_tools` and `call_tool` instead of the tools, while `is_on` says so: groups may change at any time."""
+
+    def __init__(self, directory: Directory, is_on: Callable[[], bool]) -> None:
+        super().__init__(
+            search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL, search_result_serializer=self._as_listed
+        )
+        self._directory = directory
+        self.is_on = is_on
+
+    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return await super().list_tools(tools) if self.is_on() else tools
+
+    async def get_tool(self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None) -> Tool | None:
+        if self.is_on():
+            return await super().get_tool(name, call_next, version=version)
+        return await call_next(name, version=version)
+
+    def _as_listed(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+        """The tools as `tools/list` would have them for this caller."""
+        rule, table = self._rule(), self._directory.table
+        listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
+        found = []
+        for tool in tools:
+            route = table.find(Kind.TOOL, tool.name)
+            public = None if route is None else table.public_id(Kind.TOOL, rule, route)
+            own = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
+            found.append(listed.get(public, own) if public is not None else own)
+        return found
+
+    def _make_call_tool(self) -> Tool:
+        """FastMCP's own lists all tools for each call, and knows one spelling."""
+
+        async def call_tool(
+            name: Annotated[str, "The name of the tool to call, as search_tools tells it"],
+            arguments: Annotated[dict[str, Any] | None, "Arguments to pass to the tool"] = None,
+        ) -> ToolResult:
+            """Call a tool by name with the given arguments.
+
+            Use this to execute tools discovered via search_tools.
+            """
+            return await self._call(name, arguments or {})
+
+        return Tool.from_function(fn=call_tool, name=CALL_TOOL)
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        context = get_context()
+        if await self._directory.route(Kind.TOOL, name) is None and not await self._is_known(context, name):
+            rule = self._rule()
+            unknown = errors.unknown_name("tool", name, rule, self._directory.table.names(Kind.TOOL, rule))
+            raise ToolError(unknown.message, log_level=logging.DEBUG)  # for the model, which may search again
+        return await context.fastmcp.call_tool(name, arguments)
+
+    async def _is_known(self, context: Context, name: str) -> bool:
+        """Whether it is a tool of the app's own. The search does not call itself."""
+        if name in (SEARCH_TOOLS, CALL_TOOL):
+            return False
+        return any(tool.name == name for tool in await self.get_tool_catalog(context))
+
+    def _rule(self) -> NameRule:
+        request = get_context().request_context
+        params = sdk_request_of(request).session.client_params if request is not None else None
+        return self._directory.naming.rule(params.client_info.name if params else None)
+
+
+class ToolViews:
+    """The tool views of one virtual server."""
+
+    def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings) -> None:
+        self.search = ToolSearch(directory, lambda: directory.searches_tools(settings.tool_search))
+        self._others: list[Transform] = []
+        if settings.prompts_as_tools:
+            self._others.append(PromptsAsTools(app))
+        if settings.resources_as_tools:
+            self._others.append(ResourcesAsTools(app))
+        self.transforms = [self.search, *self._others]
+        """What they are to FastMCP."""
+        for transform in self.transforms:
+            app.add_transform(transform)
+
+    @property
+    def are_on(self) -> bool:
+        """Whether clients see other tools than those of the children."""
+        return bool(self._others) or self.search.is_on()
+
+    async def size_of_search(self) -> int:
+        """The bytes of a list of tools with a search instead of the children's tools."""
+        tools = await self.search.transform_tools([])
+        return self.size_of(
+            [tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+        )
+
+    @staticmethod
+    def size_of(tools: Sequence[Any]) -> int:
+        """The bytes of the result of `tools/list` with these tools."""
+        return len(
+            json.dumps({"tools": list(tools)}, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+        )

@@ -1,0 +1,155 @@
+"""The HTTP app: FastMCP's, with the layers around it in one order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import fastmcp
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.http import HostOriginGuardMiddleware, RequestContextMiddleware
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from fastmcp_aggregator.auth.failures import AuthenticationFailures
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.connection import Disconnects
+from fastmcp_aggregator.front.http.endpoints import Endpoints
+from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
+from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
+from fastmcp_aggregator.front.http.revocation import Revocation
+from fastmcp_aggregator.front.http.security import Membership, cors
+from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+_RETRY_MS = 1000
+"""After how long clients come back; what the SDKs' clients do where they are told nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpParts:
+    """What the layers of one virtual server's app need."""
+
+    settings: AggregatorSettings
+    group_id: str
+    auth: AuthProvider | None
+    path: str
+    """Of the MCP endpoint."""
+    places: AdmissionQueue
+    """One for all virtual servers of an aggregator."""
+    policies: Policies
+
+    def options(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Complete the options for FastMCP's `http_app`; what is given wins."""
+        settings = self.settings
+        options: dict[str, Any] = {"host_origin_protection": True}
+        if settings.hosts:
+            options["allowed_hosts"] = settings.hosts
+        if given.get("transport") != "sse" and settings.reconnect_wait > 0:
+            options |= {"event_store": KeptEvents(settings.reconnect_wait), "retry_interval": _RETRY_MS}
+        options |= {name: value for name, value in given.items() if value is not None}
+        if settings.cors_origins:
+            options["allowed_origins"] = [*(given.get("allowed_origins") or ()), *settings.cors_origins]
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What only the outermost app has; a group's app inside of the hub's stands behind those of the hub."""
+
+    host_guard: Sequence[Middleware]
+    """FastMCP's check of Host and Origin; empty if that is off."""
+    groups: Sequence[Middleware]
+    """What hands requests on to the apps of other groups; empty without any."""
+
+
+def stack_of(parts: HttpParts, options: dict[str, Any], checks: Checks | None) -> list[Middleware]:
+    """The layers of an app, outermost first. Around them all is `serve_http`'s `Drain`, which ends with the server.
+
+    `options` are those of FastMCP's `http_app`; `checks` is None for an app inside of another one that has them.
+    """
+    auth, policies = parts.auth, parts.policies
+    group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
+    outer: list[Middleware] = []
+    if checks is not None:
+        outer = [
+            # Whatever breaks further in, the client gets an error with an id; and all others read stripped headers.
+            Middleware(ErrorBoundary),
+            # Outside of all that may refuse credentials, to see each refusal.
+            *_if(auth is not None, AuthenticationFailures, on_failure=policies.authentication_failed),
+            # FastMCP's, for whatever looks up the present request.
+            Middleware(RequestContextMiddleware),
+            # Before CORS and authentication: a page of another site is told nothing.
+            *checks.host_guard,
+            # Before authentication, because a preflight has no credentials.
+            *cors(parts.settings.cors_origins),
+            *(auth.get_middleware() if auth is not None else ()),
+            # Behind authentication, so that nobody else learns which groups there are; before what follows, because
+            # each group's app has that itself.
+            *checks.groups,
+        ]
+    return [
+        *outer,
+        # Before the gate: who may not use the group takes nobody's place.
+        *_if(auth is not None, Membership, **group),
+        # Around the gate, because a key may be revoked while its request waits there.
+        *_if(auth is not None, Revocation, **group),
+        # Behind authentication, because it counts by principal; around all work, which it bounds.
+        Middleware(
+            Gate,
+            limits=gate_limits(parts.settings),
+            endpoints=_endpoints(parts.path, options),
+            has_auth=auth is not None,
+            places=parts.places,
+        ),
+        # Inside of the gate: a request whose client may come back keeps its place.
+        *_disconnects(parts.settings, options),
+        # The embedding program's own, next to the app.
+        *(options.get("middleware") or ()),
+    ]
+
+
+def _if(is_on: bool, layer: Any, **options: Any) -> list[Middleware]:
+    return [Middleware(layer, **options)] if is_on else []
+
+
+def host_guard_of(app: Starlette) -> list[Middleware]:
+    """FastMCP's check of Host and Origin, as it was made for an app."""
+    guard: Any = HostOriginGuardMiddleware
+    return [layer for layer in app.user_middleware if layer.cls is guard]
+
+
+def gate_limits(settings: AggregatorSettings) -> GateLimits:
+    """What the settings let through."""
+    return GateLimits(
+        running=settings.max_concurrent_requests,
+        waiting=settings.max_waiting_requests,
+        body_bytes=int(settings.max_request_bodies_mb * 1024**2),
+    )
+
+
+def _endpoints(path: str, options: dict[str, Any]) -> Endpoints:
+    is_sse = options.get("transport") == "sse"
+    return Endpoints(path, fastmcp.settings.message_path if is_sse else f"{path.rstrip('/')}/messages")
+
+
+def _disconnects(settings: AggregatorSettings, options: dict[str, Any]) -> list[Middleware]:
+    """None for the SSE transport, and for an event store that is not ours: what it keeps is unknown."""
+    events = options.get("event_store")
+    if options.get("transport") == "sse" or not isinstance(events, KeptEvents | None):
+        return []
+    return [Middleware(Disconnects, events=events, wait=settings.reconnect_wait)]
+
+
+def wrap_lifespan(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    """Have something open for the whole life of an app: before it starts, and after it has ended."""
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with opened(), inner(app) as state:
+            yield state
+
+    app.router.lifespan_context = lifespan

@@ -1,0 +1,120 @@
+"""The outer boundary of the HTTP app: each request gets one whole response, whatever breaks or ends behind it.
+
+The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
+
+The drain: when the HTTP server is to end, requests in flight may finish. New ones are rejected by the gate, which is
+told by the scope that the server shuts down: what belongs to a session may be an answer that a request in flight waits
+for, and only who reads it can tell. Those that do not finish in time are cancelled here: uvicorn would do it with a
+traceback for each in the log. Streams that only listen never finish by themselves, so they are not counted; they are
+ended afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import anyio
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fastmcp_aggregator.concurrency import limiter
+from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
+from fastmcp_aggregator.front.wire.errors import unexpected
+
+
+class Drain:
+    """An ASGI layer that knows the requests that are being answered, and waits for them at the end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._answering: set[anyio.CancelScope] = set()
+        self._awaited: set[anyio.CancelScope] = set()
+        """Those among them that finish by themselves."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closing = False
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[IS_ENDING] = self._is_closing
+        if self._is_over:
+            await reject(scope, receive, send, SHUTTING_DOWN)
+            return
+        response = Sending(send)
+        with anyio.CancelScope() as answering:
+            self._answering.add(answering)
+            if not self._is_closing and scope["method"] != "GET":
+                self._awaited.add(answering)
+                self._idle.clear()
+                scope[ON_LISTENING] = partial(self._finished, answering)
+            try:
+                await self._app(scope, receive, response.send)
+            finally:
+                self._answering.discard(answering)
+                self._finished(answering)
+        # The SDK's streams just stop when they are told to.
+        if response.has_begun and not response.is_complete:
+            await send({"type": "http.response.body"})
+        elif answering.cancel_called and not response.has_begun:
+            await reject(scope, receive, send, SHUTTING_DOWN)
+
+    async def close(self) -> None:
+        """Take no new requests, let those in flight finish within a bound, and cancel the others."""
+        self._is_closing = True
+        with anyio.move_on_after(limiter.DRAIN_TIMEOUT):
+            await self._idle.wait()
+        self._is_over = True
+        for answering in self._answering:
+            answering.cancel()
+
+    def _finished(self, answering: anyio.CancelScope) -> None:
+        self._awaited.discard(answering)
+        if not self._awaited:
+            self._idle.set()
+
+
+class ErrorBoundary:
+    """An ASGI layer that answers in place of the app when that breaks before it has answered.
+
+    White space around a header's value is no part of it (RFC 9110, section 5.5), but some parsers that uvicorn may use
+    leave it there: it is stripped before anything reads the headers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        response = Sending(send)
+        try:
+            await self._app(scope, receive, response.send)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            if response.has_begun:
+                raise
+            told = unexpected(error, f"{scope['method']} {scope['path']}").error
+            body = {"jsonrpc": "2.0", "id": None, "error": told.model_dump(mode="json", exclude_none=True)}
+            await JSONResponse(body, 500)(scope, receive, send)
+
+
+class Sending:
+    """How far a response has come."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.is_complete = False
+
+    async def send(self, message: Message) -> None:
+        self.has_begun = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)

@@ -1,0 +1,86 @@
+"""What kind of request has come to the MCP endpoints of an app: told from its route and its content, never from what
+nobody checks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.types import Scope
+
+from fastmcp_aggregator.library_internals import route_path
+
+_LISTEN = "subscriptions/listen"
+_LISTEN_BYTES = 256 * 1024
+"""What opens a stream is no longer than this; what is, is a request like others."""
+
+
+class Kind(Enum):
+    """What a request asks for."""
+
+    WORK = auto()
+    MESSAGE = auto()
+    """Nothing: it brings an answer or a notification into a session."""
+    STREAM = auto()
+    """A stream that never finishes by itself (2026-07-28)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The paths of an app's MCP endpoint, and of where clients of its SSE transport post their messages."""
+
+    mcp: str
+    messages: str
+
+    def kind_of(self, scope: Scope, content: bytes) -> Kind:
+        """What a request with this body asks for."""
+        if self.is_of_session(scope) and not _may_be_request(content):
+            return Kind.MESSAGE
+        return Kind.STREAM if self._only_listens(scope, content) else Kind.WORK
+
+    def is_of_session(self, scope: Scope) -> bool:
+        """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
+
+        The session's own endpoint checks that it exists and whose it is.
+        """
+        path = route_path(scope)
+        return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
+
+    def _only_listens(self, scope: Scope, content: bytes) -> bool:
+        return (
+            route_path(scope) == self.mcp
+            and _header(scope, b"mcp-method") == _LISTEN.encode()
+            and _is_modern(scope)
+            and len(content) <= _LISTEN_BYTES
+            and _method_of(content) == _LISTEN
+        )
+
+
+def _may_be_request(content: bytes) -> bool:
+    """Whether a body may be a JSON-RPC request; false only if it is something else for certain.
+
+    Names may be written with escapes, and UTF-16 and UTF-32, which are read too, have NULs.
+    """
+    return b"\\u" in content or b"\0" in content or (b'"method"' in content and b'"id"' in content)
+
+
+def _is_modern(scope: Scope) -> bool:
+    """Whether the SDK takes a request for one of 2026-07-28 or later."""
+    version = _header(scope, b"mcp-protocol-version")
+    return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _method_of(content: bytes) -> str | None:
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    method = message.get("method") if isinstance(message, dict) else None
+    return method if isinstance(method, str) else None
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)

@@ -1,0 +1,75 @@
+"""One request of a program that speaks no MCP: the path of a modern client's, without its transport.
+
+What the child says on the way (progress, log messages) has nowhere to go; a question gets the answer that this client
+cannot be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.lowlevel.server import Server
+from mcp.server.runner import serve_one
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.requests import Request
+
+_CLIENT = {"name": "fastmcp-aggregator-json", "version": "1"}
+
+
+async def exchange(
+    server: Server[Any], method: str, params: Mapping[str, Any], *, request: Request | None = None
+) -> dict[str, Any]:
+    """Serve one request by an app's SDK server. `request` is the HTTP request that it came with.
+
+    Raises:
+        MCPError: the error that an MCP client would get.
+        pydantic.ValidationError: the parameters have not the shape that the method prescribes.
+    """
+    meta = params.get("_meta")
+    envelope = {
+        **(meta if isinstance(meta, Mapping) else {}),
+        PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
+        CLIENT_INFO_META_KEY: _CLIENT,
+        CLIENT_CAPABILITIES_META_KEY: {},
+    }
+    connection = Connection.from_envelope(LATEST_MODERN_VERSION, _CLIENT, {})
+    context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request))
+    return await serve_one(
+        server,
+        context,
+        method,
+        {**params, "_meta": envelope},
+        connection=connection,
+        lifespan_state={},
+    )
+
+
+@dataclass
+class _OneWay:
+    """The dispatch context of a request whose client gets nothing but the answer."""
+
+    message_metadata: ServerMessageMetadata
+    request_id: str = "json"
+    transport: TransportContext = field(default_factory=lambda: TransportContext(kind="json", can_send_request=False))
+    can_send_request: bool = False
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        return
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        return

@@ -1,0 +1,176 @@
+"""The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies.
+
+It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
+principal (without authentication: no address) can take what others need; see `fair_share.py`. A rejected one
+costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
+counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
+opens a stream, or is answered at once.
+
+What a request is, it tells by its route and its content (`front/http/endpoints.py`).
+
+A request that waits for its turn at a server, or for its client's answer to a question, does not count among those
+that run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep all from running.
+What a client says in its session besides requests (answers, notifications) needs no turn, for requests wait for it; and
+it goes through while the server ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
+from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
+from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom, TooManyParts
+from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
+from fastmcp_aggregator.front.wire.parts import too_many_parts
+from fastmcp_aggregator.message_streams import encode
+
+IS_ENDING = "fastmcp_aggregator.is_ending"
+"""Where a request's scope says whether the server is to end."""
+SHUTTING_DOWN = "server is shutting down"
+RETRY_AFTER = "5"
+"""Seconds after which a rejected client may try again (`Retry-After`)."""
+
+
+ON_LISTENING = "fastmcp_aggregator.on_listening"
+"""Where a request's scope has what to call when it turns out to open a stream that only listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateLimits:
+    """What the gate lets through: requests, bytes, and the seconds that a body may take to come, and then a turn.
+
+    `body_grace` are those in which nothing of a body has to come.
+    """
+
+    running: int
+    waiting: int
+    body_bytes: int
+    wait_bound: float = 60.0
+    body_grace: float = 10.0
+
+
+class AdmissionQueue:
+    """The requests that run and wait, as one count for all gates of a hub."""
+
+    def __init__(self, limits: GateLimits) -> None:
+        self.turns = FairLimiter(limits.running)
+        self._admitted = FairShare(limits.running + limits.waiting)
+        self._body_bytes = FairShare(limits.body_bytes)
+
+    def counts(self) -> tuple[int, int]:
+        """How many requests run, and how many wait."""
+        running = self.turns.taken
+        return running, self._admitted.taken - running
+
+    @contextmanager
+    def admit(self, holder: Holder, receive: Receive) -> Iterator[Body | None]:
+        """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
+        if not self._admitted.try_acquire(holder):
+            yield None
+            return
+        body = Body(receive, partial(self._body_bytes.try_acquire, holder))
+        try:
+            yield body
+        finally:
+            self._admitted.release(holder)
+            if body.size:
+                self._body_bytes.release(holder, body.size)
+
+
+class Gate:
+    """An ASGI layer that answers 503 to what is too much."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: GateLimits,
+        endpoints: Endpoints,
+        *,
+        has_auth: bool,
+        places: AdmissionQueue | None = None,
+    ) -> None:
+        """`places` are those that several gates have together; without them, this one has its own."""
+        self._app = app
+        self._limits = limits
+        self._endpoints = endpoints
+        self._has_auth = has_auth
+        self._places = places or AdmissionQueue(limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "GET":
+            await self._app(scope, NoBody(receive).receive, send)
+        elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
+            await reject(scope, receive, send, SHUTTING_DOWN)
+        elif not self._is_let_in(scope):
+            await self._app(scope, receive, send)
+        else:
+            await self._admit(scope, receive, send)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holder = _holder(scope)
+        with ExitStack() as stack:
+            body = stack.enter_context(self._places.admit(holder, receive))
+            if body is None:
+                await reject(scope, receive, send, "too many requests")
+                return
+            try:
+                content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
+            except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
+                await _refuse_body(error, scope, receive, send)
+                return
+            kind = self._endpoints.kind_of(scope, content)
+            del content  # which the body has, until it is received from there
+            if kind is Kind.MESSAGE:
+                pass
+            elif scope.get(IS_ENDING):
+                await reject(scope, receive, send, SHUTTING_DOWN)
+                return
+            elif kind is Kind.STREAM:
+                stack.close()
+                scope.get(ON_LISTENING, _ignore)()
+            elif not await stack.enter_context(self._places.turns.slot(holder)).acquire_within(self._limits.wait_bound):
+                await reject(scope, receive, send, "the request waited too long for its turn")
+                return
+            await self._app(scope, body.receive, send)
+
+    def _is_let_in(self, scope: Scope) -> bool:
+        """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
+        return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
+
+
+def _holder(scope: Scope) -> Holder:
+    """Whom a request is counted for: who has authenticated, with whatever key, or else the client's address."""
+    token = access_token_of(scope) if "user" in scope else None
+    if token is not None:
+        return replace(principal_of(token), groups=None)
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _ignore() -> None: ...
+
+
+async def reject(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+    """Answer 503, with the time to wait."""
+    await PlainTextResponse(reason, 503, {"Retry-After": RETRY_AFTER})(scope, receive, send)
+
+
+async def _refuse_body(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request whose body is not taken: 408, it comes too slowly; 413, it costs too much to parse; or 503."""
+    match error:
+        case TimeoutError():
+            await PlainTextResponse("request body timeout", 408, {"Connection": "close"})(scope, receive, send)
+        case TooManyParts(content=content):
+            await Response(encode(too_many_parts(content)), 413, media_type="application/json")(scope, receive, send)
+        case NoRoom():
+            await reject(scope, receive, send, "the bodies of requests take too much memory")

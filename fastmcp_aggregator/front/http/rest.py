@@ -1,0 +1,150 @@
+"""The JSON face, for programs that speak no MCP: `POST /mcp/tools/call`: the method as path, its params as the body.
+
+The answer is the method's result, or a JSON-RPC error as `{"error": {"code", "message", "data"}}` with the HTTP status
+that the protocol gives it. A tool may be named without its server here, if only one in the group has that name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.errors import StartupError
+from fastmcp_aggregator.front.http.connection import whole_body
+from fastmcp_aggregator.front.http.exchange import exchange
+from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
+from fastmcp_aggregator.library_internals import sdk_server_of
+from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
+from fastmcp_aggregator.routing.table import RouteTable
+
+METHODS = (
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+)
+"""What can be asked for."""
+_LONGEST_WAIT = 1e9
+"""Seconds. A server may have put anything into its error."""
+_STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
+_NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
+
+
+class Served(Protocol):
+    """What is asked; see `VirtualServer`."""
+
+    auth: Any
+
+    @property
+    def routes(self) -> RouteTable: ...
+
+    async def ready(self) -> None: ...
+
+
+def json_route(app: Served, path: str) -> Route:
+    """The JSON endpoints of an app whose MCP endpoint is at `path`."""
+
+    async def serve(request: Request) -> Response:
+        return await answer(app, request.path_params["method"], request)
+
+    return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, app.auth, methods=["POST"])
+
+
+async def answer(app: Served, method: str, request: Request) -> Response:
+    """Serve one request."""
+    if method not in METHODS:
+        return _refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
+    try:
+        params = await with_public_name(app, method, await _params(request))
+        return _json(await exchange(sdk_server_of(app), method, params, request=request))
+    except MCPError as error:
+        return _refusal(error)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:10])
+        return _refusal(MCPError(INVALID_PARAMS, f"Invalid request parameters: {problems}"))
+    except StartupError as error:
+        return _refusal(failed_start(error, is_local=False))
+    except ClientDisconnect:
+        raise
+    except Exception as error:
+        return _refusal(unexpected(error, f"{method} of the JSON face"))
+
+
+async def with_public_name(app: Served, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters, with the public name of what was named without its server.
+
+    Raises:
+        MCPError: several servers have something of this name.
+    """
+    kind, name = _NAMED.get(method), params.get("name")
+    if kind is None or not isinstance(name, str):
+        return params
+    return {**params, "name": await public_name(app, kind, name)}
+
+
+async def public_name(app: Served, kind: Kind, name: str) -> str:
+    """The public name of a tool or prompt that may be named without its server.
+
+    Raises:
+        MCPError: several servers have something of this name, or one that has not been listed may have.
+    """
+    if app.routes.find(kind, name) is not None:
+        return name
+    await app.ready()
+    owners = app.routes.owners(kind, name)
+    if len(owners) > 1:
+        known = ", ".join(f"{key}:{name}" for key in owners)
+        raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
+    if owners and (unlisted := app.routes.unlisted()):
+        why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
+        raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
+    return f"{owners[0]}:{name}" if owners else name
+
+
+async def _params(request: Request) -> Mapping[str, Any]:
+    body = await whole_body(request)
+    if body is None:
+        raise MCPError(INVALID_PARAMS, "the body is larger than 4 MiB")
+    try:
+        params = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        raise MCPError(PARSE_ERROR, "the body is not valid JSON") from None
+    if not isinstance(params, Mapping):
+        raise MCPError(INVALID_PARAMS, "the body must be an object: the params of the method")
+    return params
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    """A response with what a server may have sent: numbers that JSON does not have become null, as on MCP's way."""
+    return Response(to_json(content, inf_nan_mode="null"), status, media_type="application/json")
+
+
+def _refusal(error: MCPError) -> Response:
+    response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, _status(error.code))
+    data = error.error.data
+    retry_in = data.get("retryIn") if isinstance(data, Mapping) else None
+    if isinstance(retry_in, int | float) and 0 <= retry_in < _LONGEST_WAIT:
+        response.headers["Retry-After"] = str(math.ceil(retry_in))
+    return response
+
+
+def _status(code: int) -> int:
+    return _STATUS.get(code) or ERROR_CODE_HTTP_STATUS.get(code, 500)

@@ -1,0 +1,1 @@
+"""Streams that an HTTP client may resume."""

@@ -1,0 +1,230 @@
+"""The event store: what is sent to legacy clients, kept for those that lost their connection.
+
+Theory. The SDK stores each event before it sends it. Events are kept as the bytes that go over the wire, so that it is
+known how much they take. What does not fit is not kept: there is an error in place of an answer then, so that a client
+that comes back for it learns what became of it. FastMCP wraps the store for each session, and its wrapper gathers what
+is replayed until all is; so the rest of an answer is not replayed, but delivered on the connection as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    MCP_SESSION_ID_HEADER,
+    EventCallback,
+    EventMessage,
+    EventStore,
+)
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from starlette.types import Scope
+
+from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream, Deliver, EventLog
+
+_LOG_LIMIT = 10_000
+"""Logs kept that are no longer in use, at most."""
+SIZE_LIMIT = 32 * 1024 * 1024
+"""Bytes of all events together, at most."""
+_SWEEP_PAUSE = 1.0
+"""Seconds between two sweeps, at least."""
+_NUMBER = re.compile("[0-9]{1,18}")
+_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
+_ANSWER = "a"
+_STANDING = "s"
+"""Kinds of streams: of one request each, and of what belongs to no request."""
+_ANSWERS = (JSONRPCResponse, JSONRPCError)
+_NOT_KEPT = "the answer was not kept until the client came back: it is too large, or cannot be sent at all"
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One HTTP request, as far as it concerns the events that are sent for it."""
+
+    scope: Scope
+    stream: AnswerStream | None = None
+    """On which it is answered."""
+    deliver: Deliver | None = None
+    """Where events go, if it has come back for them."""
+
+    @property
+    def session_id(self) -> bytes:
+        """The session that it says it belongs to; empty if it does not."""
+        return header(self.scope, _SESSION_ID) or b""
+
+
+EXCHANGE: ContextVar[Exchange | None] = ContextVar("HTTP request", default=None)
+"""The SDK calls the store in the context of the request, and does not name it."""
+
+
+class EventLogs:
+    """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its place."""
+
+    def __init__(self, keep: float, limit: int = SIZE_LIMIT) -> None:
+        self._keep = keep
+        self._limit = limit
+        self._size = 0
+        self._by_stream: dict[str, EventLog] = {}
+        self._by_name: dict[str, EventLog] = {}
+        self._expiries: OrderedDict[str, float] = OrderedDict()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def open(self, log: EventLog) -> None:
+        """Keep a log, until it is retired; the latest of a stream is the one in use."""
+        self._by_stream[log.stream_id] = self._by_name[log.name] = log
+
+    def of_stream(self, stream_id: str) -> EventLog | None:
+        """The log in use for a stream."""
+        return self._by_stream.get(stream_id)
+
+    def find(self, event_id: str) -> tuple[EventLog, int] | None:
+        """The log that an event is in, and its number there."""
+        name, _, number = event_id.rpartition(".")
+        log = self._by_name.get(name)
+        return (log, int(number)) if log is not None and _NUMBER.fullmatch(number) else None
+
+    def add(self, log: EventLog, data: bytes) -> str:
+        """The id of an event that is kept."""
+        before = log.size
+        event_id = log.add(data)
+        self._size += log.size - before
+        return event_id
+
+    def make_room(self, size: int) -> bool:
+        """Whether so many bytes fit, once the oldest logs that are no longer in use have made room."""
+        if size > self._limit:
+            return False
+        while self._size + size > self._limit and self._expiries:
+            self._forget_oldest()
+        return self._size + size <= self._limit
+
+    def has_plenty_of_room(self, size: int) -> bool:
+        """Whether so many bytes fit, and leave half of the room free."""
+        return self._size + size <= self._limit // 2
+
+    def retire(self, log: EventLog) -> None:
+        """Keep a log for the time that is set from now on."""
+        if log.name not in self._by_name:
+            return
+        loop = asyncio.get_running_loop()
+        self._expiries[log.name] = loop.time() + self._keep
+        self._expiries.move_to_end(log.name)
+        if len(self._expiries) > _LOG_LIMIT:
+            self._forget_oldest()
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._keep, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self._expiries and (left := next(iter(self._expiries.values())) - now) <= 0:
+            self._forget_oldest()
+        self._sweeping = loop.call_later(max(left, _SWEEP_PAUSE), self._sweep, loop) if self._expiries else None
+
+    def _forget_oldest(self) -> None:
+        name, _ = self._expiries.popitem(last=False)
+        log = self._by_name.pop(name)
+        self._size -= log.size
+        if self._by_stream.get(log.stream_id) is log:
+            del self._by_stream[log.stream_id]
+
+
+class KeptEvents(EventStore):
+    """Keeps events for `keep` seconds from when their request is over, or, of no request, from when they came."""
+
+    def __init__(self, keep: float) -> None:
+        self.logs = EventLogs(keep)
+
+    def find(self, event_id: str, session_id: bytes) -> tuple[EventLog, int] | None:
+        """The stream that a client of this session has asked for, and the number of the last event it has had."""
+        found = self.logs.find(event_id)
+        if found is not None and isinstance(found[0], AnswerStream) and found[0].session_id != session_id:
+            return None
+        return found
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep a message, return its event id. No message: the event with which a response begins. Never raises."""
+        if message is None:
+            return self._begun(stream_id)
+        log = self._log(stream_id)
+        data = self._kept(message)
+        if isinstance(log, AnswerStream) and isinstance(message, _ANSWERS):
+            log.is_answered = True
+        event_id = log.mark() if data is None else self.logs.add(log, data)
+        if not isinstance(log, AnswerStream):
+            self.logs.retire(log)
+        return event_id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what came after an event; return the stream to follow, or None: an answer is sent here to its end."""
+        exchange = EXCHANGE.get()
+        found = self.find(last_event_id, exchange.session_id) if exchange is not None else None
+        if exchange is None or exchange.deliver is None or found is None:
+            return None
+        log, number = found
+        if isinstance(log, AnswerStream):
+            await log.carry(number, exchange.deliver)
+            return None
+        for later, data in log.after(number):
+            await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(data), log.id_of(later)))
+        return log.stream_id
+
+    def _begun(self, stream_id: str) -> str:
+        exchange = EXCHANGE.get()
+        if exchange is None or exchange.deliver is not None:
+            log = self._log(stream_id)
+            self.logs.retire(log)
+            return log.mark()
+        session_id = exchange.session_id
+        exchange.stream = stream = AnswerStream(_ANSWER, stream_id, session_id)
+        first = stream.mark()
+        self.logs.open(stream)
+        return first
+
+    def _log(self, stream_id: str) -> EventLog:
+        log = self.logs.of_stream(stream_id)
+        if log is None:
+            log = EventLog(_STANDING if stream_id.endswith(f":{GET_STREAM_KEY}") else _ANSWER, stream_id)
+            self.logs.open(log)
+        return log
+
+    def _kept(self, message: JSONRPCMessage) -> bytes | None:
+        """The message as it is kept; None if it is not."""
+        data = _encoded(message)
+        if not isinstance(message, _ANSWERS):
+            return data if data is not None and self.logs.has_plenty_of_room(len(data)) else None
+        if data is not None and self.logs.make_room(len(data)):
+            return data
+        error = ErrorData(code=CONNECTION_CLOSED, message=_NOT_KEPT)
+        return _encoded(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+
+
+def is_of_answer(event_id: str) -> bool:
+    """Whether it looks like the id of an event of a request's stream."""
+    return event_id.startswith(_ANSWER)
+
+
+def _encoded(message: JSONRPCMessage) -> bytes | None:
+    """As the SDK sends it; None if that is impossible."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:
+        return None
+
+
+def header(scope: Scope, wanted: bytes) -> bytes | None:
+    """The first value of a header of a request."""
+    return next((value for name, value in scope["headers"] if name == wanted), None)

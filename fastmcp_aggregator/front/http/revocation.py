@@ -1,0 +1,96 @@
+"""Revocation: requests are ended whose credentials are revoked, lose the group, or expire meanwhile.
+
+Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
+each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
+group, the request is ended, whatever it is. A token that runs out, or a key at its date, ends the streams that only
+listen; a call that was let in before is still answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import anyio
+from mcp.server.auth.provider import AccessToken
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
+from fastmcp_aggregator.auth.verifiers import KeyToken
+from fastmcp_aggregator.front.http.boundary import Sending
+from fastmcp_aggregator.front.http.gate import ON_LISTENING
+from fastmcp_aggregator.front.http.security import OnDenied
+from fastmcp_aggregator.library_internals import route_path
+
+_MARGIN = 1.0
+"""Seconds that a token is accepted beyond its end, because that is compared in whole ones."""
+# RFC 6750, section 3.1: also for a token that was revoked.
+_INVALID = {
+    "error": "invalid_token",
+    "error_description": "the credentials were revoked before the answer",
+}
+_CHALLENGE = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+
+
+class Revocation:
+    """An ASGI layer around the app of a group, behind authentication."""
+
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
+        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended."""
+        self._app = app
+        self._group_id = group_id
+        self._path = path
+        self._on_denied = on_denied
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = access_token_of(scope)
+        if scope["type"] != "http" or token is None:
+            await self._app(scope, receive, send)
+            return
+        response = Sending(send)
+        with anyio.CancelScope() as answering, ExitStack() as stack:
+            if isinstance(token, KeyToken):
+                stack.enter_context(self._followed(token, scope, answering.cancel))
+            listening = _Listening(scope, token, stack, answering.cancel)
+            if scope["method"] == "GET":
+                listening.has_begun()
+            await self._app({**scope, ON_LISTENING: listening.has_begun}, receive, response.send)
+        if answering.cancel_called and not response.has_begun:
+            await JSONResponse(_INVALID, 401, _CHALLENGE)(scope, receive, send)
+        elif answering.cancel_called and not response.is_complete:
+            await send({"type": "http.response.body"})
+
+    @contextmanager
+    def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
+        standing = token.standing
+        groups = [self._group_id] if route_path(scope).startswith(self._path) else None
+
+        def look() -> None:
+            if not standing.lets_in(groups):
+                reason = "the key was revoked, or has lost the group"
+                self._on_denied(principal_of(token), self._group_id, scope["path"], reason)
+                end()
+
+        with standing.watched(look):
+            look()
+            yield
+
+
+class _Listening:
+    """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
+
+    def __init__(self, scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> None:
+        self._outer: Callable[[], None] | None = scope.get(ON_LISTENING)
+        self._token = token
+        self._stack = stack
+        self._end = end
+
+    def has_begun(self) -> None:
+        if self._token.expires_at is not None:
+            remaining = max(0.0, self._token.expires_at + _MARGIN - time.time())
+            self._stack.callback(asyncio.get_running_loop().call_later(remaining, self._end).cancel)
+        if self._outer is not None:
+            self._outer()

@@ -1,0 +1,91 @@
+"""Routes behind the authentication that the MCP endpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastmcp.server.auth.middleware import RequireAuthMiddleware
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.library_internals import route_path
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
+    """A route for those who have authenticated with the scopes that are required; for everybody, without `auth`.
+
+    Who is not let in gets a 401, or a 403 if only a scope is missing.
+    """
+    if auth is None:
+        return Route(path, handler, methods=methods)
+    inner = request_response(handler)
+    return Route(path, RequireAuthMiddleware(inner, auth.required_scopes, None, auth.challenge_scopes), methods=methods)
+
+
+def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
+    """The authentication of the app's MCP endpoint, for something else: the answers are the same.
+
+    Without authentication it lets everybody in.
+    """
+    guards = (getattr(route, "endpoint", None) for route in app.routes)
+    of_mcp = next((guard for guard in guards if isinstance(guard, RequireAuthMiddleware)), None)
+    if of_mcp is None:
+        return lambda inner: inner
+    options = of_mcp.required_scopes, of_mcp.resource_metadata_url, of_mcp.challenge_scopes
+    return lambda inner: RequireAuthMiddleware(inner, *options)
+
+
+OnDenied = Callable[[Principal, str, str, str], None]
+"""Called with the principal, the group, the path of the request, and why it was denied."""
+
+
+class Membership:
+    """An ASGI layer around the app of a group, behind authentication: rejects who may not use the group.
+
+    Who has not authenticated is rejected by the app itself.
+    """
+
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
+        """`path` is that of the group's MCP endpoint; what else it has is below."""
+        self._app = app
+        self._on_denied = on_denied
+        self._group_id = group_id
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and route_path(scope).startswith(self._path):
+            is_known = getattr(scope.get("user"), "is_authenticated", False)
+            principal = principal_in(scope)
+            if is_known and not principal.may_use(self._group_id):
+                self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
+                await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
+"""What pages may read of the headers of an answer, besides those that they always may."""
+
+
+def cors(origins: Sequence[str]) -> list[Middleware]:
+    """What lets pages of these origins in, `*`: of all; nothing without any."""
+    if not origins:
+        return []
+    layer = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=list(_EXPOSED),
+    )
+    return [layer]

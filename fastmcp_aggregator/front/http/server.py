@@ -1,0 +1,140 @@
+"""The HTTP front: streamable HTTP through a uvicorn server whose life we own.
+
+uvicorn's own signal handling would end the process before the children are closed, so it is off; the server ends when
+it is told to, and the caller closes the children afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from sse_starlette.sse import AppStatus
+from starlette.types import ASGIApp
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.file_descriptors import shortage
+from fastmcp_aggregator.front.http.boundary import Drain
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+
+_BACKLOG = 2048
+"""Connections that the system keeps until they are accepted."""
+_CLOSE_BOUND = 2
+"""Seconds that connections have to close once the last request is answered."""
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
+        self._on_listening()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. uvicorn would end the program where this raises.
+
+    Raises:
+        AggregatorError: the address cannot be used.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return _listen(family, (str(address[0]), port))
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise AggregatorError(f"cannot listen on {host}, port {port}: {reason}") from None
+
+
+def _listen(family: int, address: tuple[str, int]) -> socket.socket:
+    # With the protocol named, which `socket.create_server` does not: only then does asyncio turn Nagle's algorithm off,
+    # which holds back the second part of an answer for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform != "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """The origin that clients on this machine connect to."""
+    port = listener.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve_http(
+    app: ASGIApp, listener: socket.socket, stop: asyncio.Event, *, on_listening: Callable[[], None] = lambda: None
+) -> None:
+    """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended."""
+    drain = Drain(app)
+    config = uvicorn.Config(
+        drain,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        # asyncio accepts so many connections in a turn. When there are no descriptors left it tries as often, and
+        # logs each failure: https://github.com/python/cpython/issues/151615
+        backlog=1,
+        timeout_graceful_shutdown=_CLOSE_BOUND,
+    )
+    server = _Server(config, on_listening)
+    AppStatus.should_exit = False
+    serving = asyncio.create_task(server.serve([listener]), name="http")
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        with shortage_told():
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                await drain.close()
+    finally:
+        stopping.cancel()
+        AppStatus.should_exit = True
+        server.should_exit = True
+        try:
+            await serving
+        finally:
+            AppStatus.should_exit = False  # of the whole process, so also of other servers in it
+
+
+logger = logging.getLogger(__name__)
+_REPORTS_PER_SECOND = 1 / 60
+
+
+@contextmanager
+def shortage_told() -> Iterator[None]:
+    """While a server accepts connections: that it cannot is told once a minute, in our words."""
+    loop = asyncio.get_running_loop()
+    others = loop.get_exception_handler()
+    reports = TokenBucket(burst=1, rate=_REPORTS_PER_SECOND)
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        lacking = shortage(context.get("exception")) if "socket" in context else None
+        if lacking is None:
+            (others or type(loop).default_exception_handler)(loop, context)
+        elif reports.take(loop.time()):
+            logger.warning("new connections wait until others are closed: %s", lacking)
+
+    loop.set_exception_handler(handle)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(others)

@@ -1,0 +1,200 @@
+"""The transport of 2024-11-05, HTTP with SSE, for old clients: `GET /mcp/sse`, `POST /mcp/messages?session_id=…`.
+
+Theory. A client opens one stream, is told there where to send its messages, and gets everything on that stream. A
+message is answered with 202 at once, because clients send one after the other and may have to answer a question
+meanwhile. But the request that it came with is over for the apps around (the gate, the drain) only when its answer has
+been sent on the stream: so it keeps its place among those that run, and the end of the program waits for it. A session
+is its stream: when that ends, for whatever reason, so do its requests, and it can belong to nobody else than who
+opened it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import anyio
+from fastmcp import FastMCP
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.lowlevel.server import Server
+from mcp.server.runner import serve_loop
+from mcp.server.streamable_http_manager import DEFAULT_MAX_SESSIONS
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId, jsonrpc_message_adapter
+from pydantic import ValidationError
+from sse_starlette import EventSourceResponse
+from sse_starlette.sse import SendTimeoutError
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.front.http.connection import unwatched, whole_body
+from fastmcp_aggregator.front.http.gate import RETRY_AFTER
+from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
+from fastmcp_aggregator.message_streams import encode
+
+logger = logging.getLogger(__name__)
+
+SEND_BOUND = 60.0
+"""Seconds that a client has to take what it is sent; one that does not has left."""
+
+
+def sse_routes(app: FastMCP[Any], path: str, on_denied: Callable[[Scope], None]) -> list[Route]:
+    """The two endpoints of an app whose MCP endpoint is at `path`.
+
+    `on_denied` is called for a message into the session of another principal.
+    """
+    base = path.rstrip("/")
+    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", on_denied)
+    return [
+        guarded_route(f"{base}/sse", sessions.opened, app.auth),
+        guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
+    ]
+
+
+class _Session:
+    """One client's stream, and its requests that are not answered yet."""
+
+    def __init__(self, owner: AuthorizationContext | None) -> None:
+        self.id = uuid4().hex
+        self.owner = owner
+        self._incoming, self.read_stream = create_context_streams[SessionMessage | Exception](0)
+        self.write_stream, self._outgoing = create_context_streams[SessionMessage](0)
+        self._unanswered: dict[RequestId, anyio.Event] = {}
+
+    def has_unanswered(self, message: JSONRPCMessage) -> bool:
+        """Whether this is a request with the id of one that is not answered yet."""
+        return isinstance(message, JSONRPCRequest) and message.id in self._unanswered
+
+    async def take(self, message: JSONRPCMessage, request: Request) -> anyio.Event:
+        """Have a message of the client served; the event is set when there is nothing more to be done for it.
+
+        Raises:
+            anyio.BrokenResourceError, anyio.ClosedResourceError: the session is over.
+        """
+        over = anyio.Event()
+
+        async def settled() -> None:
+            self._settle(request_id)
+
+        request_id = message.id if isinstance(message, JSONRPCRequest) else None
+        if request_id is None:
+            over.set()
+        else:
+            self._unanswered[request_id] = over
+        metadata = ServerMessageMetadata(request_context=request, on_request_unanswered=settled)
+        try:
+            await self._incoming.send(SessionMessage(message, metadata=metadata))
+        except BaseException:
+            self._settle(request_id)
+            raise
+        return over
+
+    async def events(self, endpoint: str) -> AsyncIterator[dict[str, str]]:
+        """What is sent on the stream. When the next event is asked for, the one before has been sent."""
+        yield {"event": "endpoint", "data": f"{endpoint}?session_id={self.id}"}
+        async for item in self._outgoing:
+            yield {"event": "message", "data": encode(item.message).decode()[:-1]}
+            if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                self._settle(item.message.id)
+
+    def close(self) -> None:
+        """The stream has ended: nothing more comes in or goes out."""
+        self._outgoing.close()
+        self._incoming.close()
+        for request_id in list(self._unanswered):
+            self._settle(request_id)
+
+    def _settle(self, request_id: RequestId | None) -> None:
+        over = self._unanswered.pop(request_id, None) if request_id is not None else None
+        if over is not None:
+            over.set()
+
+
+class _Sessions:
+    """The sessions of one app. They live in the requests that opened their streams."""
+
+    def __init__(self, server: Server[Any], endpoint: str, on_denied: Callable[[Scope], None]) -> None:
+        self._server = server
+        self._on_denied = on_denied
+        self._endpoint = endpoint
+        self._by_id: dict[str, _Session] = {}
+
+    async def opened(self, _: Request) -> Response:
+        """Answer a request for a stream."""
+        if len(self._by_id) >= DEFAULT_MAX_SESSIONS:
+            return PlainTextResponse("too many open sessions", 503, {"Retry-After": RETRY_AFTER})
+        return _Stream(self.serve)
+
+    async def posted(self, request: Request) -> Response:
+        """Answer a request that brings a message; what is to be done for the message comes after the answer."""
+        session = self._of(request)
+        if session is None:
+            return PlainTextResponse("there is no such session", 404)
+        body = await whole_body(request)
+        if body is None:
+            return PlainTextResponse("the body is larger than 4 MiB", 413)
+        try:
+            message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+        except ValidationError:
+            return PlainTextResponse("the body is no JSON-RPC message", 400)
+        if session.has_unanswered(message):
+            return PlainTextResponse("a request with this id is not answered yet", 400)
+        try:
+            over = await session.take(message, Request(unwatched(request.scope)))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return PlainTextResponse("the session is over", 404)
+        return PlainTextResponse("Accepted", 202, background=BackgroundTask(over.wait))
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a session on its stream, as long as that is open."""
+        session = _Session(_owner_of(scope))
+        events = session.events(scope.get("root_path", "") + self._endpoint)
+        self._by_id[session.id] = session
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._serve, session)
+                with suppress(SendTimeoutError):
+                    await EventSourceResponse(events, send_timeout=SEND_BOUND)(scope, receive, send)
+                session.close()
+        finally:
+            del self._by_id[session.id]
+            session.close()
+
+    async def _serve(self, session: _Session) -> None:
+        try:
+            await serve_loop(
+                self._server, session.read_stream, session.write_stream, lifespan_state={}, session_id=session.id
+            )
+        except Exception:
+            logger.exception("a session of the SSE transport broke off")
+
+    def _of(self, request: Request) -> _Session | None:
+        """The session that a message is for; for everybody but its owner it does not exist."""
+        session = self._by_id.get(request.query_params.get("session_id", ""))
+        if session is not None and session.owner != _owner_of(request.scope):
+            self._on_denied(request.scope)
+            return None
+        return session
+
+
+class _Stream(Response):
+    """The response on which a session is served."""
+
+    def __init__(self, serve: ASGIApp) -> None:
+        super().__init__()
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send)
+
+
+def _owner_of(scope: Scope) -> AuthorizationContext | None:
+    user = scope.get("user")
+    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None

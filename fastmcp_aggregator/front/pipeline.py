@@ -1,0 +1,361 @@
+"""The request pipeline: every request of a client, from its parameters to its result in the client's era.
+
+Theory. This is a middleware of the SDK's server, outermost in its chain. The requests about components it answers
+itself: a look-up in the route table and a call, with JSON objects going through as they came. FastMCP's own path would
+parse and rebuild every one of them several times, and its models and the SDK's per-version filter drop what they don't
+know. All other requests go on down the chain.
+
+What the chain would have done for these requests is done here: nothing is answered before `initialize`, the shape of
+the parameters is checked, and the result gets the envelope of the client's era.
+
+When the app was given FastMCP middleware or transforms, the chain is not skipped: the same components are then served
+through `front/fastmcp/provider.py`, which comes back to `Pipeline.serve`. Components of the app's own are served by
+FastMCP beside those of the children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.callers.caller import Caller, Context
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
+from fastmcp_aggregator.errors import ChildServerError, StartupError
+from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.handshake import Handshakes
+from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
+from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
+from fastmcp_aggregator.library_internals import connection_of, make_span
+from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.protocol import methods
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
+from fastmcp_aggregator.routing.addresses import (
+    publish_prompt_result,
+    publish_read_result,
+    publish_tool_result,
+    publishing_errors,
+)
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import Route
+
+
+class Pipeline:
+    """SDK middleware that serves the requests of one virtual server, and dispatches handshakes and client messages."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        directory: Directory,
+        handshakes: Handshakes,
+        messages: ClientMessages,
+        *,
+        group_id: str,
+        server_info: Callable[[], dict[str, Any]],
+        own: LocalComponents,
+    ) -> None:
+        self._backend = backend
+        self._policies = backend.policies
+        self._directory = directory
+        self._group_id = group_id
+        self._server_info = server_info
+        self._own = own
+        self._messages = messages
+        self._handshakes = handshakes
+        self.in_flight = InFlightCounter()
+        self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
+            **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
+            methods.TOOLS_CALL.name: self._call_tool,
+            methods.RESOURCES_READ.name: self._read_resource,
+            methods.PROMPTS_GET.name: self._get_prompt,
+            methods.COMPLETE.name: self._complete,
+            methods.SUBSCRIBE.name: self._subscribe,
+            methods.UNSUBSCRIBE.name: self._unsubscribe,
+            methods.SET_LEVEL.name: self._set_level,
+        }
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Handle one request. It is the error boundary too: the text of an unhandled exception is not for clients."""
+        try:
+            if ctx.request is None:
+                return await self._answer(ctx, call_next)
+            return await cancel_on_disconnect(ctx, lambda watched: self._answer(watched, call_next))
+        except (MCPError, ValidationError):
+            raise
+        except Exception as error:
+            raise errors.unexpected(error, ctx.method) from None
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None:
+            return await self._notified(ctx, call_next)
+        require_readable(ctx)
+        is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_modern and self._backend.profile.is_awaited:
+            self._handshakes.record_capabilities(ctx)
+        answer = self._answers.get(ctx.method)
+        if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
+            return await self._handshakes(ctx, call_next)
+        require_initialized(ctx)
+        if self.in_flight.is_closing:
+            raise errors.ending()
+        params = checked_params(ctx)
+        caller = Caller(ctx)
+        try:
+            with self.in_flight.track():
+                result = await answer(caller, params)
+        except ChildServerError as error:
+            raise errors.unavailable(error, is_local=caller.is_local) from error
+        except StartupError as error:
+            raise errors.failed_start(error, is_local=caller.is_local) from error
+        if result is None:
+            return await call_next(ctx)
+        if is_modern:
+            return for_modern_client(ctx.method, result, self._server_info())
+        return for_legacy_client(ctx.method, result)
+
+    # A call.
+
+    async def serve(self, call: Call) -> Result:
+        """Serve one call: policies, then the child or an instance of it, then its rounds of questions.
+
+        An unhandled exception is contained here: FastMCP would tell its text.
+
+        Raises:
+            ChildServerError: the child cannot be asked, or was lost while it was asked.
+            MCPError: the child's own error, unchanged, or a policy's, or why the caller cannot be asked.
+        """
+        try:
+            stack = self._policies.stack
+            return await (stack.run(call, self._send) if stack.policies or stack.recorders else self._send(call))
+        except (MCPError, ChildServerError):
+            raise
+        except Exception as error:
+            raise errors.unexpected(error, f"{call.method} to the server {call.child.key!r}") from None
+        finally:
+            if call.caller.outbox is not None:
+                call.caller.close()
+
+    async def _send(self, call: Call) -> Result:
+        runtime = self._backend.runtime
+        assert runtime is not None  # a route leads to a child of the present run
+        if "requestState" in call.params and runtime.rounds.continues_pending(call):
+            result = await runtime.rounds.resume(call)
+        elif self._backend.profile.is_single:
+            result = await runtime.rounds.ask(call.child, call)
+        else:
+            async with runtime.instances.serving(call.child, call.caller) as child:
+                result = await runtime.rounds.ask(child, call)
+        if call.caller.outbox is not None:
+            await call.caller.flush()
+        return result
+
+    async def call(
+        self, ctx: Context, child: Child, params: Params, address: Params, schema: Mapping[str, Any] | None = None
+    ) -> Result:
+        """Make a call of the request that FastMCP serves in `ctx`, and serve it; `schema` is a tool's.
+
+        Raises:
+            Exception: as `serve`.
+        """
+        return await self.serve(Call(Caller(ctx), child, ctx.method, params, address, self._group_id, schema))
+
+    def _call(
+        self, caller: Caller, child: Child, params: Params, address: Params, schema: Mapping[str, Any] | None = None
+    ) -> Awaitable[Result]:
+        call = Call(caller, child, caller.method, params, address, self._group_id, schema)
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # nobody collects spans
+            return self.serve(call)
+        return in_span(caller.ctx, lambda: self.serve(call))
+
+    # The requests.
+
+    async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
+        name = text_param(params, "name")
+        require_object(params, "arguments")
+        route = await self._route(caller, Kind.TOOL, name)
+        if route is None:
+            return None
+        schema = route.component.get("inputSchema")
+        result = await self._call(caller, route.child, params, {"name": route.original}, schema)
+        return publish_tool_result(result, route.publish)
+
+    async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
+        name = text_param(params, "name")
+        require_object(params, "arguments")
+        route = await self._route(caller, Kind.PROMPT, name)
+        if route is None:
+            return None
+        result = await self._call(caller, route.child, params, {"name": route.original})
+        return publish_prompt_result(result, route.publish)
+
+    async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
+        found = await self._locate(caller, text_param(params, "uri"))
+        if found is None or not self._own.bypass_allowed:
+            return None
+        child, original = found
+        publish = self._directory.table.publisher(child)
+        with publishing_errors(publish):
+            return publish_read_result(await self._call(caller, child, params, {"uri": original}), publish)
+
+    async def _complete(self, caller: Caller, params: Params) -> Result | None:
+        ref = params.get("ref")
+        if not isinstance(ref, Mapping):
+            raise errors.invalid_params("ref: must be an object")
+        if ref.get("type") == "ref/resource":
+            return await self._complete_template(caller, params, ref)
+        route = await self._route(caller, Kind.PROMPT, text_param(ref, "name"))
+        if route is None:
+            return None
+        return await self._call(caller, route.child, params, {"ref": {**ref, "name": route.original}})
+
+    async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
+        found = await self._locate(caller, text_param(ref, "uri"))
+        if found is None:
+            return None
+        child, original = found
+        with publishing_errors(self._directory.table.publisher(child)):
+            return await self._call(caller, child, params, {"ref": {**ref, "uri": original}})
+
+    async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
+        uri = text_param(params, "uri")
+        found = await self._locate(caller, uri)
+        if found is not None:
+            with publishing_errors(self._directory.table.publisher(found[0])):
+                await self._messages.subscribe(caller, *found, uri)
+        return None if found is None else {}
+
+    async def _unsubscribe(self, caller: Caller, params: Params) -> Result | None:
+        await self._messages.unsubscribe(caller, text_param(params, "uri"))
+        return {}
+
+    async def _set_level(self, caller: Caller, params: Params) -> Result | None:
+        await self._messages.set_level(caller, text_param(params, "level"))
+        return {}
+
+    def _lister(self, kind: Kind) -> Callable[[Caller, Params], Awaitable[Result | None]]:
+        async def answer(caller: Caller, params: Params) -> Result | None:
+            await self._directory.ready()
+            if not self._own.has_none_of(kind):
+                return None
+            if params.get("cursor") is not None:
+                raise errors.invalid_params("cursor: the lists have one page")
+            table = self._directory.table
+            return {SPECS[kind].list_key: table.listing(kind, self._rule(caller)), **table.cache_hint(kind).as_fields()}
+
+        return answer
+
+    async def _notified(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Dispatch a notification. A request without an id is none, and cannot be answered: it is dropped."""
+        if not ctx.method.startswith("notifications/"):
+            return None
+        await self._messages.relay_notification(ctx)
+        return await call_next(ctx)
+
+    # Routes.
+
+    async def _locate(self, caller: Caller, uri: str) -> tuple[Child, str] | None:
+        """Resolve a URI to its child and original URI; None when it is one of FastMCP's.
+
+        Raises:
+            MCPError: no server has this URI.
+        """
+        found = await self._directory.locate(uri)
+        if found is None and not await self._own.has(Kind.RESOURCE, uri):
+            self._denied(caller, uri)
+            raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, self._rule(caller)))
+        return found
+
+    async def _route(self, caller: Caller, kind: Kind, name: str) -> Route | None:
+        """Resolve a name to its route; None when FastMCP's chain is to serve the request.
+
+        Raises:
+            MCPError: no server has this name.
+        """
+        route = await self._directory.route(kind, name)
+        if route is not None:
+            return route if self._own.bypass_allowed else None
+        if await self._own.has(kind, name):
+            return None
+        await self._directory.ready()
+        rule = self._rule(caller)
+        self._denied(caller, name)
+        known = self._directory.table.names(kind, rule)
+        raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
+
+    def _rule(self, caller: Caller) -> NameRule:
+        """Return the name rule of this caller."""
+        return self._directory.naming.rule(caller.client_name)
+
+    def _denied(self, caller: Caller, name: str) -> None:
+        """Record a request for an unknown name; in a group, it may be one of another group's."""
+        if self._directory.is_restricted:
+            self._policies.denied(caller.principal, self._group_id, caller.method, name)
+
+
+def require_initialized(ctx: Context) -> None:
+    """Reject requests before `initialize` (2025-11-25, lifecycle); modern connections are born ready."""
+    if not connection_of(ctx.session).initialize_accepted:
+        raise MCPError(INVALID_PARAMS, "Received request before initialization was complete")
+
+
+def checked_params(ctx: Context) -> Params:
+    """Return the request's parameters, which may be absent.
+
+    Raises:
+        MCPError: they, or their `_meta`, are not objects.
+    """
+    params = ctx.params if ctx.params is not None else {}
+    if not isinstance(params, Mapping):
+        raise errors.invalid_params("params: must be an object")
+    require_object(params, "_meta")
+    return params
+
+
+def text_param(params: Params, name: str) -> str:
+    """Return a parameter that must be a string."""
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise errors.invalid_params(f"{name}: must be a string")
+    return value
+
+
+def require_object(params: Params, name: str) -> None:
+    """Reject a parameter that is given and no object."""
+    value = params.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise errors.invalid_params(f"{name}: must be an object")
+
+
+def require_readable(ctx: Context) -> None:
+    """Reject parameters that are not JSON for every parser.
+
+    The SDK reads what modern clients send over HTTP with Python's parser, which takes half a surrogate pair for a text
+    and nests five times as deep as others.
+    """
+    try:
+        from_json(to_json(ctx.params))
+    except ValueError:
+        raise errors.invalid_params("params: nested too deeply, or a text is not valid Unicode") from None
+
+
+async def in_span(ctx: Context, forward: Callable[[], Awaitable[Result]]) -> Result:
+    """Run `forward` inside of the request's OpenTelemetry span; return its result.
+
+    Raises:
+        Exception: whatever `forward` raises.
+    """
+    result: Result = await make_span(ctx, lambda _: forward())  # type: ignore[assignment]
+    return result

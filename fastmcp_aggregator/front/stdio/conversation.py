@@ -1,0 +1,87 @@
+"""Requests of one client on a pipe that are not answered yet, for a graceful end.
+
+A client may close its end right after its last request. Everything that came before the end is still answered, so the
+program ends when the last answer is written, and not when the pipe does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
+
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
+from fastmcp_aggregator.message_streams import LineWriter, MessageWriter
+
+_NEVER_ANSWERED = "subscriptions/listen"
+
+
+class Conversation:
+    """The messages that are read and written on stdio. `has_more` tells whether read lines still wait to be taken."""
+
+    def __init__(self, has_more: Callable[[], bool]) -> None:
+        self.client_left = False
+        self._has_more = has_more
+        self._open: set[Any] = set()
+        self._over = asyncio.Event()
+
+    def read(self, message: Any) -> bool:
+        """A message came from the client; lets it pass."""
+        if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
+            self._open.add(_identity(message.id))
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._open.discard(_identity((message.params or {}).get("requestId")))
+        self.check()
+        return True
+
+    def written(self, message: Any) -> None:
+        """A message went to the client."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._open.discard(_identity(message.id))
+            self.check()
+
+    def leave(self) -> None:
+        """The client has closed its end."""
+        self.client_left = True
+        self.check()
+
+    def abandon(self) -> None:
+        """The client does not read: there is nobody to answer."""
+        self.client_left = True
+        self._over.set()
+
+    def check(self) -> None:
+        """Notice when everything is answered."""
+        if self.client_left and not self._open and not self._has_more():
+            self._over.set()
+
+    async def over(self) -> None:
+        """Wait until the client has left and everything that it had asked is answered, within a bound."""
+        try:
+            await asyncio.wait_for(self._over.wait(), DRAIN_TIMEOUT)
+        except TimeoutError:
+            return
+
+
+class ConversationWriter(MessageWriter):
+    """Messages in, lines out, each told to the conversation."""
+
+    def __init__(self, pipe: LineWriter, conversation: Conversation) -> None:
+        super().__init__(pipe)
+        self._conversation = conversation
+
+    async def send(self, item: SessionMessage, /) -> None:
+        try:
+            await super().send(item)
+        finally:
+            self._conversation.written(item.message)
+
+
+def _identity(value: object) -> RequestId | None:
+    """What the SDK knows a request by, to which "7" and 7 are one id; None for what is no id."""
+    request_id = as_request_id(value)
+    return None if request_id is None else coerce_request_id(request_id)

@@ -1,0 +1,205 @@
+"""The stdio transport to the client: MCP over this process's stdin and stdout, with backpressure.
+
+While it serves, the two descriptors are ours alone: descriptor 0 reads from the null device and 1 writes to stderr,
+so that a stray `print` cannot break the protocol. Pipes, sockets and terminals are read and written by the event loop
+itself; for anything else (a file, Windows) the SDK's transport does it with threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.stdio import stdio_server
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
+from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
+from fastmcp_aggregator.message_streams import MessageReader, encode
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_TIMEOUT = 2.0
+"""Seconds that the client has to take our last answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdioStreams:
+    """The client's two streams, and what is open between us; None where the SDK reads and writes."""
+
+    read: Any
+    write: Any
+    conversation: Conversation | None = None
+
+    async def finish(self, in_flight: InFlightCounter) -> None:
+        """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
+
+        Nothing is answered to a client that does not read.
+        """
+        ends = [] if self.conversation is None else [asyncio.ensure_future(self.conversation.over())]
+        if self.conversation is None or not self.conversation.client_left:
+            ends.append(asyncio.ensure_future(in_flight.close()))
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+
+
+@asynccontextmanager
+async def stdio_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
+    """The streams of this process's client.
+
+    When the client closes a pipe, `on_end` is called and the read stream stays open, so that what it has asked before
+    can still be answered; where the SDK reads, the stream just ends.
+    """
+    if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
+        async with _pipe_streams(on_end) as streams:
+            yield streams
+    else:
+        async with stdio_server() as (read, write):
+            yield StdioStreams(read, write)
+
+
+def _is_pollable(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+@asynccontextmanager
+async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
+    loop = asyncio.get_running_loop()
+    stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
+    _redirect_stdio()
+    outlet = _StdoutProtocol()
+    inlet = _StdinProtocol(outlet, on_end)
+    outlet.on_gone = inlet.abandon
+    await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
+    await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
+    try:
+        yield StdioStreams(inlet.reader, ConversationWriter(outlet, inlet.conversation), inlet.conversation)
+    finally:
+        inlet.close()
+        await outlet.close()
+
+
+def _own(descriptor: int, flags: int) -> int:
+    """A descriptor that may be made non-blocking. A terminal is opened anew: stderr and the shell share the other."""
+    if os.isatty(descriptor):
+        return os.open(os.ttyname(descriptor), flags | os.O_NOCTTY)
+    return os.dup(descriptor)
+
+
+def _redirect_stdio() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+
+
+class _StdoutProtocol(asyncio.Protocol):
+    """Our end of stdout."""
+
+    def __init__(self) -> None:
+        self.on_gone: Callable[[], None] = lambda: None
+        self._room = asyncio.Event()
+        self._room.set()
+        self._gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
+        self._room.set()
+        self.on_gone()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    def write(self, data: bytes) -> None:
+        if self._gone.is_set():
+            raise BrokenPipeError
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        await self._room.wait()
+        if self._gone.is_set():
+            raise BrokenPipeError
+
+    async def close(self) -> None:
+        """Write what is buffered, within a bound, and close."""
+        self._transport.close()
+        try:
+            await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT)
+        except TimeoutError:
+            self._transport.abort()
+
+
+class _StdinProtocol(asyncio.Protocol):
+    """Our end of stdin."""
+
+    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None]) -> None:
+        self._outlet = outlet
+        self._on_end = on_end
+        self._splitter = LineSplitter(LINE_LIMIT)
+        self.conversation = Conversation(lambda: self.reader.has_more)
+        self.reader = MessageReader(self, self._refuse, self.conversation.read)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if lines := self._splitter.feed(data):
+            self.reader.feed(lines)
+
+    def eof_received(self) -> None:
+        self.reader.feed(self._splitter.end())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.conversation.leave()
+        self._on_end()
+
+    def abandon(self) -> None:
+        """The client does not read our answers, so what it asks is not answered."""
+        self.conversation.abandon()
+        self._on_end()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _refuse(self, line: bytes) -> None:
+        """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
+        logger.debug("the client sent what is no JSON-RPC message: %d bytes", len(line))
+        error = ErrorData(code=PARSE_ERROR, message="Parse error")
+        self._answer(JSONRPCError(jsonrpc="2.0", id=None, error=error))
+
+    def _answer(self, error: JSONRPCError) -> None:
+        try:
+            self._outlet.write(encode(error))
+        except OSError:
+            return
+        finally:
+            self.conversation.check()

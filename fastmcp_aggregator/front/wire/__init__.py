@@ -1,0 +1,1 @@
+"""The wire format to clients: errors, the error boundary, results by era."""

@@ -1,0 +1,66 @@
+"""JSON-RPC errors for clients: the one place that turns our exceptions into what crosses the wire."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable
+from typing import Literal
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from fastmcp_aggregator.errors import ChildServerError, StartupError
+from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
+
+logger = logging.getLogger(__name__)
+
+
+def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
+    """Report a child that is unavailable, or whose connection was lost during the call. Its stderr stays in our log.
+
+    `is_local`: the caller is on this machine, and may be told of its commands and files.
+    """
+    data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
+    reason = error.reason if is_local else error.public_reason
+    return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {reason}", data)
+
+
+def ending() -> MCPError:
+    """Reject a request during graceful shutdown."""
+    return MCPError(SERVER_UNAVAILABLE, "the aggregator is shutting down and takes no new requests")
+
+
+def failed_start(error: StartupError, *, is_local: bool = True) -> MCPError:
+    """Report a strict start that failed. `is_local` as for `unavailable`."""
+    reasons = "; ".join(
+        unavailable(failure, is_local=is_local).message if isinstance(failure, ChildServerError) else str(failure)
+        for failure in error.failures
+    )
+    return MCPError(INTERNAL_ERROR, f"the aggregator did not start: {reasons}")
+
+
+def unexpected(error: Exception, doing: str) -> MCPError:
+    """Report an unhandled exception. Its text is not for clients: the log has it, with the traceback, under an id.
+
+    `doing` is what failed, for the log.
+    """
+    incident = secrets.token_hex(4)
+    logger.error("unhandled exception (id %s) in %s", incident, doing, exc_info=error, extra={"incident": incident})
+    return MCPError(INTERNAL_ERROR, f"Internal error (id {incident})")
+
+
+def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> MCPError:
+    """Report a name that no component has."""
+    return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
+
+
+def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
+    """Report a URI that no child serves; `data.uri` echoes it (SEP-2164)."""
+    return MCPError(INVALID_PARAMS, unknown_uri_message(uri, candidates), {"uri": uri[:2048]})
+
+
+def invalid_params(what: str) -> MCPError:
+    """Report parameters that the protocol does not allow."""
+    return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")

@@ -1,0 +1,49 @@
+"""Result envelopes by protocol era. Pure.
+
+The envelope differs between the eras: 2026-07-28 has `resultType`, cache hints and a stamp of the server's identity;
+earlier versions have none of them, and know structured content only as objects (`protocol/legacy.py`). What a child
+put into its result otherwise is never touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_types import SERVER_INFO_META_KEY
+
+from fastmcp_aggregator.protocol.legacy import result_for_legacy, tools_for_legacy
+
+_CACHEABLE = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
+_MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
+
+
+def is_input_required(result: dict[str, Any]) -> bool:
+    """Whether a modern child answers with a question instead of a result."""
+    return result.get("resultType") == "input_required"
+
+
+def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any]) -> dict[str, Any]:
+    """The result for a client that speaks 2026-07-28. The stamp names us: it describes this connection."""
+    shaped = {"resultType": "complete", **result}
+    if method in _CACHEABLE and not is_input_required(result):
+        shaped = {"ttlMs": 0, "cacheScope": "private", **shaped}
+    meta = result.get("_meta")
+    shaped["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_INFO_META_KEY: server_info}
+    return shaped
+
+
+def for_legacy_client(method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The result for a client that speaks 2025-11-25 or earlier."""
+    shaped = result
+    if method == "tools/call" and not isinstance(result.get("structuredContent", {}), dict):
+        shaped = result_for_legacy(shaped)
+    elif method == "tools/list" and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
+        shaped = {**shaped, "tools": tools}
+    if any(key in shaped for key in _MODERN_ONLY):
+        shaped = {key: value for key, value in shaped.items() if key not in _MODERN_ONLY}
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or SERVER_INFO_META_KEY not in meta:
+        return shaped
+    kept = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
+    unstamped = {key: value for key, value in shaped.items() if key != "_meta"}
+    return {**unstamped, "_meta": kept} if kept else unstamped

@@ -1,0 +1,194 @@
+"""Message streams: JSON-RPC messages over lines, as the read and write streams that the SDK's sessions run on.
+
+Backpressure is end to end: a reader that falls behind pauses its pipe, so the writer at the other end blocks; a writer
+whose pipe is full suspends its sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+_HIGH_WATER = 256
+_LOW_WATER = 64
+"""Lines in the queue: above the first number the pipe is paused, at the second it is resumed."""
+_HIGH_WATER_BYTES = 1024 * 1024
+_BATCH = 16
+"""Lines that are parsed before the event loop runs other tasks."""
+
+
+class FlowControl(Protocol):
+    """Flow control of a pipe that is read: pause and resume."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class LineWriter(Protocol):
+    """A pipe that is written. Both methods raise OSError when the connection is lost."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drained(self) -> None: ...
+
+
+class _Stream:
+    """The part of the stream protocol that both directions share."""
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class MessageReader(_Stream):
+    """Lines in, messages out.
+
+    A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped.
+    """
+
+    def __init__(
+        self, flow: FlowControl, on_invalid: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
+    ) -> None:
+        self._flow = flow
+        self._on_invalid = on_invalid
+        self._admit = admit
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._batch = _BATCH
+        self._ended = False
+        self._paused = False
+
+    def feed(self, lines: list[bytes]) -> None:
+        """Take whole lines, in order."""
+        self._lines.extend(lines)
+        self._size += sum(map(len, lines))
+        if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):
+            self._paused = True
+            self._flow.pause_reading()
+        self._wake()
+
+    def feed_end(self) -> None:
+        """Handle end of file: what was fed before is still delivered."""
+        self._ended = True
+        self._wake()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the queue has lines."""
+        return bool(self._lines)
+
+    async def receive(self) -> SessionMessage:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: the pipe was closed.
+        """
+        while True:
+            while self._lines and self._batch:
+                self._batch -= 1
+                item = self._next_message()
+                if item is not None:
+                    if isinstance(item.message, JSONRPCNotification):
+                        self._batch = 0  # it costs as much as a batch, and nobody waits for it
+                    return item
+            if self._lines:
+                await asyncio.sleep(0)
+            elif self._ended:
+                raise anyio.EndOfStream
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            self._batch = _BATCH
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        self._lines.clear()
+        self._size = 0
+        self.feed_end()
+
+    def _next_message(self) -> SessionMessage | None:
+        line = self._lines.popleft()
+        self._size -= len(line)
+        if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
+            self._paused = False
+            self._flow.resume_reading()
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            if line.strip():
+                self._on_invalid(line)
+            return None
+        return SessionMessage(message) if self._admit(message) else None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class MessageWriter(_Stream):
+    """Messages in, lines out."""
+
+    def __init__(self, pipe: LineWriter) -> None:
+        self._pipe = pipe
+        self._closed = False
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message, as soon as the pipe has room.
+
+        A cancellation is dropped when it has none: it would be stuck behind the request that it is to cancel.
+
+        Raises:
+            anyio.ClosedResourceError: this stream was closed.
+            anyio.BrokenResourceError: the other end is gone.
+        """
+        if self._closed:
+            raise anyio.ClosedResourceError
+        line = encode(item.message)
+        try:
+            if not self._pipe.has_room:
+                if getattr(item.message, "method", None) == "notifications/cancelled":
+                    return
+                await self._pipe.drained()
+            self._pipe.write(line)
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+
+def encode(message: Any) -> bytes:
+    """One JSON-RPC message as a line."""
+    text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
+    return text.encode() + b"\n"

@@ -1,0 +1,184 @@
+"""The audit log: who called what, when, and what came of it; one JSON object a line.
+
+Theory. `record` puts an entry into a bounded queue and returns at once; one thread of the log's own writes. So a slow
+disk never blocks a call. While nothing can be written, entries wait in the queue and are tried again; those that it
+has no room for are lost, which the program's log says at most once a minute, and the audit log itself as soon as it can
+be written, where they are missing. For those who must not work without a complete audit log it fails closed: then
+`must_reject` is true from the first failure on, while the queue still has room for the entries of the calls in flight.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, Self
+
+from fastmcp_aggregator.errors import AggregatorError
+
+logger = logging.getLogger(__name__)
+
+QUEUE_BYTES = 16 * 1024**2
+"""Bytes of the queue, at most."""
+_TEXT_LIMIT = 2048
+"""Characters of one text in an entry, at most: clients may send names and addresses of any length."""
+_ALARM_PAUSE = 60.0
+"""Seconds between two alarms, at least."""
+_CLOSE_BOUND = 5.0
+"""Seconds that closing waits for the last entries."""
+_RETRY_PAUSE = 1.0
+"""Seconds before a destination that has failed is tried again."""
+
+
+class Destination(Protocol):
+    """Where the lines go. Its text is its name; see `RotatingFile` for the methods."""
+
+    def open(self) -> None: ...
+
+    def write(self, lines: bytes) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class StandardOutput:
+    """Lines on stdout, for a program that serves HTTP in a container."""
+
+    def __str__(self) -> str:
+        return "stdout"
+
+    def open(self) -> None:
+        """Do nothing: it is open."""
+
+    def write(self, lines: bytes) -> int:
+        """Write to the descriptor itself, so that what is not written is known."""
+        return os.write(1, lines)
+
+    def close(self) -> None:
+        """Do nothing: it is not ours."""
+
+
+class AuditLog:
+    """Takes entries from any thread and writes them in order, while it is entered."""
+
+    def __init__(self, destination: Destination, *, rejects: bool = False) -> None:
+        self._destination = destination
+        self._rejects = rejects
+        self.lost = 0
+        """Entries dropped so far."""
+        self._lost_here = 0
+        """Those of them that no entry of the log reports yet."""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._is_closing = threading.Event()
+        self._is_failing = False
+        self._alarmed_at: float | None = None
+        self._writer = threading.Thread()
+
+    def __enter__(self) -> Self:
+        """Open it.
+
+        Raises:
+            AggregatorError: it cannot be opened.
+        """
+        try:
+            self._destination.open()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise AggregatorError(f"the audit log {self._destination} cannot be opened: {reason}") from None
+        self._is_closing.clear()
+        self._writer = threading.Thread(target=self._write_all, name="audit log", daemon=True)
+        self._writer.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Write what waits, within a bound, and close."""
+        self._is_closing.set()
+        with self._changed:
+            self._changed.notify()
+        self._writer.join(_CLOSE_BOUND)
+        if self._writer.is_alive():
+            logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_BOUND)
+
+    @property
+    def must_reject(self) -> bool:
+        """Whether calls are to be rejected, because they might not be recorded."""
+        return self._rejects and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)
+
+    def record(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Queue an entry; never blocks. Fields that are None are left out."""
+        line = _line(event, fields)
+        with self._changed:
+            is_lost = self._waiting_bytes + len(line) > QUEUE_BYTES
+            if is_lost:
+                self.lost += 1
+                self._lost_here += 1
+            else:
+                self._waiting.append(line)
+                self._waiting_bytes += len(line)
+            self._changed.notify()
+        if is_lost:
+            self._alarm(f"has lost {self.lost} entries, because they could not be written in time")
+
+    # The writer's side.
+
+    def _write_all(self) -> None:
+        rest, is_last_try = b"", False
+        while rest := rest or self._take():
+            try:
+                rest = rest[self._destination.write(rest) :]
+                self._succeeded()
+            except OSError as error:
+                if is_last_try:
+                    self._give_up(rest)
+                    break
+                self._failed(error)
+                is_last_try = self._is_closing.wait(_RETRY_PAUSE)
+        self._destination.close()
+
+    def _take(self) -> bytes:
+        """All entries that wait, and then how many are missing there; nothing when the log is to be closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._lost_here or self._is_closing.is_set())
+            lines, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            if self._lost_here:
+                lines.append(_line("lost", {"entries": self._lost_here}))
+                self._lost_here = 0
+        return b"".join(lines)
+
+    def _failed(self, error: OSError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            then = "calls are refused" if self._rejects else "entries wait, as many as there is room for"
+            self._alarm(f"cannot be written: {error.strerror or type(error).__name__}; until it can, {then}")
+
+    def _succeeded(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            logger.warning("the audit log %s is written again; %d entries were lost", self._destination, self.lost)
+
+    def _give_up(self, rest: bytes) -> None:
+        self.lost += (rest + self._take()).count(b"\n")
+        logger.error("the audit log %s has lost %d entries at its end", self._destination, self.lost)
+
+    def _alarm(self, what: str) -> None:
+        now = time.monotonic()
+        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
+            self._alarmed_at = now
+            logger.error("the audit log %s %s", self._destination, what)
+
+
+def _line(event: str, fields: Mapping[str, Any]) -> bytes:
+    time_ = datetime.now(UTC).isoformat(timespec="milliseconds")
+    entry = {"time": time_, "event": event, **{k: _cut(v) for k, v in fields.items() if v is not None}}
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _TEXT_LIMIT:
+        return value[:_TEXT_LIMIT] + "…"
+    return value

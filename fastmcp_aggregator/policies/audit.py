@@ -1,0 +1,121 @@
+"""The audit policy: an entry for each call, each request that was denied, and failed authentication.
+
+The fields are described in `docs/observability.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.files.rotating import RotatingFile
+from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
+
+_ARGUMENTS_LIMIT = 64 * 1024
+"""Bytes of arguments that are written out, at most."""
+_RETRY_IN = 1.0
+"""Seconds after which a client may try again while nothing can be recorded."""
+
+
+def audit_of(settings: AggregatorSettings) -> Audit | None:
+    """The audit that the settings ask for."""
+    if settings.audit is None:
+        return None
+    destination: Destination = StandardOutput()
+    if settings.audit != "stdout":
+        path = Path(settings.audit).expanduser()
+        destination = RotatingFile(path, max_bytes=int(settings.audit_max_mb * 1024**2), keep=settings.audit_keep)
+    log = AuditLog(destination, rejects=settings.audit_on_failure == "refuse")
+    return Audit(log, with_arguments=settings.audit_arguments == "full")
+
+
+class Audit:
+    """A policy that records every call, and has the words for what never becomes one."""
+
+    def __init__(self, log: AuditLog, *, with_arguments: bool = False) -> None:
+        """`with_arguments`: whether arguments are written out, where otherwise there is their digest."""
+        self.log = log
+        self._with_arguments = with_arguments
+        # Failed authentications must not push everything else out of the log.
+        self._strangers = TokenBucket(burst=100, rate=10)
+        self._unnamed = 0
+
+    def before(self, call: Call) -> None:
+        """Reject calls while they cannot be recorded, if they must be."""
+        if self.log.must_reject:
+            reason = "the call was not made, because it could not be recorded: the audit log cannot be written"
+            raise Rejected(SERVER_UNAVAILABLE, reason, retry_in=_RETRY_IN)
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        self.log.record(
+            "call",
+            {
+                "principal": call.principal.name,
+                "group": call.group,
+                "server": call.server,
+                _kind(call.method, call.name): call.name,
+                "method": call.method,
+                "duration_ms": round(end.seconds * 1000, 3),
+                "outcome": end.outcome,
+                "error_code": end.code,
+                "reason": end.reason or None,
+                "request_bytes": call.request_bytes,
+                "response_bytes": end.response_bytes,
+                "request_id": call.caller.request_id or None,
+                "trace_id": call.trace_id or None,
+                **self._arguments(call.params),
+            },
+        )
+
+    def denied(self, principal: Principal, group: str, method: str, name: str, reason: str) -> None:
+        """Record a request that was refused before it became a call; `name` is what was asked for."""
+        fields = {"principal": principal.name, "group": group, _kind(method, name): name, "method": method}
+        self.log.record("denied", {**fields, "reason": reason})
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """Record an HTTP request that was refused to somebody who has authenticated."""
+        self.log.record("denied", {"principal": principal.name, "group": group, "path": path, "reason": reason})
+
+    def authentication_failed(self, client: str, path: str, reason: str) -> None:
+        """Record an HTTP request without valid credentials; `client` is its address. Of a flood, some are counted."""
+        if not self._strangers.take(time.monotonic()):
+            self._unnamed += 1
+            return
+        fields = {"client": client, "path": path, "reason": reason, "unrecorded": self._unnamed or None}
+        self._unnamed = 0
+        self.log.record("authentication_failed", fields)
+
+    def _arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = params.get("arguments", params.get("argument"))
+        if arguments is None:
+            return {}
+        text = canonical(arguments)
+        if self._with_arguments and len(text) <= _ARGUMENTS_LIMIT:
+            return {"arguments": arguments}
+        return {"arguments_sha256": hashlib.sha256(text).hexdigest()}
+
+
+def canonical(arguments: Any) -> bytes:
+    """JSON that is the same for the same arguments: keys in order, no spaces, UTF-8."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _kind(method: str, name: str) -> str:
+    """What a name is the name of. Prompts and addresses can be completed."""
+    if method == "tools/call":
+        return "tool"
+    return "uri" if method.startswith("resources/") or "://" in name else "prompt"

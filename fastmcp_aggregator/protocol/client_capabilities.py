@@ -1,0 +1,44 @@
+"""Client capabilities, as plain objects. Pure.
+
+A client declares that it can be asked for sampling, elicitation or roots; a child must not ask for anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastmcp_aggregator.protocol import extensions
+from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS, capabilities_of
+
+Capabilities = Mapping[str, Any]
+
+RELAYED: Capabilities = capabilities_of("client")
+"""Everything that can be passed on."""
+ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
+"""What a client can be asked for."""
+
+
+def for_child(declared: Any) -> dict[str, Any]:
+    """A client's capabilities as a child is to see them: all but tasks and extensions that are not relayed."""
+    if not isinstance(declared, Mapping):
+        return {}
+    kept = {name: value for name, value in declared.items() if name != "tasks" and isinstance(value, Mapping)}
+    return extensions.with_relayed(kept)
+
+
+def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The capability that a server's request requires of the client, in the form in which a client declares it."""
+    row = SERVER_REQUESTS[method]
+    return {row.capability: row.required_parts(params)}
+
+
+def has(declared: Capabilities, required: Capabilities) -> bool:
+    """Whether `declared` satisfies `required`."""
+    (name, parts) = next(iter(required.items()))
+    have = declared.get(name)
+    if not isinstance(have, Mapping):
+        return False
+    if parts.keys() == {"form"} and not have.keys() & {"form", "url"}:
+        return True  # before 2025-11-25 there was one mode, and nothing in the capability
+    return all(isinstance(have.get(part), Mapping) for part in parts)

@@ -1,0 +1,140 @@
+"""Additional instances of a child, beside the first one, which the lists come from.
+
+- A server with `isolation = "session"` has one for each client session, started when it is first used and closed with
+  the session, so that clients share no state and every message has one owner. A modern client has no session over
+  HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used for a
+  while; a client that has not authenticated gets one for each request. Their number is bounded.
+- A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
+  clients that can be asked it has one more, held in their era; other clients lose nothing.
+
+Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from weakref import WeakSet
+
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.children.supervisor import Supervisor
+from fastmcp_aggregator.errors import ChildServerError
+
+_LEGACY = "legacy"
+
+
+class Instances:
+    """All additional instances. Owned by one `Runtime`."""
+
+    def __init__(self, supervisor: Supervisor, *, limit: int) -> None:
+        self._supervisor = supervisor
+        self._limit = limit
+        self._of: dict[Child, dict[Hashable, Child]] = {}
+        self._idle: dict[Child, float] = {}
+        """Seconds without a request after which an instance is closed, for those that end so."""
+        self._modern_only: WeakSet[ChildSession] = WeakSet()
+        """Sessions of children that turned out to speak no legacy era."""
+
+    @asynccontextmanager
+    async def serving(self, child: Child, caller: Caller) -> AsyncIterator[Child]:
+        """`instance_for` one request, released afterwards.
+
+        Raises:
+            ChildServerError: there are too many.
+        """
+        instance = await self.instance_for(child, caller)
+        try:
+            yield instance
+        finally:
+            if instance is not child:
+                self.release(instance)
+
+    async def instance_for(self, child: Child, caller: Caller) -> Child:
+        """The child, or the instance of it, for a caller.
+
+        Raises:
+            ChildServerError: there are too many.
+        """
+        if child.context.profile.is_single:
+            return child
+        if child.options.own.isolation == "session":
+            return self._isolated(child, caller)
+        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
+            return child
+        if child.options.era != "auto" or child.session in self._modern_only or not caller.can_be_asked:
+            return child
+        return await self._in_legacy_era(child, child.session)
+
+    def __iter__(self) -> Iterator[tuple[Child, Hashable]]:
+        """All of them, each with the client session that it is for; None: for all legacy clients."""
+        for of_child in self._of.values():
+            yield from ((instance, None if name == _LEGACY else name) for name, instance in of_child.items())
+
+    def release(self, instance: Child) -> None:
+        """A request is over: close an instance without a session once it has been idle."""
+        idle = self._idle.get(instance)
+        if idle is None or instance.calls.in_flight:
+            return
+        if not idle:
+            self._close(instance)
+            return
+        last = instance.calls.last_answer
+        asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
+
+    def drop(self, child: Child) -> None:
+        """Close the instances of a child that is gone from the config."""
+        for instance in list(self._of.pop(child, {}).values()):
+            self._idle.pop(instance, None)
+            self._supervisor.retire(instance, "its entry in the config was changed or removed")
+
+    def _isolated(self, child: Child, caller: Caller) -> Child:
+        session = object() if caller.session is None else caller.session
+        known = self._of.setdefault(child, {})
+        if session in known:
+            return known[session]
+        if len(known) >= self._limit:
+            reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
+            raise ChildServerError(child.key, "runtime", reason)
+        instance = self._begin(child, session, caller.profile(), child.options.era)
+        if not caller.at_end_of_session(lambda: self._close(instance)):
+            self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
+        return instance
+
+    async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
+        instance = self._of.setdefault(child, {}).get(_LEGACY)
+        if instance is None:
+            instance = self._begin(child, _LEGACY, child.context.profile, _LEGACY)
+        await instance.until_settled()
+        if instance.is_serving:
+            return instance
+        if self._of.get(child, {}).get(_LEGACY) is instance:
+            self._modern_only.add(session)
+            self._close(instance)
+        return child if session in self._modern_only else instance
+
+    def _begin(self, child: Child, name: Hashable, profile: ClientProfile, era: str) -> Child:
+        instance = Child(
+            child.server,
+            replace(child.options, era=era),
+            replace(child.context, profile=profile),
+            place=(child.key, name),
+        )
+        self._of[child][name] = instance
+        self._supervisor.begin(instance)
+        return instance
+
+    def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
+        if instance.calls.last_answer == last_answer and not instance.calls.in_flight:
+            self._close(instance)
+
+    def _close(self, instance: Child) -> None:
+        for of_child in self._of.values():
+            for name in [name for name, other in of_child.items() if other is instance]:
+                del of_child[name]
+                self._idle.pop(instance, None)
+                self._supervisor.retire(instance, "its client session is over")

@@ -1,0 +1,85 @@
+"""Live clients, and how they are notified that a list has changed, in both eras.
+
+A legacy client is told on its connection's own channel; a modern one on the `subscriptions/listen` stream that it
+opened. Changes are coalesced for a moment, so that a child that restarts quickly costs a client one refresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.library_internals import connection_of
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED
+
+_COALESCE = 0.1
+"""Seconds between the first change and the notification."""
+_SEND_BOUND = 1.0
+"""Seconds that one client has to take a notification before it is passed over."""
+
+_EVENTS: dict[str, ServerEvent] = {
+    "tools": ToolsListChanged(),
+    "resources": ResourcesListChanged(),
+    "prompts": PromptsListChanged(),
+}
+
+
+class LiveClients:
+    """The connected clients of one virtual server, and the changes they are yet to be notified of."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.listen_handler = ListenHandler(self.bus)
+        self.connections: set[Connection] = set()
+        """Those of legacy clients."""
+        self._changed: set[str] = set()
+        self._notifying: asyncio.Task[None] | None = None
+
+    def add(self, session: ServerSession) -> None:
+        """Notify a legacy client, which has initialised, of changes until its connection ends."""
+        connection = connection_of(session)
+        if connection not in self.connections:
+            self.connections.add(connection)
+            connection.exit_stack.callback(self.connections.discard, connection)
+
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """Some components of these kinds came, went or changed."""
+        self._changed |= {SPECS[kind].capability for kind in kinds}
+        if self._changed and (self._notifying is None or self._notifying.done()):
+            self._notifying = asyncio.create_task(self._notify_all(), name="list_changed")
+
+    async def close(self) -> None:
+        """Cancel pending notifications, and end the listen streams."""
+        self.listen_handler.close()
+        if self._notifying is not None:
+            self._notifying.cancel()
+            await asyncio.gather(self._notifying, return_exceptions=True)
+        self._changed.clear()
+
+    async def _notify_all(self) -> None:
+        while self._changed:
+            await asyncio.sleep(_COALESCE)
+            changed, self._changed = sorted(self._changed), set()
+            for name in changed:
+                await self.bus.publish(_EVENTS[name])
+            ready = [connection for connection in self.connections if connection.initialized.is_set()]
+            await asyncio.gather(*(self._notify(connection, changed) for connection in ready))
+
+    async def _notify(self, connection: Connection, changed: list[str]) -> None:
+        try:
+            async with asyncio.timeout(_SEND_BOUND):
+                for name in changed:
+                    await connection.notify(LIST_CHANGED[name], None)
+        except TimeoutError:
+            return

@@ -1,0 +1,259 @@
+"""Pending calls: a legacy child has asked something, and its call stays open until the modern client answers.
+
+Theory. A legacy child asks while it works on a call; a modern client is asked by ending its request with an
+`InputRequiredResult` and asks again with the answers. So the child's call runs in a task of its own, which outlives the
+client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
+the call is held here under the `requestState` that the client was given: unguessable, good for one round, for the
+same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
+during a round, ends the child's call. Their number is bounded.
+
+A client may come back to another replica of the hub: the state names the one that holds the call (see
+`relay/remote_rounds.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.replicas.wire import is_replica_id
+
+PENDING_TIMEOUT = 600.0
+"""Seconds that a client has to come back with its answers."""
+PENDING_LIMIT = 1000
+"""Calls that wait for their clients, at most."""
+_PREFIX = "held-"
+_MARK = "."
+"""Between the replica that holds a call and what cannot be guessed."""
+_COALESCE = 0.01
+"""Seconds within which the questions of a child are put into one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a child has asked, and where its answer is awaited."""
+
+    method: str
+    params: Mapping[str, Any]
+    answer: asyncio.Future[Result]
+
+
+Notify = Callable[[str, Mapping[str, Any]], None]
+"""Sends a notification to the client of a round, which may be at another replica."""
+
+
+class PendingCall:
+    """A child's call on behalf of a modern client, over the rounds of that client; the owner of the call."""
+
+    def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
+        self._first = caller
+        self._notify: Notify | None = caller.notify
+        self.identity = caller.identity
+        self.account = caller.account
+        """Who has authenticated for the request with which the call began."""
+        self.wants_progress = caller.wants_progress
+        self._questions: dict[str, Question] = {}
+        self._names = (f"input-{number}" for number in itertools.count(1))
+        self._asked = asyncio.Event()
+        self._refusal: MCPError | None = None
+        self._task = asyncio.ensure_future(call(self))
+
+    @property
+    def log_level(self) -> str | None:
+        """What the client wanted when the call began."""
+        return self._first.log_level
+
+    @property
+    def capabilities(self) -> client_capabilities.Capabilities:
+        """What the client declared when the call began."""
+        return self._first.capabilities
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Those of the request with which the call began."""
+        return self._first.headers
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification to the client's present round; between rounds it is dropped."""
+        if self._notify is not None:
+            self._notify(method, params)
+
+    def hang_up(self) -> None:
+        """Nothing: a modern client cannot come back to a response."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> Result:
+        """The client's answer, which arrives with one of its next rounds."""
+        required = client_capabilities.required_for(method, params)
+        if not client_capabilities.has(self.capabilities, required):
+            self._refusal = missing_capability(required)
+            self._asked.set()
+            raise self._refusal
+        name = next(self._names)
+        question = Question(method, params, asyncio.get_running_loop().create_future())
+        self._questions[name] = question
+        self._asked.set()
+        try:
+            return await question.answer
+        finally:
+            self._questions.pop(name, None)
+
+    async def round(self) -> Result | None:
+        """The child's result; None when it asks something first.
+
+        Raises:
+            MCPError: the child's error, or the client cannot be asked what the child needs.
+        """
+        while not self._task.done():
+            await self._until_something_happens()
+            if self._refusal is not None:
+                raise self._refusal
+            if self._questions and not self._task.done():
+                return None
+            self._asked.clear()
+        return self._task.result()
+
+    async def _until_something_happens(self) -> None:
+        asked = asyncio.ensure_future(self._asked.wait())
+        try:
+            await asyncio.wait({self._task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if self._questions:
+            await asyncio.sleep(_COALESCE)
+
+    def questions(self) -> dict[str, Any]:
+        """What the child wants to know now: `inputRequests` by name."""
+        return {
+            name: {"method": question.method, **({"params": dict(question.params)} if question.params else {})}
+            for name, question in self._questions.items()
+        }
+
+    def leave(self) -> None:
+        """The client's round is over; it is to come back."""
+        self._notify = None
+
+    def resume(self, notify: Notify, answers: Mapping[str, Any]) -> None:
+        """The client is back, with answers by name. What it does not answer is asked again."""
+        self._notify = notify
+        for name, answer in answers.items():
+            question = self._questions.get(name)
+            if question is not None and not question.answer.done() and isinstance(answer, dict):
+                question.answer.set_result(answer)
+                del self._questions[name]
+
+    def end(self) -> None:
+        """Cancel the child's call, if it is not over."""
+        self._task.cancel()
+        # A result or error that nobody waits for any more is not an accident to be reported.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+Identity = tuple[Hashable, Hashable]
+"""Who has called, and what: the same must come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    call: PendingCall
+    identity: Identity
+    expiry: asyncio.TimerHandle
+
+
+class PendingCalls:
+    """The calls whose clients are to come back. Owned by one `Runtime`."""
+
+    def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
+        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
+        self._pending: dict[str, _Entry] = {}
+        self._replica = replica
+
+    async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
+        """The child's result, or what it asks first; then the call is held until its client comes back.
+
+        Raises:
+            MCPError: the child's error, or the client cannot be asked, or too many calls are pending.
+        """
+        is_held = False
+        try:
+            result = await call.round()
+            if result is not None:
+                return result
+            state = self._hold(call, identity())
+            is_held = True
+            return {"resultType": "input_required", "inputRequests": call.questions(), "requestState": state}
+        finally:
+            call.leave()
+            if not is_held:
+                call.end()
+
+    def take(self, state: str, identity: Identity) -> PendingCall:
+        """The call that is held under this `requestState`.
+
+        Raises:
+            MCPError: it is over, or belongs to someone else or to another request.
+        """
+        entry = self._pending.get(state)
+        if entry is None or entry.identity != identity:
+            raise call_is_over()
+        del self._pending[state]
+        entry.expiry.cancel()
+        return entry.call
+
+    def _hold(self, call: PendingCall, identity: Identity) -> str:
+        """Hold a call until its client is back; the `requestState` for the client."""
+        if len(self._pending) >= PENDING_LIMIT:
+            raise MCPError(INTERNAL_ERROR, f"{PENDING_LIMIT} calls wait for their clients' answers already; try again")
+        replica = self._replica()
+        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
+        expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
+        self._pending[state] = _Entry(call, identity, expiry)
+        return state
+
+    def owner_replica(self, state: Any) -> str | None:
+        """The other replica that holds the call of this `requestState`; None: no other does."""
+        if not is_ours(state) or state in self._pending:
+            return None
+        replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
+        return replica if mark and is_replica_id(replica) and replica != self._replica() else None
+
+    def close(self) -> None:
+        """Cancel all calls."""
+        for state in list(self._pending):
+            self._expire(state)
+
+    def _expire(self, state: str) -> None:
+        entry = self._pending.pop(state, None)
+        if entry is not None:
+            entry.expiry.cancel()
+            entry.call.end()
+
+
+def is_ours(state: Any) -> TypeGuard[str]:
+    """Whether a `requestState` is of a pending call of ours, and not of a modern child."""
+    return isinstance(state, str) and state.startswith(_PREFIX)
+
+
+def call_is_over() -> MCPError:
+    """A `requestState` that cannot be used, for whatever reason: a client learns nothing of the calls of others."""
+    return MCPError(INVALID_PARAMS, "requestState: the call that it continues is over; call again without it")
+
+
+def missing_capability(required: Mapping[str, Any]) -> MCPError:
+    """The request cannot be served for a client that has not declared this (2026-07-28)."""
+    name = next(iter(required))
+    return MCPError(
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        f"Missing required client capability: {name}",
+        {"requiredCapabilities": dict(required)},
+    )

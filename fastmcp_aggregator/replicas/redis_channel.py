@@ -1,0 +1,203 @@
+"""The connection to the other replicas: Redis publish/subscribe channels. Nothing is stored there.
+
+Theory. One task keeps the connection: it subscribes to two channels, the broadcast channel and this replica's inbox,
+and then receives and sends until either fails; then both end, so that a replica with a request for this one finds no
+subscriber on its inbox. After a back-off it reconnects. What was sent meanwhile is lost, and nobody knows what it was.
+Redis counts the subscribers of a channel: that is how a dead replica is known, without a registry to clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastmcp_aggregator.errors import SharedStateError
+from fastmcp_aggregator.replicas.peers import Message, PeerLostError
+from fastmcp_aggregator.replicas.redis_connection import LOST, START_TIMEOUT, channel_scope, connect, require_reachable
+from fastmcp_aggregator.replicas.wire import TooLargeError, decoded, encoded
+
+logger = logging.getLogger(__name__)
+
+_QUEUE_LIMIT = 32 * 1024 * 1024
+"""Bytes in the send queue, at most."""
+_PING_AFTER = 10.0
+"""Seconds of silence after which Redis is pinged; after as many again without an answer the connection is lost."""
+_CANCEL_AGAIN = 0.5
+"""Seconds after which a task is cancelled once more."""
+_BACKOFF = (0.5, 1.0, 2.0, 5.0)
+"""Seconds of back-off before a reconnect, of which the last is repeated."""
+ALL = "all"
+"""In place of a replica's id: every replica."""
+
+
+class RedisChannel:
+    """A `Channel` over Redis. `on_message` gets the sender's id and the message."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        on_message: Callable[[str, Message], None],
+        on_connected: Callable[[], None],
+        on_lost: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened."""
+        self.own_id = secrets.token_hex(8)
+        self.is_connected = asyncio.Event()
+        self.redis = connect(url)
+        self._url = url
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_lost = on_lost
+        self._scope = channel_scope(self.redis)
+        self._queue: deque[tuple[str, bytes]] = deque()
+        self._queued = 0
+        self._to_send = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While this replica serves. Raises: SharedStateError."""
+        await require_reachable(self._url)
+        staying = asyncio.create_task(self._stay_connected(), name="replicas")
+        try:
+            try:
+                await asyncio.wait_for(self.is_connected.wait(), START_TIMEOUT)
+            except TimeoutError:
+                raise SharedStateError(
+                    "redis_url: Redis does not let this user SUBSCRIBE to the channels of replicas; allow it in its ACL"
+                ) from None
+            yield
+        finally:
+            await _ended([staying])
+            await self.redis.aclose()
+
+    def send(self, replica: str, message: Mapping[str, Any]) -> None:
+        data = encoded({"from": self.own_id, **message})
+        if not self.is_connected.is_set():
+            return
+        if self._queued + len(data) > _QUEUE_LIMIT:
+            raise TooLargeError
+        self._queue.append((replica, data))
+        self._queued += len(data)
+        self._to_send.set()
+
+    async def send_now(self, replica: str, message: Mapping[str, Any]) -> None:
+        data = encoded({"from": self.own_id, **message})
+        if not self.is_connected.is_set():
+            raise PeerLostError
+        try:
+            listeners = await self.redis.publish(self._channel(replica), data)
+        except LOST as error:
+            raise PeerLostError from error
+        if not listeners:
+            raise PeerLostError
+
+    async def require_there(self, replica: str) -> None:
+        try:
+            [(_, listeners)] = await self.redis.pubsub_numsub(self._channel(replica))
+        except LOST as error:
+            raise PeerLostError from error
+        if not listeners:
+            raise PeerLostError
+
+    def _channel(self, replica: str) -> str:
+        return f"{self._scope}:to:{replica}"
+
+    async def _stay_connected(self) -> None:
+        pauses = iter(_BACKOFF)
+        is_lost = False
+        while True:
+            try:
+                await self._connection()
+            except Exception as error:
+                if self.is_connected.is_set():
+                    pauses, is_lost = iter(_BACKOFF), False
+                if not is_lost:
+                    is_lost = True
+                    name = error.__class__.__name__
+                    logger.warning(
+                        "connection to Redis lost (%s); until it is back, replicas receive no notices of each other",
+                        name,
+                    )
+            finally:
+                await self._disconnect()
+            await asyncio.sleep(next(pauses, _BACKOFF[-1]))
+
+    async def _connection(self) -> None:
+        """Raises: one of LOST, in the end."""
+        redis = connect(self._url)
+        channels = redis.pubsub()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await channels.subscribe(self._channel(ALL), self._channel(self.own_id))
+            tasks = [asyncio.create_task(self._listen(channels)), asyncio.create_task(self._send_all(redis))]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await _ended(tasks)
+            with suppress(*LOST):
+                await channels.aclose()  # type: ignore[no-untyped-call]
+            await redis.aclose()
+
+    async def _disconnect(self) -> None:
+        was_connected = self.is_connected.is_set()
+        self.is_connected.clear()
+        self._queue.clear()
+        self._queued = 0
+        if was_connected:
+            await self._on_lost()
+
+    async def _listen(self, channels: Any) -> None:
+        """Receive messages. Raises: one of LOST."""
+        confirmed = 0
+        is_asked = False
+        while True:
+            message = await channels.get_message(timeout=_PING_AFTER)
+            if message is None:
+                if is_asked:
+                    raise TimeoutError
+                await channels.ping()
+            is_asked = message is None
+            if message is not None and message["type"] == "subscribe":
+                confirmed += 1
+                if confirmed == 2:
+                    self.is_connected.set()
+                    self._on_connected()
+            elif message is not None and message["type"] == "message":
+                self._take(decoded(message["data"]))
+
+    def _take(self, message: Message | None) -> None:
+        if message is None or message["from"] == self.own_id:
+            return
+        try:
+            self._on_message(message["from"], message)
+        except (LookupError, TypeError, ValueError):
+            logger.debug("ignored a malformed message of another replica: %.200r", message)
+
+    async def _send_all(self, redis: Any) -> None:
+        """Send what is queued. Raises: one of LOST."""
+        while True:
+            await self._to_send.wait()
+            self._to_send.clear()
+            while self._queue:
+                replica, data = self._queue.popleft()
+                self._queued -= len(data)
+                await redis.publish(self._channel(replica), data)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for their end.
+
+    The client of Redis uses `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that comes just when
+    what it waits for is done: https://github.com/python/cpython/issues/86296
+    """
+    while going_on := [task for task in tasks if not task.done()]:
+        for task in going_on:
+            task.cancel()
+        await asyncio.wait(going_on, timeout=_CANCEL_AGAIN)

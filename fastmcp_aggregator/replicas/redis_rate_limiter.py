@@ -1,0 +1,81 @@
+"""The rate limiter of all replicas together: token buckets in Redis.
+
+While Redis does not answer, each replica limits for itself: it fails open to the fallback, not closed. It is retried
+after a pause, so that a Redis that hangs delays one call in a while, and not each.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, hashed
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
+
+logger = logging.getLogger(__name__)
+
+_PAUSE = 10.0
+"""Seconds after a failure before Redis is tried again."""
+
+# A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again.
+_TAKE = """
+local burst, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = burst
+if kept[1] then
+  tokens = math.min(burst, tonumber(kept[1]) + math.max(0, now - tonumber(kept[2])) * rate)
+end
+local wait = 0
+if tokens < 1 then wait = (1 - tokens) / rate else tokens = tokens - 1 end
+redis.call('HSET', KEYS[1], 'tokens', tostring(tokens), 'at', string.format('%.6f', now))
+redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
+return tostring(wait)
+"""
+
+
+class RedisRateLimiter:
+    """Token buckets in one Redis; `fallback` limits while it does not answer."""
+
+    def __init__(self, url: str, fallback: InMemoryRateLimiter) -> None:
+        """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
+        self._redis = connect(url)
+        self._take: Any = self._redis.register_script(_TAKE)
+        self._fallback = fallback
+        self._retry_at = 0.0
+        self._is_down = False
+
+    async def acquire(self, key: str, rate: Rate) -> float:
+        if time.monotonic() >= self._retry_at:
+            try:
+                found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
+            except (*LOST, ValueError) as error:
+                self._retry_at = time.monotonic() + _PAUSE
+                self._log_once(error)
+            else:
+                self._log_once(None)
+                return found
+        return self._fallback.acquire(key, rate)
+
+    def _log_once(self, error: Exception | None) -> None:
+        """Log that the connection to Redis is lost, or back; once, however many calls find out."""
+        if self._is_down == (error is not None):
+            return
+        self._is_down = error is not None
+        if error is not None:
+            name = error.__class__.__name__
+            logger.warning("connection to Redis lost (%s); meanwhile rate limits hold for each replica alone", name)
+        else:
+            logger.warning("connection to Redis restored; rate limits hold for all replicas together")
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+def _name(key: str, rate: Rate) -> str:
+    """The key of a bucket, hashed: a caller's name may be any text. Another rate is another bucket."""
+    return f"{PREFIX}:calls:{hashed(f'{key} {rate.per_minute:g} {rate.burst}')}"

@@ -1,0 +1,1 @@
+"""Routing: the table from public names and addresses to servers."""

@@ -1,0 +1,225 @@
+"""The directory: the current route table of all children, and when it is complete enough to answer from.
+
+The directory is opened with the children of one run and closed with them; a new config exchanges some of them
+meanwhile. A change in any child makes the table stale; the next look-up builds a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
+from fastmcp_aggregator.settings.tools import ToolChanges
+
+_HEAD = 40
+"""Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
+
+
+class Directory:
+    """Where everything is that the children offer."""
+
+    def __init__(
+        self,
+        naming: Naming,
+        *,
+        strict: bool,
+        ready_wait: float,
+        group: Group | None = None,
+        changes: ToolChanges = MappingProxyType({}),
+    ) -> None:
+        """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist.
+
+        `changes` are how single tools are shown.
+        """
+        self._changes = changes
+        self.naming = naming
+        self._group = group
+        self._strict = strict
+        self._ready_wait = ready_wait
+        self._children: Sequence[Child] = ()
+        self._first: frozenset[Child] = frozenset()
+        """Those that a strict start depends on; a child that comes later never ends the program."""
+        self._table: RouteTable | None = None
+        self._opened_at: float | None = None
+        self.is_ready = False
+        """Whether a list may have been answered; what changes earlier is part of the first one."""
+        self._startup_error: StartupError | None = None
+
+    def open(self, children: Sequence[Child]) -> None:
+        """Take up the children of a run that is just starting."""
+        self.close()
+        self._children = self._of_group(children)
+        self._first = frozenset(self._children)
+        self._opened_at = time.monotonic()
+
+    def close(self) -> None:
+        """Forget the children."""
+        self._children, self._first, self._table, self._opened_at = (), frozenset(), None, None
+        self.is_ready, self._startup_error = False, None
+
+    def exchange(self, children: Sequence[Child]) -> frozenset[Kind]:
+        """Take up the children of a new config; the kinds of which something else is listed from now on."""
+        before = self._listed()
+        self._children = self._of_group(children)
+        self._first &= frozenset(children)
+        self.invalidate()
+        if self._startup_error is not None:
+            self._startup_error = self._find_startup_error()
+        return frozenset(kind for kind, routes in self._listed().items() if routes != before[kind])
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether there may be more than what is here."""
+        return self._group is not None and not self._group.is_implied
+
+    @property
+    def children(self) -> Sequence[Child]:
+        """The children of the present run, in config order."""
+        return self._children
+
+    def invalidate(self) -> None:
+        """A catalogue, or whether it is served, has changed."""
+        self._table = None
+
+    @property
+    def table(self) -> RouteTable:
+        """The routes as of now."""
+        if self._table is None:
+            self._table = RouteTable(self._children, self.naming, self._tools(), self._changes)
+        return self._table
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """A tool's input schema, by which the SDK checks `Mcp-Param-*` headers; without it, it lists all tools."""
+        route = self.table.find(Kind.TOOL, name)
+        schema = route.component.get("inputSchema") if route else None
+        return schema if isinstance(schema, dict) else None
+
+    def schema_of(self, child: Child, original: str) -> Mapping[str, Any] | None:
+        """The input schema of a tool, by its child and its own name."""
+        change = self._changes.get(child.key, {}).get(original)
+        name = original if change is None or change.name is None else change.name
+        return self.input_schema(f"{child.key}:{name}")
+
+    def searches_tools(self, default: bool) -> bool:
+        """Whether a search stands for the tools: as the group says, or else by default."""
+        own = None if self._group is None else self._group.tool_search
+        return default if own is None else own
+
+    async def ready(self) -> None:
+        """Wait until lists can be answered: strict, until every child has settled; otherwise at most `ready_wait`.
+
+        Raises:
+            StartupError: strict, and the start failed.
+        """
+        if not self.is_ready:
+            await self._wait_for_children()
+            self.is_ready = True
+            if self._strict:
+                self._startup_error = self._find_startup_error()
+        if self._startup_error is not None:
+            raise self._startup_error
+
+    async def route(self, kind: Kind, name: str) -> Route | None:
+        """The route of a name; waits for the child that it may belong to, if that is still starting.
+
+        Raises:
+            ChildServerError: it can only belong to a child that has never been up, and is not to be had now.
+        """
+        while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
+            await child.until_settled()
+        if found is None and (child := self._unlisted_owner(name)):
+            await child.calls.session()
+            found = self.table.find(kind, name)
+        return found
+
+    async def locate(self, uri: str) -> tuple[Child, str] | None:
+        """The child that serves a public URI, or lists it as a template, and what the child calls it."""
+        found = self.table.find_uri(uri)
+        if found is None:
+            await self.ready()
+            found = self.table.find_uri(uri)
+        return found
+
+    async def _wait_for_children(self) -> None:
+        if self._opened_at is None:
+            raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
+        remaining = None if self._strict else self._opened_at + self._ready_wait - time.monotonic()
+        waits = [asyncio.ensure_future(child.settled.wait()) for child in self._children if not child.settled.is_set()]
+        if not waits:
+            return
+        try:
+            await asyncio.wait(waits, timeout=remaining if remaining is None else max(0.0, remaining))
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def regroup(self, group: Group | None, children: Sequence[Child]) -> frozenset[Kind]:
+        """Take up a new definition of the group, among all `children`; the kinds of which something else is listed."""
+        before, self._group = self._group, group
+        changed = self.exchange(children)
+        is_same_view = (before and before.tool_search) == (group and group.tool_search)
+        return changed if is_same_view else changed | {Kind.TOOL}
+
+    def _of_group(self, children: Sequence[Child]) -> Sequence[Child]:
+        return children if self._group is None else [child for child in children if child.key in self._group.servers]
+
+    def _tools(self) -> ToolFilter | None:
+        if self._group is None or not self._group.tools:
+            return None
+        listed = {
+            child.key: [tool["name"] for tool in offered(child, Kind.TOOL)]
+            for child in self._children
+            if child.catalogue is not None
+        }
+        return ToolFilter(self._group, listed)
+
+    def _listed(self) -> dict[Kind, list[Route]]:
+        return {kind: list(self.table.served(kind)) for kind in Kind}
+
+    def _find_startup_error(self) -> StartupError | None:
+        first = [child for child in self._children if child in self._first]
+        failures: list[ChildServerError | NameConflictError] = [
+            child.last_failure for child in first if child.last_failure is not None and not child.is_serving
+        ]
+        table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming, None, self._changes)
+        for rule in self.naming.listed_rules():
+            known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
+            failures += [
+                conflict
+                for conflict in table.conflicts(rule)
+                if (conflict.public_name, conflict.server_keys) not in known
+            ]
+        return StartupError(failures) if failures else None
+
+    def _starting_owner(self, name: str) -> Child | None:
+        starting = (child for child in self._children if not child.settled.is_set())
+        return next((child for child in starting if self._may_own(child, name)), None)
+
+    def _unlisted_owner(self, name: str) -> Child | None:
+        """The child that the name may belong to, by its key or for want of one, if it has never been listed."""
+        unlisted = (child for child in self._children if child.catalogue is None)
+        if not self.naming.prefix:
+            return next(unlisted, None)
+        return next((child for child in unlisted if _loose(name).startswith(f"{_loose(child.key)}_")), None)
+
+    def _may_own(self, child: Child, name: str) -> bool:
+        return not self.naming.prefix or _loose(name).startswith(_loose(child.key)[:_HEAD])
+
+
+def _conflicts_in(failures: Sequence[ChildServerError | NameConflictError]) -> list[NameConflictError]:
+    return [failure for failure in failures if isinstance(failure, NameConflictError)]
+
+
+def _loose(name: str) -> str:
+    """A name with everything that some spelling may replace made equal."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name[:256])

@@ -1,0 +1,248 @@
+"""The route table: every name that is accepted → the child it belongs to and what that child calls it.
+
+Theory. A table is immutable and made whole from the children's catalogues; a change in one of them makes the next
+reader build a new one. It is built on demand, so a hundred children that arrive one after the other cost one
+table. Names are looked up whole and never taken apart. A failed child keeps its routes, from its last good
+catalogue, so that a call can say what is wrong; only its listings are gone.
+
+Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
+then those that some client is shown under the present settings, then all other spellings; within each, config order.
+A component whose public name belongs to another is not listed: a listed name always leads to what it was listed for.
+
+Without prefixes, a child that has never been listed may have any name: those behind it have no bare names and addresses
+meanwhile, so that none of them ever takes what belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Any
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import NameConflictError
+from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.naming import (
+    CLIENT_RULES,
+    NameRule,
+    SeparatorSetting,
+    every_spelling,
+    public_uri,
+    rule_for,
+    split_public_uri,
+)
+from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
+from fastmcp_aggregator.routing.templates import fits
+from fastmcp_aggregator.settings.tools import ToolChanges
+
+Spell = Callable[[str, str], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one component is: its child, what the child calls it, and how it is listed, but for its public name."""
+
+    child: Child
+    original: str
+    component: Component
+    renamed: str | None = None
+    """What we call it instead, before any prefix."""
+    publish: Publish = field(default=None, compare=False)
+    """How the child's addresses are written for clients; None where they stay as they are."""
+
+    @property
+    def name(self) -> str:
+        """What its public name is made of."""
+        return self.original if self.renamed is None else self.renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The two settings that decide names, and what follows from them."""
+
+    separator: SeparatorSetting = "auto"
+    prefix: bool = True
+
+    def rule(self, client_name: str | None) -> NameRule:
+        """How names are listed for a client."""
+        return rule_for(client_name, separator=self.separator, prefix=self.prefix)
+
+    def listed_rules(self) -> tuple[NameRule, ...]:
+        """Every rule under which some client sees names."""
+        known = (self.rule(client.name) for client in CLIENT_RULES)
+        return tuple(dict.fromkeys((self.rule(None), *known)))
+
+
+class RouteTable:
+    """One generation of routes and of the listings that belong to it."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        names: Naming,
+        tools: ToolFilter | None = None,
+        changes: ToolChanges = MappingProxyType({}),
+    ) -> None:
+        """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown."""
+        self._children = children
+        self._names = names
+        self._tools = tools
+        self._changes = changes
+        self._prefix = names.prefix
+        self._by_key = {child.key: child for child in children}
+        listed = takewhile(lambda child: self._prefix or child.catalogue is not None, children)
+        self._bare = frozenset(child.key for child in listed)
+        """Those that names and addresses without a prefix may belong to."""
+        self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
+        self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
+        for kind in Kind:
+            self._fill(kind)
+
+    def find(self, kind: Kind, name: str) -> Route | None:
+        """The route of a name in any accepted spelling."""
+        return self._routes[kind].get(name)
+
+    def find_uri(self, uri: str) -> tuple[Child, str] | None:
+        """The child that serves a public URI (or URI template), and what it calls it. It need not be listed."""
+        route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
+        if route is not None:
+            return route.child, route.original
+        if self._prefix:
+            parts = split_public_uri(uri)
+            child = self._by_key.get(parts[0]) if parts else None
+            return (child, parts[1]) if child and parts else None
+        if len(self._children) == 1:
+            return self._children[0], uri
+        entitled = (child for child in self._children if child.key in self._bare)
+        return next(((child, uri) for child in entitled if _has_template_for(child, uri)), None)
+
+    def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
+        """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
+        listing = self._listings.get((kind, rule))
+        if listing is None:
+            listing = self._listings[kind, rule] = list(self._list(kind, rule))
+        return listing
+
+    def cache_hint(self, kind: Kind) -> CacheHint:
+        """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
+        where names depend on who asks.
+        """
+        serving = [child.catalogue for child in self._children if child.is_serving and child.catalogue is not None]
+        hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
+        is_same_for_all = len(self._names.listed_rules()) == 1
+        return CacheHint(
+            min((hint.ttl_ms for hint in hints), default=0),
+            bool(hints) and is_same_for_all and all(hint.is_public for hint in hints),
+        )
+
+    def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
+        """The listed public names (or URIs) of a kind."""
+        id_field = SPECS[kind].id_field
+        return (component[id_field] for component in self.listing(kind, rule))
+
+    def served(self, kind: Kind) -> Iterator[Route]:
+        """What the running children offer, in order."""
+        for child in self._children:
+            if child.is_serving:
+                yield from self._offered(child, kind)
+
+    def owners(self, kind: Kind, name: str) -> list[str]:
+        """The servers that offer something by its own name, as they were last listed."""
+        return [child.key for child in self._children if any(r.name == name for r in self._offered(child, kind))]
+
+    def unlisted(self) -> list[str]:
+        """The servers of which it is not known what they offer."""
+        return [child.key for child in self._children if child.catalogue is None]
+
+    def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
+        """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
+        for route in self.served(kind):
+            public = self.public_id(kind, rule, route)
+            owner = self.find(kind, public)
+            if owner is not None and (owner.child, owner.original) == (route.child, route.original):
+                yield public, route
+
+    def conflicts(self, rule: NameRule) -> list[NameConflictError]:
+        """Every public name under `rule` that two children offer."""
+        found = []
+        for kind in Kind:
+            owners: dict[str, str] = {}
+            for route in self.served(kind):
+                public = self.public_id(kind, rule, route)
+                owner = owners.setdefault(public, route.child.key)
+                if owner != route.child.key:
+                    found.append(NameConflictError(public, owner, route.child.key))
+        return found
+
+    def public_id(self, kind: Kind, rule: NameRule, route: Route) -> str:
+        """The public name or URI of a component under one client's rule."""
+        if kind in (Kind.TOOL, Kind.PROMPT):
+            return rule.public_name(route.child.key, route.name)
+        return public_uri(route.child.key, route.original) if self._prefix else route.original
+
+    def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
+        for public, route in self.named(kind, rule):
+            component = {**route.component, SPECS[kind].id_field: public}
+            yield publish_addresses(component, self.publisher(route.child))
+
+    def publisher(self, child: Child) -> Publish:
+        """How this child's addresses are written for clients; None where they stay as they are."""
+        return partial(public_uri, child.key) if self._prefix else None
+
+    def _fill(self, kind: Kind) -> None:
+        table = self._routes[kind]
+        routes = [route for child in self._children for route in self._offered(child, kind)]
+        for spell in self._spellings(kind):
+            for route in routes:
+                for name in self._entitled(kind, route, spell):
+                    table.setdefault(name, route)
+
+    def _entitled(self, kind: Kind, route: Route, spell: Spell) -> Iterable[str]:
+        if route.child.key in self._bare:
+            return spell(route.child.key, route.name)
+        return every_spelling(route.child.key, route.name) if kind in (Kind.TOOL, Kind.PROMPT) else ()
+
+    def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
+        id_field = SPECS[kind].id_field
+        changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
+        publish = self.publisher(child)
+        for component in offered(child, kind):
+            original = component[id_field]
+            if kind is Kind.TOOL and self._tools is not None and not self._tools.has(child.key, original):
+                continue
+            change = changes.get(original)
+            if change is None:
+                yield Route(child, original, component, publish=publish)
+            elif not change.hidden:
+                yield Route(child, original, change.applied(component), change.name, publish)
+
+    def _spellings(self, kind: Kind) -> Sequence[Spell]:
+        """Ways to spell a component, in the order in which they are entitled to a name."""
+        if kind not in (Kind.TOOL, Kind.PROMPT):
+            exact: Spell = lambda key, uri: (public_uri(key, uri) if self._prefix else uri,)  # noqa: E731
+            return [exact, lambda key, uri: map(_as_pydantic_writes, exact(key, uri))]
+        listed = self._names.listed_rules()
+        return [
+            lambda key, name: (f"{key}:{name}" if self._prefix else name,),
+            lambda key, name: (rule.public_name(key, name) for rule in listed),
+            lambda key, name: every_spelling(key, name, prefix=self._prefix),
+        ]
+
+
+def _as_pydantic_writes(uri: str) -> str:
+    """`file://key//path` becomes `file://key/path` in FastMCP's models, and so it comes back from their readers."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri
+
+
+def _has_template_for(child: Child, uri: str) -> bool:
+    return any(fits(template["uriTemplate"], uri) for template in offered(child, Kind.TEMPLATE))
+
+
+def offered(child: Child, kind: Kind) -> Sequence[Component]:
+    """What a child lists of a kind, by its last good catalogue."""
+    return child.catalogue.of(kind) if child.catalogue is not None else ()

@@ -1,0 +1,162 @@
+"""The runtime: everything that lives for one run of an aggregator. It exists only while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mcp.server.connection import Connection
+from mcp.server.subscriptions import ResourceUpdated
+
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.endpoint import NewEndpoint
+from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.children.supervisor import Supervisor
+from fastmcp_aggregator.children.timings import Timings
+from fastmcp_aggregator.config import McpConfig, ServerConfig
+from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
+from fastmcp_aggregator.relay.instances import Instances
+from fastmcp_aggregator.relay.live_clients import LiveClients
+from fastmcp_aggregator.relay.rounds import Rounds
+from fastmcp_aggregator.relay.subscriptions import Subscriptions
+from fastmcp_aggregator.replicas.changes import Changes
+from fastmcp_aggregator.replicas.peers import Peers
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ServedView:
+    """What one virtual server shows, and to whom."""
+
+    id: str
+    directory: Directory
+    live_clients: LiveClients
+
+    def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
+        """A child offers something else, or nothing any more."""
+        self.directory.invalidate()
+        if child in self.directory.children:
+            self.tell(kinds)
+
+    def tell(self, kinds: frozenset[Kind]) -> None:
+        """Something else is listed; what changes before the first list is part of it."""
+        if self.directory.is_ready:
+            self.live_clients.lists_changed(kinds)
+
+
+class Runtime:
+    """One run: the children, their instances, rounds, log levels and subscriptions; hears what they report."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        settings: AggregatorSettings,
+        options: Callable[[ServerConfig], ChildOptions],
+        *,
+        profile: ClientProfile,
+        new_endpoint: NewEndpoint,
+        timings: Timings,
+        launched: Launched | None,
+        views: Sequence[ServedView],
+        peers: Peers,
+        changes: Changes,
+        on_changed: Callable[[], None],
+    ) -> None:
+        """`on_changed` is told of each change in what a child offers."""
+        self._profile = profile
+        self._views = views
+        self._changes = changes
+        self._on_changed = on_changed
+        self.log_levels = ChildLogLevels(self._clients)
+        self.subscriptions = Subscriptions(self._publish_update)
+        self.supervisor = Supervisor(
+            config,
+            options,
+            self,
+            launched,
+            profile,
+            new_endpoint=new_endpoint,
+            timings=timings,
+        )
+        self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
+        self.rounds = Rounds(self.log_levels, self.instances, peers)
+        self._first = frozenset(self.children.values())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Start the children; at the end close the clients' streams first, then the children, then the views."""
+        for view in self._views:
+            view.directory.open(list(self.children.values()))
+        self.supervisor.start()
+        try:
+            yield
+        finally:
+            for view in self._views:
+                await view.live_clients.close()
+            self.rounds.close()
+            await self.subscriptions.close()
+            await self.supervisor.stop()
+            for view in self._views:
+                view.directory.close()
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The children by server key, in config order."""
+        return self.supervisor.children
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a child with which the run began has not been up or failed yet."""
+        return any(child in self._first and not child.settled.is_set() for child in self.children.values())
+
+    def children_of(self, connection: Connection) -> list[Child]:
+        """The children that are there for one legacy client alone."""
+        if self._profile.is_single:
+            return list(self.children.values())
+        return [child for child, session in self.instances if session is connection]
+
+    # What children report.
+
+    def connected(self, child: Child) -> None:
+        """It has a new session, which knows nothing of subscriptions and log levels."""
+        self.subscriptions.connected(child)
+        self.log_levels.connected()
+
+    def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
+        """It offers something else, or can be used again, or no longer. Additional instances are not listed."""
+        if child.place != child.key:
+            return
+        for view in self._views:
+            view.changed(child, kinds)
+        self._on_changed()
+
+    def retired(self, child: Child) -> None:
+        """It is gone from the config: its instances go with it."""
+        self.instances.drop(child)
+
+    def lists_changed(self, child: Child) -> None:
+        """It says that its lists have changed: other replicas are told."""
+        self._changes.lists_changed(child)
+
+    def resource_updated(self, child: Child, uri: str) -> None:
+        """A resource has changed: its subscribers here are told, and other replicas."""
+        self.subscriptions.updated(child, uri)
+        self._changes.updated(child, uri)
+
+    async def _publish_update(self, uri: str) -> None:
+        """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""
+        for view in self._views:
+            await view.live_clients.bus.publish(ResourceUpdated(uri=uri))
+
+    def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
+        """Each child, and the legacy clients that it is for."""
+        everyone = [connection for view in self._views for connection in view.live_clients.connections]
+        yield from ((child, everyone) for child in self.children.values())
+        for instance, session in self.instances:
+            if session is None or isinstance(session, Connection):
+                yield instance, everyone if session is None else [session]

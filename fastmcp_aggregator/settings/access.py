@@ -1,0 +1,63 @@
+"""The types of settings about access (URLs, origins, headers, signatures, rates), and the settings of one caller."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fastmcp_aggregator.config.remote import passed_header_fault
+
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519", "Ed448"
+]
+"""Signatures that only the identity provider can make; with a shared secret, the verifier could also sign."""
+CallsPerMinute = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+GROUP_MARK = "group:"
+"""The prefix of an entry of `callers` that is for everyone who calls through a group."""
+
+DEFAULT_RATE = 100.0
+"""Calls a minute of one caller, where callers authenticate."""
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+")
+
+
+def _web_url(url: str) -> str:
+    if not url.startswith(("https://", "http://")):
+        raise ValueError("must begin with https:// or http://")
+    return url
+
+
+def _passed(names: tuple[str, ...]) -> tuple[str, ...]:
+    for number, name in enumerate(names, 1):
+        fault = passed_header_fault(name)
+        if fault is not None:
+            raise ValueError(f"must be headers that can be passed on; number {number} {fault}")
+    return tuple(name.lower() for name in names)
+
+
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for number, origin in enumerate(origins, 1):
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower()):
+            raise ValueError(
+                f"must be origins such as https://app.example.com, without a path, or `*`; number {number} is none"
+            )
+    return tuple(origin.lower() for origin in origins)
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+PassedHeaders = Annotated[tuple[str, ...], AfterValidator(_passed)]
+Origins = Annotated[tuple[str, ...], AfterValidator(_origins)]
+
+
+class CallerSettings(BaseModel):
+    """What is set for one caller, or for each who calls through a group; what is left out is as for every caller."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rate_limit: CallsPerMinute | None = Field(
+        default=None, description="calls a minute, in the long run; 0: any number"
+    )
+    rate_burst: int | None = Field(default=None, ge=1, description="calls at once")

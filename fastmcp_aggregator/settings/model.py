@@ -1,0 +1,302 @@
+"""AggregatorSettings: everything that is ours to set, from the command line, the environment and a file.
+
+A field's description is the meaning that `docs/settings.md` gives, with the unit of its value; its default stands in
+the field alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fastmcp_aggregator.concurrency.fair_share import share_of
+from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.settings.access import (
+    DEFAULT_RATE,
+    Algorithm,
+    CallerSettings,
+    CallsPerMinute,
+    Origins,
+    PassedHeaders,
+    WebUrl,
+)
+from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, validated
+from fastmcp_aggregator.settings.tools import ToolChanges, ToolSettings
+
+EraSetting = Literal["auto", "legacy", "modern"]
+Separator = Literal["auto", ":", "__", ".", "_"]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _rooted(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("must begin with /")
+    return path
+
+
+class ServerSettings(BaseModel):
+    """What is set for one server; what is left out is as for every server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    startup_timeout: Seconds | None = Field(default=None, description="seconds this server may take to start")
+    call_timeout: Seconds | None = Field(
+        default=None,
+        description="seconds a call to this server may go on without a sign of life; before the general one counts "
+        "`timeout` of the config file",
+    )
+    read_timeout: Seconds | None = Field(
+        default=None, description="seconds a resource of this server may take to be read"
+    )
+    prompt_timeout: Seconds | None = Field(default=None, description="seconds a prompt of this server may take")
+    max_concurrent_calls: Count | None = Field(
+        default=None, description="calls to this server in flight at once, at most"
+    )
+    era: EraSetting = Field(
+        default="auto",
+        description="protocol era to speak with it: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` "
+        "(2026-07-28)",
+    )
+    isolation: Literal["shared", "session"] = Field(
+        default="shared", description="`session` gives each client session an instance of its own"
+    )
+    bearer_env: Text | None = Field(
+        default=None, description="environment variable with its bearer token; for servers with a `url`"
+    )
+    oauth: bool = Field(
+        default=False, description="whether it is sent the tokens that `fastmcp-aggregator login` has got"
+    )
+    pass_headers: PassedHeaders = Field(
+        default=(), description="headers of a caller that go on to it with the caller's request"
+    )
+    tools: dict[str, ToolSettings] = Field(
+        default_factory=dict,
+        description="how single tools are shown: another `name`, `title` or `description`, or `hidden`",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_token(self) -> Self:
+        if self.oauth and self.bearer_env is not None:
+            raise ValueError("must have either `oauth` or `bearer_env`, not both")
+        return self
+
+
+class AggregatorSettings(BaseSettings):
+    """The settings of an aggregator: constructor arguments, then the environment, then the defaults.
+
+    `load_settings` adds a settings file, and turns every problem into a ConfigError.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True, extra="forbid"
+    )
+
+    name: Text = Field(default="fastmcp-aggregator", description="server name shown to clients")
+    server_version: str | None = Field(
+        default=None, description="server version shown to clients; none: the version of this package"
+    )
+    strict: bool = Field(default=True, description="whether a server that fails to start ends the program")
+    separator: Separator = Field(
+        default="auto",
+        description="between server key and name: `:`, `__`, `.` or `_`; `auto` is `:`, or `__` for clients that "
+        "refuse it",
+    )
+    prefix: bool = Field(default=True, description="whether names begin with the server key")
+    watch_config: bool = Field(
+        default=True, description="whether a config file that changes is read again while it is served"
+    )
+    startup_timeout: Seconds = Field(default=30.0, description="seconds a server may take to start; above 0")
+    ready_wait: Wait = Field(
+        default=5.0, description="seconds the first list waits for servers that still start; 0 or more"
+    )
+    call_timeout: Seconds = Field(
+        default=300.0, description="seconds a tool call may go on without a sign of life; progress is one; above 0"
+    )
+    read_timeout: Seconds = Field(default=60.0, description="seconds a resource may take to be read; above 0")
+    prompt_timeout: Seconds = Field(default=60.0, description="seconds a prompt may take; above 0")
+    max_response_size_mb: Mebibytes = Field(
+        default=LINE_LIMIT // 1024**2,
+        description="MiB of one message of a server, at most; a call with a larger answer fails with "
+        "`response too large`",
+    )
+    max_tools_per_child: Count = Field(
+        default=1000, description="tools taken from one server, at most; the rest is left out, with a warning"
+    )
+    max_concurrent_calls: Count | None = Field(
+        default=None,
+        description="calls to one server in flight at once, at most; reads and prompts are calls too; none: half of "
+        "`max_concurrent_requests`",
+    )
+    max_isolated_sessions: Count = Field(
+        default=20, description='instances of one server with `isolation = "session"`, at most'
+    )
+    stderr_dir: Text | None = Field(
+        default=None, description="directory for files with the servers' stderr; may begin with `~`"
+    )
+    max_concurrent_requests: Count = Field(
+        default=100, description="HTTP requests that run at once, at most; streams that only listen are not counted"
+    )
+    max_waiting_requests: int = Field(
+        default=1000,
+        ge=0,
+        description="HTTP requests that wait in the queue, at most; the next gets 503 with `Retry-After`",
+    )
+    max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all their bodies together, at most")
+    reconnect_wait: Wait = Field(
+        default=30.0,
+        description="seconds that an HTTP client whose connection broke may take to come back for its answer; "
+        "0: none can",
+    )
+    host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
+    path: Annotated[str, AfterValidator(_rooted)] = Field(
+        default="/mcp", description="URL path of the MCP endpoint; begins with `/`"
+    )
+    dashboard: bool = Field(default=True, description="whether there is a page for people at `/` when serving HTTP")
+    profile: Literal["development", "production"] = Field(
+        default="development",
+        description="form of the log: `development`, words for a person; `production`, lines of JSON",
+    )
+    audit: Text | None = Field(default=None, description="file of the audit log, or `stdout` when serving HTTP")
+    audit_arguments: Literal["digest", "full"] = Field(
+        default="digest", description="what of a call's arguments is in it: `digest` or `full`"
+    )
+    audit_on_failure: Literal["continue", "refuse"] = Field(
+        default="continue", description="while it cannot be written, calls `continue`, or are refused (`refuse`)"
+    )
+    audit_max_mb: Mebibytes = Field(default=100.0, description="MiB of one file of it, about")
+    audit_keep: Count = Field(default=10, description="older files of it that are kept")
+    metrics: bool = Field(default=False, description="whether metrics are kept, and served over HTTP")
+    telemetry: bool = Field(
+        default=False, description="whether traces are exported as the `OTEL_…` variables say; needs the extra `otel`"
+    )
+    tool_search: bool = Field(default=False, description="whether clients see a search instead of all tools")
+    prompts_as_tools: bool = Field(default=False, description="whether prompts can be had by tools as well")
+    resources_as_tools: bool = Field(default=False, description="whether resources can be had by tools as well")
+    servers: dict[str, ServerSettings] = Field(
+        default_factory=dict, description="settings of single servers; see below"
+    )
+    keys_file: Text | None = Field(
+        default=None, description="file with the digests of API keys; the holder of a key may call over HTTP"
+    )
+    jwt_issuer: WebUrl | None = Field(
+        default=None, description="identity provider whose tokens (JWT) let callers in over HTTP"
+    )
+    jwt_audience: Text | None = Field(
+        default=None, description="what a token's `aud` must have; required with `jwt_issuer`"
+    )
+    jwt_jwks_url: WebUrl | None = Field(default=None, description="where the provider publishes its keys")
+    jwt_public_key_file: Text | None = Field(default=None, description="PEM file with its public key, instead")
+    jwt_algorithm: Algorithm = Field(
+        default="RS256",
+        description="how tokens are signed: `RS…`, `ES…`, `PS…` (256, 384, 512), `EdDSA`, `Ed25519`, `Ed448`",
+    )
+    jwt_groups_claim: Text | None = Field(
+        default=None, description="claim with the groups that a caller may use; none: all groups"
+    )
+    public_url: WebUrl | None = Field(
+        default=None, description="origin at which clients reach us, by which they find the identity provider"
+    )
+    allowed_hosts: tuple[Text, ...] = Field(
+        default=(), description="names by which clients reach us over HTTP; the host of `public_url` is one"
+    )
+    cors_origins: Origins = Field(
+        default=(), description="origins of web pages that may call; `*`: any, where callers authenticate"
+    )
+    oauth_dir: Text | None = Field(
+        default=None,
+        description="directory for the tokens of servers with OAuth; may begin with `~`; none: `aggregator-oauth` in "
+        "FastMCP's home",
+    )
+    rate_limit: CallsPerMinute | None = Field(
+        default=None,
+        description="calls a minute of one caller over HTTP, in the long run; 0: any number; none: "
+        f"{DEFAULT_RATE:g} where callers authenticate, else 0",
+    )
+    rate_burst: Count = Field(default=20, description="its calls at once")
+    callers: dict[str, CallerSettings] = Field(
+        default_factory=dict,
+        description="`rate_limit` and `rate_burst` of single callers by name, or of a group's by `group:` and its id",
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="Redis (or Valkey) that the replicas of one hub share; needs the extra `redis`; none: in memory",
+    )
+    validate_arguments: bool = Field(
+        default=False, description="whether a call's arguments are checked before the server is asked"
+    )
+    pins: Text | None = Field(default=None, description="file with the tool definitions that have been approved")
+    on_pin_mismatch: Literal["warn", "block"] = Field(
+        default="warn", description="what becomes of a tool that is not as pinned: `warn` or `block`"
+    )
+
+    @property
+    def max_connections(self) -> int:
+        """HTTP clients that are served or wait, at most, whosever they are."""
+        places = self.max_concurrent_requests + self.max_waiting_requests
+        return places + share_of(places)
+
+    @property
+    def tool_changes(self) -> ToolChanges:
+        """How single tools are shown."""
+        return {key: server.tools for key, server in self.servers.items() if server.tools}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names by which clients reach us."""
+        public = None if self.public_url is None else urlsplit(self.public_url).hostname
+        return self.allowed_hosts if public is None else (*self.allowed_hosts, public)
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether they say who may come in over HTTP."""
+        return self.keys_file is not None or self.jwt_issuer is not None
+
+    @model_validator(mode="after")
+    def _tokens_can_be_checked(self) -> Self:
+        sources = [self.jwt_jwks_url, self.jwt_public_key_file]
+        if not any((self.jwt_issuer, self.jwt_audience, self.jwt_groups_claim, *sources)):
+            return self
+        if self.jwt_issuer is None or self.jwt_audience is None:
+            raise ValueError(
+                "must have both `jwt_issuer` and `jwt_audience`: a token made for another program is not for us"
+            )
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("must have either `jwt_jwks_url` or `jwt_public_key_file`, to check tokens with")
+        return self
+
+
+def load_settings(file: str | Path | None = None, **overrides: Any) -> AggregatorSettings:
+    """Read the settings from `overrides` (those that are not None), the environment, `file` and the defaults.
+
+    The file is TOML or JSON, by its suffix.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+    root = Place()
+    layers = Layers(
+        file={} if file is None else read_file(Path(file), root),
+        environment=read_environment(AggregatorSettings, root),
+        overrides={name: value for name, value in overrides.items() if value is not None},
+    )
+    settings = validated(AggregatorSettings, layers, root)
+    if settings is None or root.problems:
+        raise ConfigError("settings" if file is None else str(file), root.problems)
+    return settings
+
+
+def unknown_servers(settings: AggregatorSettings, config_keys: Collection[str]) -> list[str]:
+    """Return the server keys that have settings but are not in the config."""
+    return [key for key in settings.servers if key not in config_keys]

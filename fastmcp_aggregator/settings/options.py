@@ -1,0 +1,137 @@
+"""The options of one child and of its endpoint, resolved from the settings that hold for its server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastmcp_aggregator.catalogue.snapshot import Catalogue
+from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.protocol.methods import METHODS
+from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings
+from fastmcp_aggregator.version import VERSION
+
+_MIB = 1024**2
+AS_EVERY_SERVER = ServerSettings()
+_GENERAL_TOO = set(ServerSettings.model_fields.keys() & AggregatorSettings.model_fields.keys())
+"""The settings of one server that there are for every server as well."""
+
+CatalogueFilter = Callable[[str, Catalogue], Catalogue]
+"""What is used of what the child, by its server key, offers."""
+
+
+def unfiltered(server_key: str, catalogue: Catalogue) -> Catalogue:
+    """Use all that the child offers."""
+    return catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """What a remote child is sent besides the headers of its entry. Names of headers are in lower case."""
+
+    bearer_env: str | None = None
+    """The environment variable with its bearer token."""
+    oauth: bool = False
+    """Whether it is sent the tokens of its login."""
+    oauth_dir: Path | None = None
+    """Where these are; None: at the usual place."""
+    pass_headers: frozenset[str] = frozenset()
+    """The headers of a caller's own HTTP request that go with the request made for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """`line_limit` is in bytes. What a process writes to stderr is also kept in a file in `stderr_dir`, if given, and
+    passed on as lines of JSON, if `json_stderr`.
+    """
+
+    line_limit: int = LINE_LIMIT
+    stderr_dir: Path | None = None
+    json_stderr: bool = False
+    access: RemoteAccess = RemoteAccess()
+
+    @classmethod
+    def from_settings(cls, settings: AggregatorSettings, own: ServerSettings = AS_EVERY_SERVER) -> EndpointOptions:
+        """Resolve the options of the way to a server that has these settings of its own."""
+        access = RemoteAccess(
+            own.bearer_env,
+            own.oauth,
+            _directory(settings.oauth_dir) if own.oauth else None,
+            frozenset(own.pass_headers),
+        )
+        line_limit, is_json = int(settings.max_response_size_mb * _MIB), settings.profile == "production"
+        return cls(line_limit, _directory(settings.stderr_dir), json_stderr=is_json, access=access)
+
+
+DEFAULT_OPTIONS = EndpointOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds without a sign of life after which a request is given up. Progress is a sign of life."""
+
+    call: float
+    read: float
+    prompt: float
+
+    @property
+    def by_method(self) -> Mapping[str, float]:
+        """Those that differ from `call`."""
+        return {name: getattr(self, row.deadline) for name, row in METHODS.items() if row.deadline != "call"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What holds for one child. A setting that is used as it stands is read from `settings` or `own`; the rest is
+    worked out of several.
+    """
+
+    settings: AggregatorSettings
+    """Those for every server, with the child's own of the same name laid over them."""
+    own: ServerSettings
+    """Its own alone, for what cannot be set for every server."""
+    era: str
+    """The era to speak: its own, but for an instance that is there for another one."""
+    deadlines: Deadlines
+    endpoint: EndpointOptions
+    max_concurrent_calls: int
+    max_waiting_calls: int
+    """Calls that wait for the child, at most: half of the HTTP requests that may wait, so that others can too."""
+    version: str = VERSION
+    """Our version, as the child is told."""
+    catalogue_filter: CatalogueFilter = unfiltered
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: AggregatorSettings,
+        server: ServerConfig,
+        *,
+        version: str = VERSION,
+        catalogue_filter: CatalogueFilter = unfiltered,
+    ) -> ChildOptions:
+        """Resolve what holds for one server: its own settings, then its entry in the config, then the general ones."""
+        own = settings.servers.get(server.key, AS_EVERY_SERVER)
+        held = settings.model_copy(update=own.model_dump(include=_GENERAL_TOO, exclude_none=True))
+        configured = server.timeout if own.call_timeout is None else None
+        return cls(
+            settings=held,
+            own=own,
+            era=own.era,
+            deadlines=Deadlines(
+                call=held.call_timeout if configured is None else configured,
+                read=held.read_timeout,
+                prompt=held.prompt_timeout,
+            ),
+            endpoint=EndpointOptions.from_settings(held, own),
+            max_concurrent_calls=held.max_concurrent_calls or max(1, held.max_concurrent_requests // 2),
+            max_waiting_calls=held.max_waiting_requests // 2,
+            version=version,
+            catalogue_filter=catalogue_filter,
+        )
+
+
+def _directory(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()

@@ -1,0 +1,1 @@
+"""Status values: a server's state machine, and a snapshot of it."""

@@ -1,0 +1,46 @@
+"""ServerStatus: a snapshot of one child at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fastmcp_aggregator.status.state import ChildState
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """A snapshot of one child, for people and programs.
+
+    `since` is how many seconds it has been in `state`; `retry_in` how many seconds remain until a failed child
+    is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials.
+    `restarts` counts starts after the first, `unanswered` the requests that timed out, `ignored_lines` what it wrote to
+    stdout that is no JSON-RPC message, and `dropped_notifications` those beyond the rate limit; `in_flight` is the
+    number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
+    `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
+    servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
+    `instances` are the further ones that serve single client sessions, or clients of the other era.
+    """
+
+    server_key: str
+    state: ChildState
+    since: float
+    protocol_version: str | None
+    pid: int | None
+    restarts: int
+    last_error: str | None
+    auth_error: bool
+    retry_in: float | None
+    tools: int
+    resources: int
+    templates: int
+    prompts: int
+    in_flight: int
+    waiting: int
+    is_cut_off: bool
+    unanswered: int
+    ignored_lines: int
+    dropped_notifications: int
+    public_error: str | None = None
+    era: Literal["legacy", "modern"] | None = None
+    instances: int = 0

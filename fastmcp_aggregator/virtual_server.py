@@ -1,0 +1,259 @@
+"""One MCP server in front of the children: the aggregator itself, or one of its groups, as a FastMCP app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, Self
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.context import reset_transport, set_transport
+from fastmcp.utilities.logging import temporary_log_level
+from mcp_types import SubscriptionsListenRequestParams
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.types import Scope
+
+from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.errors import AggregatorError, StartupError
+from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
+from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.front.handshake import Handshakes
+from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
+from fastmcp_aggregator.front.http.rest import json_route
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.sse import sse_routes
+from fastmcp_aggregator.front.pipeline import Pipeline
+from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
+from fastmcp_aggregator.front.stdio.transport import stdio_streams
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.library_internals import sdk_server_of
+from fastmcp_aggregator.relay.live_clients import LiveClients
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import Naming, RouteTable
+from fastmcp_aggregator.runtime import ServedView
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+
+class VirtualServer(FastMCP[None]):
+    """A FastMCP app that serves what belongs to a group, or, without one, everything.
+
+    Run it (`run()`), mount it in another FastMCP server, give it to a `Client` or to an ASGI server, or enter it with
+    `async with`. The children live as long as any of these does: one process or connection each.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: AggregatorSettings,
+        *,
+        group_id: str,
+        name: str,
+        version: str,
+        group: Group | None = None,
+        auth: AuthProvider | None = None,
+    ) -> None:
+        self.settings = settings
+        self._group_id = group_id
+        self._backend = backend
+        self._directory = Directory(
+            Naming(settings.separator, settings.prefix),
+            strict=settings.strict,
+            ready_wait=settings.ready_wait,
+            group=group,
+            changes=settings.tool_changes,
+        )
+        self._live_clients = LiveClients()
+        self._entered: list[AsyncExitStack] = []
+        backend.show_in(ServedView(group_id, self._directory, self._live_clients))
+        super().__init__(
+            name,
+            version=version,
+            auth=auth,
+            dereference_schemas=False,
+            request_state_security=backend.request_states.security(name),
+        )
+        self.views = ToolViews(self, self._directory, settings)
+        self._pipeline = self._serve_requests()
+        self.add_provider(ChildrenProvider(self._directory, self._pipeline.call))
+
+    # Lifespan.
+
+    async def __aenter__(self) -> Self:
+        """Start the children and wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._lifespan_manager())
+        try:
+            await self._directory.ready()
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._entered.append(stack)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._entered.pop().aclose()
+
+    @asynccontextmanager
+    async def _lifespan_manager(self) -> AsyncIterator[None]:
+        """Enter the lifespan, once for each user of the app. FastMCP's own ends with the first of them, the runtime
+        with the last one.
+        """
+        async with self._backend.using():
+            self._pipeline.in_flight.open()
+            async with super()._lifespan_manager():
+                yield
+
+    async def run_stdio_async(
+        self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
+    ) -> None:
+        """Serve on stdin and stdout until the client closes stdin or a signal ends the program.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        if self.settings.audit == "stdout":
+            raise AggregatorError("on stdio, stdout is for MCP alone; give the setting `audit` the path of a file")
+        token = set_transport("stdio")
+        self._backend.profile.expect_one()
+        try:
+            with temporary_log_level(log_level):
+                failed = None
+                async with self._serving() as stop, stdio_streams(stop.set) as streams:
+                    server = sdk_server_of(self)
+                    options = server.create_initialization_options()
+                    serving = server.run(streams.read, streams.write, options)
+                    finish = partial(streams.finish, self._pipeline.in_flight)
+                    try:
+                        await serve_until(stop, serving, self._directory.ready(), finish=finish)
+                    except StartupError as error:
+                        failed = error  # raised out here, because the SDK's streams would wrap it into a group
+                if failed is not None:
+                    raise failed
+        finally:
+            reset_transport(token)
+
+    async def run_http_async(  # type: ignore[override]
+        self,
+        show_banner: bool = False,
+        transport: str = "http",
+        host: str | None = None,
+        port: int | None = None,
+        path: str | None = None,
+        log_level: str | None = None,
+        on_listening: Callable[[str], None] = lambda _: None,
+        **app_options: Any,
+    ) -> None:
+        """Serve streamable HTTP at `path` until a signal ends the program. Defaults come from the settings.
+
+        Host and Origin headers are always checked; `app_options` go to `http_app()`. `on_listening` is told the URL.
+
+        Raises:
+            AggregatorError: the address cannot be used, or other machines can reach it and there is no `auth`.
+            SharedStateError: what replicas share (`redis_url`) cannot be reached.
+            StartupError: strict, and at least one child failed.
+        """
+        bind = host or self.settings.host
+        require_safe_bind(bind, has_auth=self.auth is not None)
+        route = path or self.settings.path
+        app = self.http_app(path=route, transport=transport, **app_options)
+        self._backend.connections = self.settings.max_connections
+        listening = listening_socket(bind, self.settings.port if port is None else port)
+        with temporary_log_level(log_level), listening as listener:
+            url = url_of(listener, bind) + route
+            async with self._backend.sharing(), self._serving() as stop:
+                serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
+                await serve_until(stop, serving, self._directory.ready())
+
+    def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """The ASGI app, for any ASGI server; see FastMCP. Host and Origin headers are checked unless told otherwise."""
+        return self._make_http_app(path or self.settings.path, options)
+
+    def http_app_behind_checks(self, path: str, options: dict[str, Any]) -> Starlette:
+        """The ASGI app, to be served inside of one that checks Host, Origin and credentials."""
+        return self._make_http_app(path, options, is_behind_checks=True)
+
+    def _make_http_app(
+        self,
+        path: str,
+        given: dict[str, Any],
+        *,
+        beside: Callable[[Starlette], Middleware] | None = None,
+        is_behind_checks: bool = False,
+    ) -> Starlette:
+        """The ASGI app with its layers. `beside` adds routes to it, and gives the layer of the apps of other groups."""
+        require_safe_origins(self.settings.cors_origins, has_auth=self.auth is not None)
+        parts = HttpParts(
+            settings=self.settings,
+            group_id=self._group_id,
+            auth=self.auth,
+            path=path,
+            places=self._backend.places,
+            policies=self._backend.policies,
+        )
+        options = parts.options(given)
+        app: Starlette = super().http_app(path, **{**options, "middleware": None})
+        wrap_lifespan(app, self._backend.sharing)
+        if options.get("transport") != "sse":
+            app.router.routes.extend(sse_routes(self, path, self._session_denied))
+        app.router.routes.append(json_route(self, path))
+        groups = [] if beside is None else [beside(app)]
+        checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
+        app.user_middleware = stack_of(parts, options, checks)
+        return app
+
+    async def ready(self) -> None:
+        """Wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        await self._directory.ready()
+
+    @property
+    def routes(self) -> RouteTable:
+        """The present route table: what is listed, and the child of each name."""
+        return self._directory.table
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[asyncio.Event]:
+        """Run as a program: follow the files, and set the event on a signal."""
+        files = self._backend.files
+        with stop_on_signals(files.ask if files else None) as stop:
+            async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
+                yield stop
+
+    def _session_denied(self, scope: Scope) -> None:
+        """Audit a message into the session of another principal."""
+        reason = "the session belongs to somebody else"
+        self._backend.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
+
+    def _serve_requests(self) -> Pipeline:
+        """Join our pipeline to FastMCP's low-level server."""
+        server, backend = sdk_server_of(self), self._backend
+        own = LocalComponents(self, self.views)
+        messages = ClientMessages(backend, self._directory, self._live_clients)
+        pipeline = Pipeline(
+            backend,
+            self._directory,
+            Handshakes(self._directory, backend.profile, self._live_clients, own),
+            messages,
+            group_id=self._group_id,
+            server_info=lambda: server.server_info_stamp,
+            own=own,
+        )
+        server.middleware[:0] = [pipeline]
+        server.get_tool_input_schema = self._directory.input_schema
+        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
+        return pipeline

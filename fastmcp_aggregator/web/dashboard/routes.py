@@ -1,0 +1,152 @@
+"""The dashboard over HTTP, beside a hub's MCP endpoint:
+
+/                    the page, without any data: open to everybody
+/dashboard/{file}    what it loads: the same
+/dashboard/state     how everything is that the viewer may see, behind authentication where there is any
+/dashboard/names     the names of the tools among it: the same
+
+The page calls tools and lists them by the JSON face, like any other client of it. All addresses in it are relative, so
+it works under any prefix. Credentials are a header that the page adds: with no cookie, other sites can ask for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.front.http.gate import IS_ENDING
+from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.routing.table import Naming
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
+from fastmcp_aggregator.web.dashboard.contents import KnownContents, Listed
+from fastmcp_aggregator.web.dashboard.view import Sources, names_of, view_of, what_stays
+from fastmcp_aggregator.web.dashboard.watch import Watch
+
+View = dict[str, Any]
+
+_WAIT = re.compile(r"wait=(\d{1,4})")
+
+
+class Shown(Protocol):
+    """What is shown; see `Aggregator`."""
+
+    auth: Any
+
+    @property
+    def settings(self) -> AggregatorSettings: ...
+
+    @property
+    def children(self) -> Mapping[str, Child]: ...
+
+    def record_calls(self) -> RecentCalls: ...
+
+    def groups(self) -> list[Group]: ...
+
+    def group(self, group_id: str) -> Listed: ...
+
+
+def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
+    """The routes, for a hub whose MCP endpoint is at `path`."""
+    has_auth = hub.auth is not None
+    states = _States(hub, path)
+
+    async def page(request: Request) -> Response:
+        return asset_response(request, PAGE, has_auth=has_auth)
+
+    async def file(request: Request) -> Response:
+        return asset_response(request, request.path_params["file"], has_auth=has_auth)
+
+    return [
+        Route("/", page),
+        guarded_route("/dashboard/state", states.answer, hub.auth),
+        guarded_route("/dashboard/names", states.names, hub.auth),
+        Route("/dashboard/{file}", file),
+    ]
+
+
+class _States:
+    """Answers with what a viewer may see."""
+
+    def __init__(self, hub: Shown, path: str) -> None:
+        self._hub = hub
+        self._path = path
+        self._calls = hub.record_calls()
+        self._contents = KnownContents(Naming(hub.settings.separator, hub.settings.prefix).rule(None))
+        self._watch = Watch(self._look)
+
+    async def answer(self, request: Request) -> Response:
+        """The view, once it is another than the browser has; 304 if it is not within the time to wait."""
+        wait = _WAIT.search(request.headers.get("prefer", ""))
+        view, etag = await self._view(request)
+        if wait is not None and matches(request, etag) and not request.scope.get(IS_ENDING, False):
+            view, etag = await self._next(request, view, etag, float(wait[1]))
+        headers = {**HEADERS, "ETag": etag, "Cache-Control": "no-store"}
+        if matches(request, etag):
+            return Response(status_code=304, headers=headers)
+        return Response(json.dumps(view), headers=headers, media_type="application/json")
+
+    async def _next(self, request: Request, view: View, etag: str, seconds: float) -> tuple[View, str]:
+        """Another view than this, or this one again when the time is over."""
+
+        async def is_new() -> bool:
+            nonlocal view, etag
+            before = etag
+            view, etag = await self._view(request)
+            return etag != before
+
+        await self._watch.until(is_new, seconds)
+        return view, etag
+
+    async def names(self, request: Request) -> Response:
+        """The names of the tools, which are too many to come with each view."""
+        headers = {**HEADERS, "Cache-Control": "no-store"}
+        return Response(
+            json.dumps(names_of(await self._sources(request))), headers=headers, media_type="application/json"
+        )
+
+    async def _view(self, request: Request) -> tuple[View, str]:
+        sources = await self._sources(request)
+        name = sources.viewer.name if self._hub.auth is not None else None
+        view = {
+            "name": self._hub.settings.name,
+            "version": VERSION,
+            "viewer": {"name": name, "sees_all": sources.sees_all},
+            **view_of(sources),
+        }
+        return view, etag_of(json.dumps(what_stays(view)).encode())
+
+    async def _sources(self, request: Request) -> Sources:
+        viewer = principal_in(request.scope)
+        groups = self._hub.groups()
+        self._contents.keep(group.id for group in groups)
+        mine = {}
+        for group in groups:
+            # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
+            await asyncio.sleep(0)
+            if viewer.may_use(group.id) and group in self._hub.groups():
+                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
+        return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
+
+    def _look(self) -> Hashable:
+        servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())
+        return servers, tuple(self._hub.groups()), self._calls.count
+
+
+def _shown_of(child: Child) -> Hashable:
+    status, edition = child.status(), child.catalogue.version if child.catalogue else 0
+    return id(child), edition, replace(status, since=0, retry_in=None)

@@ -1,0 +1,141 @@
+"""What one viewer is shown: plain values, cut down to what the viewer's groups have.
+
+Who may use all groups sees everything: all servers, groups and callers. Anybody else sees the groups that are theirs,
+the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which process
+it runs, tells of others, so they do not see that. Without authentication everybody may use all groups. Errors are told
+in full to those on this machine alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
+from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.web.dashboard.contents import Contents
+
+CALLS_SHOWN = 100
+
+_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off")
+_ALL_GROUPS_ONLY = ("pid", "in_flight", "waiting", "unanswered", "ignored_lines", "dropped_notifications")
+_RUNNING_ON = ("since", "retry_in")
+"""What changes with the time alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where it comes from, for one viewer."""
+
+    viewer: Principal
+    children: Mapping[str, Child]
+    groups: Mapping[str, tuple[Group, Contents]]
+    """Those that the viewer may use."""
+    calls: RecentCalls
+    path: str
+    """Of the MCP endpoint."""
+    is_local: bool = False
+    """Whether the viewer is on this machine."""
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self.viewer.groups is None
+
+
+def view_of(sources: Sources) -> dict[str, Any]:
+    """All that is shown. Times are in seconds; `now` and a call's `ended` are on one clock of the aggregator's own."""
+    shown = [key for key in sources.children if _may_know(key, sources)]
+    return {
+        "now": sources.calls.now,
+        "servers": [_server(key, sources) for key in shown],
+        "groups": [_group(group, contents, sources.path) for group, contents in sources.groups.values()],
+        "calls": [_call(call) for call in sources.calls.latest(CALLS_SHOWN, lambda call: _may_see(call, sources))],
+    }
+
+
+def names_of(sources: Sources) -> dict[str, dict[str, list[str]]]:
+    """The public names of the tools, by group and server key."""
+    return {
+        group.id: {key: list(contents.of(key).tools) for key in group.servers}
+        for group, contents in sources.groups.values()
+    }
+
+
+def what_stays(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The view without what changes with the time alone; two of them differ if there is something new to show."""
+    servers = [{name: value for name, value in s.items() if name not in _RUNNING_ON} for s in view["servers"]]
+    return {**view, "now": None, "servers": servers}
+
+
+def _may_know(key: str, sources: Sources) -> bool:
+    return sources.sees_all or any(key in group.servers for group, _ in sources.groups.values())
+
+
+def _may_see(call: RecentCall, sources: Sources) -> bool:
+    viewer = sources.viewer
+    return sources.sees_all or (call.principal.name == viewer.name and viewer.may_use(call.group))
+
+
+def _server(key: str, sources: Sources) -> dict[str, Any]:
+    child = sources.children[key]
+    status = child.status()
+    fields = (*_EVERYBODY, *_ALL_GROUPS_ONLY) if sources.sees_all else _EVERYBODY
+    return {
+        "key": key,
+        "last_error": _error(child, sources),
+        "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
+        **{name: getattr(status, name) for name in fields},
+        **_others(status),
+    }
+
+
+def _error(child: Child, sources: Sources) -> str | None:
+    failure = child.past_failure
+    if failure is None:
+        return None
+    return failure.reason if sources.is_local else failure.public_reason
+
+
+def _others(status: ServerStatus) -> dict[str, int]:
+    """What a server has besides tools belongs to every group that has the server."""
+    return {"resources": status.resources + status.templates, "prompts": status.prompts}
+
+
+def _tools_of(key: str, sources: Sources) -> set[str]:
+    """The tools of a server that some group of the viewer has."""
+    return {own for _, contents in sources.groups.values() for own in contents.of(key).tools.values()}
+
+
+def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
+    parts = {key: contents.of(key) for key in group.servers}
+    return {
+        "id": group.id,
+        "name": group.name,
+        "description": group.description,
+        "endpoint": path.lstrip("/") if group.id == DEFAULT_GROUP else f"groups/{group.id}{path}",
+        "edition": contents.edition,
+        "servers": [
+            {"key": key, "tools": len(part.tools), "resources": part.resources, "prompts": part.prompts}
+            for key, part in parts.items()
+        ],
+    }
+
+
+def _call(call: RecentCall) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "ended": call.ended,
+        "principal": call.principal.name,
+        "group": call.group,
+        "method": call.method,
+        "server": call.server,
+        "name": call.name,
+        "outcome": call.outcome,
+        "code": call.code,
+        "seconds": call.seconds,
+    }

@@ -1,0 +1,68 @@
+"""Long polling: a browser waits for something new to show.
+
+Theory. A browser asks for its view and says which one it has (`If-None-Match`); the answer waits until there is
+another, or until a bound that the browser names (`Prefer: wait`, RFC 7240, 4.3) is over. So each request ends by
+itself and authenticates anew, the end of the program waits for none, and proxies need to know nothing of streams.
+
+What is shown comes from many places, some of which tell nobody when they change, so it is looked at, a few times a
+second, while somebody waits. One look serves all who wait: it numbers the states of what is shown. For each of them a
+view is made only when that number has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PACE = 0.25
+"""Seconds between two looks, and so the least that a browser waits for something new."""
+WAIT_BOUND = 30.0
+"""Seconds that an answer waits, at most."""
+WAITING_LIMIT = 200
+"""Browsers that wait, at most; the answers to others do not wait."""
+
+
+class Watch:
+    """Looks whether something has changed, on behalf of all who wait."""
+
+    def __init__(self, look: Callable[[], Hashable]) -> None:
+        """`look` gives a value that is another one whenever something else is to be shown."""
+        self._look = look
+        self._seen: Any = None
+        self._number = 0
+        self._looked_at = -PACE
+        self.waiting = 0
+
+    async def until(self, is_new: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        """Wait until something is new for one browser, which is asked after each change, or until the time is over."""
+        if self.waiting >= WAITING_LIMIT:
+            return
+        ends = time.monotonic() + min(seconds, WAIT_BOUND)
+        seen = -1
+        with self._counted():
+            while (left := ends - time.monotonic()) > 0:
+                await asyncio.sleep(min(PACE, left))
+                before, seen = seen, self._current()
+                if seen != before and await is_new():
+                    return
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    def _current(self) -> int:
+        now = time.monotonic()
+        if now - self._looked_at >= PACE / 2:
+            self._looked_at = now
+            found = self._look()
+            if found != self._seen:
+                self._seen = found
+                self._number += 1
+        return self._number

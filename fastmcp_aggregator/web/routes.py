@@ -1,0 +1,117 @@
+"""The HTTP routes of a hub, beside its MCP endpoint and the JSON face:
+
+/health /ready               for load balancers, open to everybody
+/status /metrics /groups     for operators and users, behind authentication where there is any
+/groups/{id}/…               each group's own MCP endpoint and JSON face
+/openapi.json                the JSON face described
+/ /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.auth.resource_metadata import group_metadata
+from fastmcp_aggregator.front.http.gate import IS_ENDING
+from fastmcp_aggregator.front.http.security import guard_of, guarded_route
+from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.web import status
+from fastmcp_aggregator.web.dashboard.routes import Shown, dashboard_routes
+from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
+from fastmcp_aggregator.web.openapi import description
+
+Handler = Callable[[Request], Any]
+
+
+class Hub(Shown, Protocol):
+    """What the routes need of an `Aggregator`."""
+
+    @property
+    def is_starting(self) -> bool: ...
+
+    def health(self) -> dict[str, ServerStatus]: ...
+
+    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None: ...
+
+
+def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
+    """Serve what a hub has, with an app whose MCP endpoint is at `path`; the layer that serves other groups' apps.
+
+    `make_app` makes the app of a group.
+    """
+    groups = RunningGroups(make_app)
+    metadata = group_metadata(hub.auth, path)
+    layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=hub.request_denied, metadata=metadata)
+    if metadata is not None:
+        app.router.routes.append(metadata.route())
+    app.router.routes.extend(_routes(hub, path))
+    if hub.settings.dashboard and path != "/":
+        app.router.routes.extend(dashboard_routes(hub, path))
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with inner(app) as state, groups.open():
+            yield state
+
+    app.router.lifespan_context = lifespan
+    return layer
+
+
+def _routes(hub: Hub, path: str) -> list[BaseRoute]:
+    async def metrics(request: Request) -> Response:
+        if principal_in(request.scope).groups is not None:
+            return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
+        rendered = await hub.rendered_metrics()
+        if rendered is None:
+            return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
+        return Response(rendered[0], headers={"Content-Type": rendered[1]})
+
+    def servers(request: Request) -> Response:
+        principal = principal_in(request.scope)
+        if principal.groups is None:
+            return status.table(hub, is_local=is_local(request.scope))
+        mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
+        return status.table(hub, mine.__contains__)
+
+    def groups(request: Request) -> Response:
+        mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
+        return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
+
+    def closed(path: str, handler: Handler) -> BaseRoute:
+        """Behind authentication, where there is any."""
+        return guarded_route(path, _async(handler), hub.auth)
+
+    return [
+        Route("/health", _async(lambda _: status.alive())),
+        Route("/ready", _async(lambda request: status.ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
+        closed("/status", servers),
+        closed("/metrics", metrics),
+        closed("/groups", groups),
+        closed("/openapi.json", lambda _: JSONResponse(description(path))),
+    ]
+
+
+def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop."""
+
+    async def handle(request: Request) -> Response:
+        answer = handler(request)
+        response: Response = await answer if isawaitable(answer) else answer
+        return response
+
+    return handle

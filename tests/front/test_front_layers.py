@@ -1,0 +1,56 @@
+"""The order of the layers around an app over HTTP, outermost first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from starlette.middleware import Middleware
+from support.harness import config
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.front.http.boundary import Drain, ErrorBoundary
+
+CORS = ["CORSMiddleware"]
+AUTHENTICATION = ["AuthenticationMiddleware", "AuthContextMiddleware"]
+
+
+def names(app: Any) -> list[str]:
+    return [layer.cls.__name__ for layer in app.user_middleware]
+
+
+def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
+    auth = StaticTokenVerifier({"t": {"client_id": "c", "scopes": []}}) if has_auth else None
+    return build_aggregator(config(), groups={"web": {"servers": []}}, auth=auth, **settings)
+
+
+def test_without_authentication() -> None:
+    app = hub(has_auth=False)
+    checks = ["ErrorBoundary", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
+    assert names(app.http_app()) == [*checks, "GroupApps", "Gate", "Disconnects"]
+    assert names(app.group("web").http_app()) == [*checks, "Gate", "Disconnects"]
+    assert names(app.group("web").http_app_behind_checks("/mcp", {})) == ["Gate", "Disconnects"]
+
+
+def test_with_authentication() -> None:
+    app = hub(has_auth=True, cors_origins=["https://example.com"])
+    checks = ["ErrorBoundary", "AuthenticationFailures", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
+    own = ["Membership", "Revocation", "Gate", "Disconnects"]
+    assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
+    assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]
+    assert names(app.group("web").http_app_behind_checks("/mcp", {})) == own
+
+
+def test_what_is_off_is_not_there_and_what_is_given_is_innermost() -> None:
+    given = Middleware(Drain)
+    app = hub(has_auth=False).http_app(transport="sse", host_origin_protection=False, middleware=[given])
+    assert names(app) == ["ErrorBoundary", "RequestContextMiddleware", "GroupApps", "Gate", "Drain"]
+
+
+@pytest.mark.parametrize("has_auth", [False, True])
+def test_fastmcp_has_no_layers_that_are_left_out(has_auth: bool) -> None:
+    app = hub(has_auth=has_auth)
+    plain = names(FastMCP(auth=app.auth).http_app(host_origin_protection=True, middleware=[Middleware(ErrorBoundary)]))
+    assert set(plain) <= set(names(app.http_app()))

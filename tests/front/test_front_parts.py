@@ -1,0 +1,82 @@
+"""Messages of many small parts: refused by their bytes, before they are parsed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from support.harness import config, lean
+from support.serving import serving
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
+
+MANY: dict[str, Any] = {
+    "lists": [[]] * PARTS_LIMIT,
+    "names": {f"k{number}": 0 for number in range(PARTS_LIMIT + 1)},
+    "objects": [{"a": []}] * PARTS_LIMIT,
+    "numbers": [1] * (PARTS_LIMIT + 2),
+    "texts": [","] * (PARTS_LIMIT + 2),
+    "names of quotes": {'"\\' * number: "\\" for number in range(1, 300)} | {"": [[]] * PARTS_LIMIT},
+    "long number": [0] * PARTS_LIMIT + [10**1000],
+}
+FEW: dict[str, Any] = {
+    "text": '[{"a": [1, 2]}, \\"' * PARTS_LIMIT,
+    "text of backslashes": "\\" * PARTS_LIMIT + ',"' * PARTS_LIMIT,
+    "digits as text": "7" * (2 * PARTS_LIMIT),
+    "rows": [{"id": number, "name": "Ann", "n": 1.5} for number in range(PARTS_LIMIT // 5)],
+}
+
+
+def call(arguments: Any) -> dict[str, Any]:
+    return {"name": "a:echo", "arguments": {"x": arguments}}
+
+
+@pytest.mark.parametrize("arguments", MANY.values(), ids=MANY)
+def test_what_would_cost_too_much_to_parse_is_told_from_its_bytes(arguments: Any) -> None:
+    assert has_too_many_parts(json.dumps(arguments).encode())
+    assert has_too_many_parts(json.dumps(arguments, separators=(",", ":")).encode())
+    assert has_too_many_parts(json.dumps(arguments).encode("utf-16"))
+
+
+@pytest.mark.parametrize("arguments", FEW.values(), ids=FEW)
+def test_what_is_long_and_has_few_parts_is_not_refused(arguments: Any) -> None:
+    assert not has_too_many_parts(json.dumps(arguments).encode())
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"id": 8}}', 7),
+        ('{"id":"a-1","jsonrpc":"2.0","method":"x"}', "a-1"),
+        ('{"method":"x","params":{"id":8},"jsonrpc":"2.0","id":7}', 7),
+        ('{"method":"x","params":{"id":8}}', None),
+        ('{"method":"x","params":[{"a":1,"id":8}]}', None),
+        ("[1]", None),
+    ],
+)
+def test_the_error_has_the_id_that_an_edge_of_the_message_tells(message: str, request_id: Any) -> None:
+    assert too_many_parts(message.encode()).id == request_id
+
+
+@pytest.mark.parametrize("arguments", MANY.values(), ids=MANY)
+async def test_over_http_it_is_refused_on_every_way_and_the_next_call_is_served(arguments: Any) -> None:
+    app = build_aggregator(config(a=lean()))
+    async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
+        by_rest = await http.post("/mcp/tools/call", json=call(arguments))
+        assert (by_rest.status_code, by_rest.json()["error"]["code"]) == (413, -32600)
+        for modern in (False, True):
+            client = HttpClient(f"{origin}/mcp", name="t", modern=modern)
+            await client.start()
+            assert (await client.error("tools/call", call(arguments)))["code"] == -32600
+            assert 413 in client.statuses.values()
+            assert await client.result("tools/call", call(FEW["rows"]))
+            await client.close()
+        old = SseClient(f"{origin}/mcp/sse")
+        await old.start()
+        assert (await old.post({"id": 9, "method": "tools/call", "params": call(arguments)})).status_code == 413
+        await old.close()

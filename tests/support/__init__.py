@@ -1,0 +1,1 @@
+"""Doubles, clients and servers that tests share."""

@@ -1,0 +1,30 @@
+"""Doubles: what the package's objects need, without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Call
+
+
+def call(
+    principal: Principal | None = None,
+    group: str = "default",
+    method: str = "tools/call",
+    server: str = "s",
+    name: str = "t",
+    params: Mapping[str, Any] | None = None,
+    *,
+    input_schema: Mapping[str, Any] | None = None,
+    is_remote: bool = False,
+    request_id: str = "",
+    ref: Mapping[str, Any] | None = None,
+) -> Call:
+    """A call of a caller that nobody can reach."""
+    caller: Any = SimpleNamespace(principal=principal or Principal(), is_remote=is_remote, request_id=request_id)
+    child: Any = SimpleNamespace(key=server)
+    address = {"ref": ref} if ref is not None else {"uri" if method.startswith("resources/") else "name": name}
+    return Call(caller, child, method, params or {}, address, group, input_schema)

@@ -1,0 +1,194 @@
+"""What the tests share: children for a config, and servers with a raw client at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.timings import Timings
+from support.wire import LEGACY, MODERN, PATIENCE, PipeClient, RawClient, until
+
+__all__ = [
+    "LEGACY",
+    "MODERN",
+    "PATIENCE",
+    "SLOW_RETRIES",
+    "RawClient",
+    "ServerProcess",
+    "config",
+    "connected",
+    "free_port",
+    "lean",
+    "running",
+    "talking",
+    "timed",
+    "until",
+]
+
+LEAN_CHILD = Path(__file__).parent / "programs" / "lean_child.py"
+TALKING_CHILD = LEAN_CHILD.with_name("talking_child.py")
+
+
+def lean(**options: Any) -> dict[str, Any]:
+    """An `mcpServers` entry for a lean child."""
+    return {"command": sys.executable, "args": ["-S", str(LEAN_CHILD), json.dumps(options).replace("$", "$$")]}
+
+
+def talking(**options: Any) -> dict[str, Any]:
+    """An `mcpServers` entry for a talking child."""
+    entry = lean(**options)
+    return {**entry, "args": [*entry["args"][:1], str(TALKING_CHILD), *entry["args"][2:]]}
+
+
+def config(**entries: dict[str, Any]) -> dict[str, Any]:
+    """An `mcpServers` document."""
+    return {"mcpServers": entries}
+
+
+SLOW_RETRIES = Timings(served_after=math.inf, first_ceiling=3600.0, last_ceiling=3600.0, jitter=lambda: 1.0)
+"""Failed children wait for an hour, however long they have served."""
+
+
+def timed(app: Aggregator, timings: Timings) -> Aggregator:
+    """The app, with other timings of its supervision; to be called before it is entered."""
+    app._backend.timings = timings
+    return app
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServerProcess:
+    """A server as a child process, with a raw client on its stdio."""
+
+    def __init__(self, process: asyncio.subprocess.Process, client: RawClient) -> None:
+        self.process = process
+        self.client = client
+        self.stderr = b""
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        assert self.process.stderr is not None
+        while chunk := await self.process.stderr.read(65536):
+            self.stderr += chunk
+
+    async def said(self, text: str) -> None:
+        """Wait until this text was on its stderr."""
+        await until(lambda: text.encode() in self.stderr)
+
+    async def end(self) -> int:
+        """Close its stdin and wait for it; its exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return await self.wait()
+
+    async def wait(self) -> int:
+        """Wait for it to end; its exit code."""
+        code = await asyncio.wait_for(self.process.wait(), PATIENCE)
+        await self._draining
+        return code
+
+
+@asynccontextmanager
+async def running(
+    *command: str,
+    modern: bool = False,
+    name: str = "test",
+    capabilities: dict[str, Any] | None = None,
+    version: str = LEGACY,
+    handshake: bool = True,
+    **options: Any,
+) -> AsyncIterator[ServerProcess]:
+    """Run a command that serves MCP on stdio; it is killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=64 * 1024 * 1024,
+        **options,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    about: dict[str, Any] = {"modern": modern, "name": name, "capabilities": capabilities, "version": version}
+    client = PipeClient(process.stdout, process.stdin.write, **about)
+    server = ServerProcess(process, client)
+    try:
+        if handshake:
+            await client.start()
+        yield server
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await client.close()
+
+
+@asynccontextmanager
+async def connected(
+    app: Any,
+    *,
+    modern: bool = False,
+    name: str = "test",
+    capabilities: dict[str, Any] | None = None,
+    handshake: bool = True,
+) -> AsyncIterator[RawClient]:
+    """A raw client of an app in this process, over real pipes and the app's own low-level server."""
+    from fastmcp_aggregator.message_streams import MessageReader, MessageWriter
+    from fastmcp_aggregator.pipe.lines import LineSplitter
+
+    replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
+    requests = MessageReader(_NoValve(), lambda line: None)
+    splitter = LineSplitter(64 * 1024 * 1024)
+    client = PipeClient(
+        replies,
+        lambda data: requests.feed(splitter.feed(data)),
+        modern=modern,
+        name=name,
+        capabilities=capabilities,
+    )
+    server = app._mcp_server
+    options = server.create_initialization_options()
+    serving = asyncio.create_task(server.run(requests, MessageWriter(_Replies(replies)), options))
+    try:
+        if handshake:
+            await client.start()
+        yield client
+    finally:
+        requests.feed_end()
+        await asyncio.wait_for(serving, PATIENCE)
+        await client.close()
+
+
+class _NoValve:
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class _Replies:
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    @property
+    def has_room(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> None:
+        self._reader.feed_data(data)
+
+    async def drained(self) -> None:
+        return

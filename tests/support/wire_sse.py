@@ -1,0 +1,116 @@
+"""A raw client of the transport of 2024-11-05: one stream of events, and a POST for each message."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urljoin
+
+import httpx2
+from fastmcp import FastMCP
+
+from support.serving import serving
+from support.wire import PATIENCE, Message, RawClient
+
+
+class SseClient(RawClient):
+    """A client that has opened its stream; `statuses` has the HTTP status of each POST, by the message's id."""
+
+    def __init__(self, url: str, *, headers: dict[str, str] | None = None, **about: Any) -> None:
+        super().__init__(modern=False, name="old", version="2024-11-05", **about)
+        self.statuses: dict[Any, int] = {}
+        self.endpoint = ""
+        self.is_ended = False
+        """Whether the server has ended the stream."""
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        self.http = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers)
+        self._url = url
+        self._told = asyncio.Event()
+        self._posts: asyncio.Task[None] | None = None
+        self._stream = asyncio.create_task(self._listen())
+
+    async def open(self) -> None:
+        """Wait until the server has said where messages go."""
+        await asyncio.wait_for(self._told.wait(), PATIENCE)
+
+    async def start(self) -> None:
+        await self.open()
+        await super().start()
+
+    def write(self, message: Message) -> None:
+        """Messages are posted one after the other, as the SDKs' clients do."""
+        self._posts = asyncio.create_task(self._post(message, self._posts))
+
+    async def posted(self) -> None:
+        """Wait until every message is accepted, or refused."""
+        assert self._posts is not None
+        await asyncio.wait_for(self._posts, PATIENCE)
+
+    async def post(self, message: Message, **headers: str) -> httpx2.Response:
+        """Post one message; the response."""
+        return await self.http.post(self.endpoint, json={"jsonrpc": "2.0", **message}, headers=headers)
+
+    async def close(self) -> None:
+        self._stream.cancel()
+        await asyncio.gather(self._stream, return_exceptions=True)
+        await self.http.aclose()
+
+    async def _post(self, message: Message, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        self.statuses[message.get("id")] = (await self.post(message)).status_code
+
+    async def _listen(self) -> None:
+        async with self.http.stream("GET", self._url) as response:
+            assert response.status_code == 200, response.status_code
+            event = ""
+            async for line in response.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name == "event":
+                    event = value
+                elif name == "data" and event == "endpoint":
+                    self.endpoint = urljoin(self._url, value)
+                    self._told.set()
+                elif name == "data":
+                    self._received(json.loads(value))
+        self.is_ended = True
+
+
+class Served:
+    """An app on a real socket; `url` is that of its MCP endpoint."""
+
+    def __init__(self, url: str, stop: asyncio.Event) -> None:
+        self.url = url
+        self.stop = stop
+        """Tells the server to end."""
+        self._clients: list[SseClient] = []
+
+    async def connect(self, group: str | None = None, **about: Any) -> SseClient:
+        """A client that has done its handshake, with a group or the default one."""
+        client = self.client(group, **about)
+        await client.start()
+        return client
+
+    def client(self, group: str | None = None, **about: Any) -> SseClient:
+        """A client that has done nothing yet."""
+        path = "/mcp/sse" if group is None else f"/groups/{group}/mcp/sse"
+        self._clients.append(SseClient(self.url.replace("/mcp", path), **about))
+        return self._clients[-1]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients))
+
+
+@asynccontextmanager
+async def served_sse(app: FastMCP[Any]) -> AsyncIterator[Served]:
+    """Serve an app."""
+    stop = asyncio.Event()
+    async with serving(app.http_app(), stop) as origin:
+        served = Served(f"{origin}/mcp", stop)
+        try:
+            yield served
+        finally:
+            await served.close()

@@ -1,0 +1,90 @@
+"""The way of one `tools/call` through the package: how many files it crosses, and how often it changes between them.
+
+A reader of the code makes the same way. It is traced in this process, with real servers of both eras.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from support.harness import RawClient, config, connected, lean, until
+from support.wire_http import served
+
+import fastmcp_aggregator
+from fastmcp_aggregator import build_aggregator
+
+pytestmark = pytest.mark.process
+
+ROOT = str(Path(fastmcp_aggregator.__file__).parent) + "/"
+
+
+@dataclass
+class Way:
+    """The files of the package whose functions were called, in order, each as often as it was entered from another."""
+
+    stops: list[str] = field(default_factory=list)
+    frames: int = 0
+    _seen: set[int] = field(default_factory=set)
+
+    def profile(self, frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(ROOT) or frame.f_code.co_name.startswith("<"):
+            return
+        if id(frame) in self._seen and frame.f_code.co_flags & 0x2A0:  # a coroutine or generator that goes on: no call
+            return
+        self._seen.add(id(frame))
+        self._keep.append(frame)
+        self.frames += 1
+        file = name.removeprefix(ROOT)
+        if not self.stops or self.stops[-1] != file:
+            self.stops.append(file)
+
+    def __post_init__(self) -> None:
+        self._keep: list[FrameType] = []
+        """So that no id is used twice."""
+
+    @property
+    def files(self) -> set[str]:
+        return set(self.stops)
+
+    @property
+    def changes(self) -> int:
+        return len(self.stops) - 1
+
+
+@asynccontextmanager
+async def client_of(app: Any, front: str, *, modern: bool) -> AsyncIterator[RawClient]:
+    if front == "pipe":
+        async with connected(app, modern=modern) as client:
+            yield client
+    else:
+        async with served(app) as connect:
+            yield await connect(modern=modern)
+
+
+@pytest.mark.parametrize("server", ["legacy", "modern"])
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+@pytest.mark.parametrize(("front", "most_files", "most_changes"), [("pipe", 20, 35), ("http", 30, 60)])
+async def test_call_crosses_few_files(front: str, most_files: int, most_changes: int, client: str, server: str) -> None:
+    app = build_aggregator(config(a=lean(era=server)))
+    if front == "pipe":
+        app._backend.profile.expect_one()  # as on stdio
+    async with client_of(app, front, modern=client == "modern") as caller:
+        await caller.call("a:echo")
+        await until(lambda: app._backend.places.counts() == (0, 0))
+        way = Way()
+        sys.setprofile(way.profile)
+        try:
+            await caller.call("a:echo")
+        finally:
+            sys.setprofile(None)
+    told = f"{len(way.files)} files, {way.changes} changes, {way.frames} frames\n" + "\n".join(way.stops)
+    assert len(way.files) <= most_files, told
+    assert way.changes <= most_changes, told

@@ -1,0 +1,71 @@
+"""The table of relayed methods, against the protocol's own tables and against who reads it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from mcp_types import methods as sdk
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from test_architecture import TREES
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.front.pipeline import Pipeline
+from fastmcp_aggregator.protocol.methods import BOTH, CLIENT_REQUESTS, METHODS, Method
+from fastmcp_aggregator.settings.options import Deadlines
+
+EACH_SIDES_OWN = {
+    "initialize",
+    "ping",
+    "server/discover",
+    "subscriptions/listen",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "notifications/subscriptions/acknowledged",
+}
+TASKS = {"notifications/tasks/status", "tasks/get", "tasks/list", "tasks/cancel", "tasks/result"}
+"""Declared to nobody."""
+SPOKEN = {
+    ("client", True): sdk.CLIENT_REQUESTS,
+    ("client", False): sdk.CLIENT_NOTIFICATIONS,
+    ("server", True): sdk.SERVER_REQUESTS,
+    ("server", False): sdk.SERVER_NOTIFICATIONS,
+}
+"""The SDK's table of (method, version) for each sender and kind."""
+
+
+def test_every_method_of_the_protocol_is_relayed_or_belongs_to_each_side() -> None:
+    known = {method for table in SPOKEN.values() for method, _ in table}
+    assert METHODS.keys() - known == set()
+    assert known - METHODS.keys() - EACH_SIDES_OWN - TASKS == set()
+
+
+@pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
+def test_a_row_has_the_sender_the_kind_and_the_eras_of_the_protocol(row: Method) -> None:
+    versions = {version for method, version in SPOKEN[row.sender, row.is_request] if method == row.name}
+    assert versions
+    eras = {"modern" if version in MODERN_PROTOCOL_VERSIONS else "legacy" for version in versions}
+    assert row.eras == eras <= BOTH
+
+
+def test_the_pipeline_answers_every_request_of_clients() -> None:
+    app = build_aggregator({"mcpServers": {}})
+    pipeline = next(each for each in app._mcp_server.middleware if isinstance(each, Pipeline))
+    assert pipeline._answers.keys() == CLIENT_REQUESTS.keys()
+
+
+def test_deadlines_are_those_of_the_table() -> None:
+    deadlines = Deadlines(call=1, read=2, prompt=3).by_method
+    assert deadlines == {"resources/read": 2, "prompts/get": 3}
+
+
+def test_what_servers_send_is_spelled_in_the_table_alone() -> None:
+    """So that a row is all that it takes to relay one more."""
+    of_servers = {name for name, row in METHODS.items() if row.sender == "server"}
+    spelling = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in of_servers
+    }
+    assert spelling == {"protocol.methods"}
