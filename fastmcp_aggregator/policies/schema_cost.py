@@ -1,170 +1,33 @@
 """What checking a value against a JSON schema can cost, bounded before it is done. Pure.
 
-Theory. A validator visits the keywords of a schema for each part of a value. Which of them meet one part is bounded by
-the schema alone: keywords beside each other and in `allOf`, `anyOf` and the like add up, of properties only the one of
-that name counts, and a reference counts as what it leads to. Where a schema refers to what it is part of there is no
-end to that, so there the depth of the value decides, with as many ways to go on at each level as there are such
-references. A step is about what one keyword takes for one plain part, 10 to 30 ns.
+A validator visits the keywords of a schema for each part of a value: so many steps as keywords may meet each part. A
+step is about what one keyword takes for one plain part, 10 to 30 ns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import chain
-from operator import add
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fastmcp_aggregator.policies.json_size import CHARACTERS, TOO_MUCH, Size, TooCostly
+from fastmcp_aggregator.policies.schema_weight import Measuring, Weight
 
 MOST_STEPS = 150_000
 """Of one check: at most 5 ms."""
-_MOST_NODES = 50_000
-"""Parts of a value: counting them takes longer than a plain check of them."""
 MOST_PARTS = 2500
 """Parts of a schema as it is written; what it takes to prepare it goes with them."""
 _MOST_TEXT = 200_000
 """Characters in a schema."""
-_MOST_PATTERNS = 50
-_MOST_DEPTH = 100
-_MOST_EXPANDED = 20_000
-"""Keywords that may meet one part of a value."""
-_PLAIN_INTEGER = 2**53
-"""Beyond it integers are compared digit by digit, and in sets each with each other."""
-_CHARACTERS = 64
-"""Characters that are compared in one step."""
 _EACH_WITH_EACH = 40
 """Steps to compare two great integers of a set."""
 _UNIQUE = 10
 """Steps to take one part into a set."""
-_DIVISION, _ODD_DIVISION = 60, 3000
-"""Steps of a division by an integer; by another number, or one of very different size."""
-_NAME = 2
-"""Steps for a character of a name that is checked as a text."""
-
-
-_TOO_MUCH = "too much"
-
-
-class TooCostly(Exception):
-    """A check would take too long, or a schema has what is not followed here."""
-
-
-@dataclass(slots=True)
-class Size:
-    """How much a JSON value is."""
-
-    nodes: int = 0
-    objects: int = 0
-    characters: int = 0
-    depth: int = 0
-    widest: int = 1
-    great: int = 0
-    """Digits of integers that are too great for a register."""
-
-    @classmethod
-    def of(cls, value: Any, most: int = _MOST_NODES) -> Size:
-        """The size of a value; no more than `most` parts are looked at.
-
-        Raises:
-            TooCostly: it has more, or is too deep.
-        """
-        size, level = cls(), [value]
-        while level:
-            size.nodes += len(level)
-            if size.nodes > most:
-                raise TooCostly(_TOO_MUCH)
-            if size.depth > _MOST_DEPTH:
-                raise TooCostly(f"nested deeper than {_MOST_DEPTH} levels")
-            level = size._take(level, most)
-            size.depth += bool(level)
-        return size
-
-    def _take(self, level: list[Any], most: int) -> list[Any]:
-        """Count one level; the next one."""
-        kinds = set(map(type, level))
-        if str in kinds:
-            texts = level if len(kinds) == 1 else [item for item in level if type(item) is str]
-            self.characters += sum(map(len, texts))
-        if int in kinds:
-            self._take_great([item for item in level if type(item) is int and abs(item) > _PLAIN_INTEGER])
-        objects = [item for item in level if type(item) is dict] if dict in kinds else []
-        lists = [item for item in level if type(item) is list] if list in kinds else []
-        self.objects += len(objects)
-        widths = [*map(len, objects), *map(len, lists)]
-        self.widest = max([self.widest, *widths])
-        if self.nodes + sum(widths) > most:
-            raise TooCostly(_TOO_MUCH)
-        self.characters += sum(map(len, chain.from_iterable(objects)))
-        return [*chain.from_iterable(item.values() for item in objects), *chain.from_iterable(lists)]
-
-    def _take_great(self, integers: Iterable[int]) -> None:
-        for integer in integers:
-            digits = 1 + integer.bit_length() // 64
-            self.great += digits
-            self.nodes += digits**2
-
-
-class Weight(NamedTuple):
-    """What meets one part of a value."""
-
-    keywords: int = 0
-    names: int = 0
-    """That are looked for in an object."""
-    text: int = 0
-    """Steps for each character."""
-    whole: int = 0
-    """Keywords that look at a part with all that is in it."""
-    unique: int = 0
-    branches: int = 0
-    """Keywords in alternatives: what is wrong there is told together."""
-    cycles: int = 0
-    """References to what they are part of."""
-    unevaluated: int = 0
-    """Keywords that check what is beside them again, for each member."""
-
-    def plus(self, other: Weight) -> Weight:
-        """Both meet it."""
-        if other is _NOTHING or self is _NOTHING:
-            return self if other is _NOTHING else other
-        return Weight(*map(add, self, other))
-
-    def either(self, other: Weight) -> Weight:
-        """One of them meets it; what multiplies is added even so."""
-        most = Weight(*map(max, self, other))
-        return most._replace(
-            cycles=self.cycles + other.cycles,
-            unevaluated=self.unevaluated + other.unevaluated,
-            branches=self.branches + other.branches,
-        )
-
-
-_NOTHING = Weight()
-
-
-@dataclass(slots=True)
-class Location:
-    """What meets a part of a value; and of the parts below it, those with a name, and all."""
-
-    here: Weight = _NOTHING
-    named: dict[str, Weight] = field(default_factory=dict)
-    other: Weight = _NOTHING
-
-    def add(self, more: Location) -> None:
-        """That meets it as well."""
-        self.here = self.here.plus(more.here)
-        self.other = self.other.plus(more.other)
-        for name, weight in more.named.items():
-            self.named[name] = self.named.get(name, _NOTHING).plus(weight)
-
-    def below(self) -> Weight:
-        """What meets any part below."""
-        most = _NOTHING
-        for weight in self.named.values():
-            most = Weight(*map(max, most, weight))
-        return self.other.plus(most)
-
-    def anywhere(self) -> Weight:
-        """What meets the part, or any below."""
-        return self.here.either(self.below())
+_MOST_TOLD = 500
+"""Errors that are made, of which one is told."""
+_MOST_COPIED = 10_000
+"""Parts of values that they copy."""
+_MOST_TEXT_COPIED = 1_000_000
+"""Characters that they copy."""
 
 
 class SchemaCost:
@@ -184,7 +47,7 @@ class SchemaCost:
         if size.characters > _MOST_TEXT:
             raise TooCostly(f"it has more than {_MOST_TEXT} characters")
         self.parts = size.nodes
-        measuring = _Measuring(schema, text_steps)
+        measuring = Measuring(schema, text_steps)
         self._root = measuring.target("#")
 
     def bound(self, arguments: Any) -> Size:
@@ -195,7 +58,7 @@ class SchemaCost:
         """
         size = Size.of(arguments)
         if self.steps(arguments, size) > MOST_STEPS:
-            raise TooCostly(_TOO_MUCH)
+            raise TooCostly(TOO_MUCH)
         return size
 
     def may_tell(self, size: Size) -> bool:
@@ -213,7 +76,7 @@ class SchemaCost:
         """What a check takes at most."""
         root = self._root
         total = root.here.keywords + root.here.names + whole.characters * root.here.text
-        total += (whole.nodes + whole.characters // _CHARACTERS) * (1 + root.here.whole) + _pairs(root.here, whole)
+        total += (whole.nodes + whole.characters // CHARACTERS) * (1 + root.here.whole) + _pairs(root.here, whole)
         total += sum(_steps_of(weight, size) for weight, size in self._members(arguments, whole))
         repeated = sum(weight.unevaluated for weight in (root.here, root.other, *root.named.values()))
         if repeated:
@@ -234,17 +97,9 @@ class SchemaCost:
             yield other, whole
 
 
-_MOST_TOLD = 500
-"""Errors that are made, of which one is told."""
-_MOST_COPIED = 10_000
-"""Parts of values that they copy."""
-_MOST_TEXT_COPIED = 1_000_000
-"""Characters that they copy."""
-
-
 def _steps_of(weight: Weight, size: Size) -> int:
     once = size.nodes * weight.keywords + size.objects * weight.names + size.characters * weight.text
-    below = (size.nodes + size.characters // _CHARACTERS) * (1 + size.depth) * weight.whole
+    below = (size.nodes + size.characters // CHARACTERS) * (1 + size.depth) * weight.whole
     return (once + below + _pairs(weight, size)) * _growth(weight.cycles, size.depth)
 
 
@@ -255,148 +110,3 @@ def _pairs(weight: Weight, size: Size) -> int:
 def _growth(cycles: int, depth: int) -> int:
     """How often a part of a value is visited, for references to what they are part of."""
     return sum(cycles**level for level in range(depth + 1)) if cycles else 1
-
-
-_ALL = ("allOf", "anyOf", "oneOf")
-_ONE = ("not", "if", "then", "else")
-_ALTERNATIVES = ("anyOf", "oneOf", "not", "if", "contains", "propertyNames")
-_BELOW = (
-    "items",
-    "additionalItems",
-    "prefixItems",
-    "additionalProperties",
-    "contains",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-
-
-class _Measuring:
-    """One measurement: what is known of references, and which are being followed."""
-
-    def __init__(self, root: Mapping[str, Any], text_steps: Callable[[str], int]) -> None:
-        self._root = root
-        self._text_steps = text_steps
-        self._patterns = 0
-        self._known: dict[str, Location] = {}
-        self._open: dict[str, int] = {}
-        """By reference, how many levels of the value below the root it was met."""
-
-    def target(self, reference: str, level: int = 0, depth: int = 0) -> Location:
-        """What a reference leads to."""
-        if self._open.get(reference) == level:
-            raise TooCostly("it refers to itself without end")
-        if reference in self._open:
-            return Location(Weight(cycles=1))
-        if reference not in self._known:
-            self._open[reference] = level
-            self._known[reference] = self._location(_resolved(reference, self._root), level, depth + 1)
-            del self._open[reference]
-        return self._known[reference]
-
-    def _location(self, schema: Any, level: int, depth: int) -> Location:
-        if depth > _MOST_DEPTH:
-            raise TooCostly("it is nested too deeply")
-        if not isinstance(schema, dict):
-            return Location()
-        _refuse_other_references(schema, is_root=schema is self._root)
-        found = Location(self._own(schema))
-        if isinstance(reference := schema.get("$ref"), str):
-            found.add(self.target(reference, level, depth))
-        for keyword, part in schema.items():
-            below = self._below(keyword, part, level, depth)
-            found.other = found.other.plus(below)
-            if keyword in _ALTERNATIVES:
-                found.other = found.other.plus(Weight(branches=below.keywords))
-            for more in self._beside(keyword, part):
-                location = self._location(more, level, depth + 1)
-                found.add(location)
-                if keyword in _ALTERNATIVES:
-                    found.here = found.here.plus(Weight(branches=location.anywhere().keywords))
-        for name, part in _mapping(schema.get("properties")).items():
-            weight = self._location(part, level + 1, depth + 1).anywhere()
-            found.named[name] = found.named.get(name, _NOTHING).plus(weight)
-        if found.here.keywords + found.other.keywords > _MOST_EXPANDED:
-            raise TooCostly("it refers to its own parts too often")
-        return found
-
-    def _own(self, schema: Mapping[str, Any]) -> Weight:
-        """What the keywords cost by themselves."""
-        patterns = [*_mapping(schema.get("patternProperties"))]
-        if isinstance(pattern := schema.get("pattern"), str):
-            patterns.append(pattern)
-        self._patterns += len(patterns)
-        if self._patterns > _MOST_PATTERNS:
-            raise TooCostly(f"it has more than {_MOST_PATTERNS} patterns")
-        text = sum(map(self._text_steps, patterns))
-        names = _length(schema.get("properties")) + _length(schema.get("required"))
-        names += sum(1 + _length(needed) for needed in _mapping(schema.get("dependentRequired")).values())
-        names += sum(1 + _length(needed) for needed in _mapping(schema.get("dependencies")).values())
-        return Weight(
-            keywords=1 + len(schema) + _division(schema.get("multipleOf")),
-            names=names,
-            text=text + _NAME * ("propertyNames" in schema),
-            whole=_length(schema.get("enum")) + ("const" in schema),
-            unique=int(schema.get("uniqueItems") is True),
-            unevaluated=("unevaluatedProperties" in schema) + ("unevaluatedItems" in schema),
-        )
-
-    def _beside(self, keyword: str, part: Any) -> Iterable[Any]:
-        """The schemas under a keyword that meet the same part of a value."""
-        if keyword in _ALL and isinstance(part, list):
-            return part
-        if keyword in _ONE:
-            return (part,)
-        return _mapping(part).values() if keyword in ("dependentSchemas", "dependencies") else ()
-
-    def _below(self, keyword: str, part: Any, level: int, depth: int) -> Weight:
-        """What the schemas under a keyword cost for parts below, whatever their name, and for names themselves."""
-        schemas: Iterable[Any] = ()
-        if keyword in _BELOW:
-            schemas = part if isinstance(part, list) else (part,)
-        elif keyword == "patternProperties":
-            schemas = _mapping(part).values()
-        elif keyword == "propertyNames":
-            schemas = (part,)
-        weight = _NOTHING
-        for schema in schemas:
-            weight = weight.plus(self._location(schema, level + 1, depth + 1).anywhere())
-        return weight
-
-
-def _mapping(part: Any) -> Mapping[str, Any]:
-    return part if isinstance(part, dict) else {}
-
-
-def _length(part: Any) -> int:
-    return len(part) if isinstance(part, list | dict) else 0
-
-
-def _division(divisor: Any) -> int:
-    if not isinstance(divisor, int | float):
-        return 0
-    return _DIVISION if isinstance(divisor, int) and divisor <= _PLAIN_INTEGER else _ODD_DIVISION
-
-
-def _resolved(target: str, root: Any) -> Any:
-    """What a JSON pointer (RFC 6901) in a reference leads to."""
-    found = root
-    if target == "#":
-        return root
-    if not target.startswith("#/"):
-        raise TooCostly("it refers to what is not in it")
-    for step in target[2:].split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, Mapping) and name in found:
-            found = found[name]
-        else:
-            raise TooCostly("it refers to what is not in it")
-    return found
-
-
-def _refuse_other_references(part: Mapping[str, Any], *, is_root: bool) -> None:
-    for keyword in ("$dynamicRef", "$recursiveRef", "$id"):
-        if isinstance(part.get(keyword), str) and not (is_root and keyword == "$id"):
-            raise TooCostly(f"it has a {keyword}, which is not followed here")

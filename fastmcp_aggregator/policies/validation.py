@@ -18,8 +18,9 @@ import jsonschema_rs
 from mcp_types import INVALID_PARAMS
 
 from fastmcp_aggregator.config.paths import path_step
+from fastmcp_aggregator.policies.json_size import TooCostly
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
-from fastmcp_aggregator.policies.schema_cost import SchemaCost, TooCostly
+from fastmcp_aggregator.policies.schema_cost import SchemaCost
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
