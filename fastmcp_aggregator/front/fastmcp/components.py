@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import mcp_types
 from fastmcp.prompts import Message, Prompt, PromptResult
@@ -15,6 +15,7 @@ from fastmcp.resources.base import InputRequiredResourceResult, ResourceContent,
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.tasks import TaskConfig
 from mcp_types.methods import is_input_required
 from pydantic import PrivateAttr, model_validator
@@ -37,31 +38,47 @@ Forward = Callable[..., Awaitable[dict[str, Any]]]
 _FORBIDDEN = TaskConfig(mode="forbidden")
 
 
-async def _ask(
-    forward: Forward, route: Route, method: str, params: Mapping[str, Any], address: Mapping[str, str]
-) -> dict[str, Any]:
-    """Forward on behalf of the request that FastMCP is serving, if it serves one."""
-    request = get_context().request_context
-    if request is None:
-        return await send(route.child, method, params, address, None)
-    ctx = sdk_request_of(request)
-    rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}
-    asked = {**params, **rounds, "_meta": dict(request.meta or {})}
-    try:
-        schema = route.component.get("inputSchema") if method == "tools/call" else None
-        return await forward(replace(ctx, method=method), route.child, asked, address, schema)
-    except ChildServerError as error:
-        if ctx.request is None:
-            raise
-        raise error.for_others() from error  # FastMCP hands its text on
-
-
-class ChildTool(Tool):
-    """A tool of a child."""
+class _OfChild(FastMCPComponent):
+    """A component with the way to its child."""
 
     _route: Route = PrivateAttr()
     _forward: Forward = PrivateAttr()
     _publish: Publish = PrivateAttr(default=None)
+
+    def _bound(self, route: Route, publish: Publish, forward: Forward) -> Self:
+        self._route = route
+        self._forward = forward
+        self._publish = publish
+        return self
+
+    async def _ask(self, method: str, address: Mapping[str, str], params: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward on behalf of the request that FastMCP is serving, if it serves one."""
+        route = self._route
+        request = get_context().request_context
+        if request is None:
+            return await send(route.child, method, params, address, None)
+        ctx = sdk_request_of(request)
+        rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}
+        asked = {**params, **rounds, "_meta": dict(request.meta or {})}
+        try:
+            schema = route.component.get("inputSchema") if method == "tools/call" else None
+            return await self._forward(replace(ctx, method=method), route.child, asked, address, schema)
+        except ChildServerError as error:
+            if ctx.request is None:
+                raise
+            raise error.for_others() from error  # FastMCP hands its text on
+
+    async def _resource(self) -> ResourceResult:
+        with publishing_errors(self._publish):
+            raw = await self._ask("resources/read", {"uri": self._route.original}, {})
+        if is_input_required(raw):
+            return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
+        result = mcp_types.ReadResourceResult.model_validate(raw)
+        return ResourceResult(contents=[_content(part) for part in result.contents], meta=result.meta)
+
+
+class ChildTool(_OfChild, Tool):
+    """A tool of a child."""
 
     @model_validator(mode="after")
     def _validate_tool_name(self) -> ChildTool:
@@ -85,10 +102,7 @@ class ChildTool(Tool):
             execution=listed.execution,
             task_config=_FORBIDDEN,
         )
-        tool._route = route
-        tool._forward = forward
-        tool._publish = publish
-        return tool
+        return tool._bound(route, publish, forward)
 
     def to_mcp_tool(self, **overrides: Any) -> mcp_types.Tool:
         """As the child lists it, unless something was changed on the way."""
@@ -99,19 +113,15 @@ class ChildTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         params = {"name": self._route.original, "arguments": arguments}
-        raw = await _ask(self._forward, self._route, "tools/call", params, {"name": self._route.original})
+        raw = await self._ask("tools/call", {"name": self._route.original}, params)
         if is_input_required(raw):
             return InputRequiredToolResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.CallToolResult.model_validate(publish_tool_result(result_for_legacy(raw), self._publish))
         return ToolResult.from_mcp_result(result)
 
 
-class ChildPrompt(Prompt):
+class ChildPrompt(_OfChild, Prompt):
     """A prompt of a child."""
-
-    _route: Route = PrivateAttr()
-    _forward: Forward = PrivateAttr()
-    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, name: str, route: Route, publish: Publish, forward: Forward) -> ChildPrompt:
@@ -129,10 +139,7 @@ class ChildPrompt(Prompt):
             meta=listed.meta,
             task_config=_FORBIDDEN,
         )
-        prompt._route = route
-        prompt._forward = forward
-        prompt._publish = publish
-        return prompt
+        return prompt._bound(route, publish, forward)
 
     def to_mcp_prompt(self, **overrides: Any) -> mcp_types.Prompt:
         """As the child lists it, unless something was changed on the way."""
@@ -142,7 +149,7 @@ class ChildPrompt(Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
         params = {"name": self._route.original, **({"arguments": arguments} if arguments else {})}
-        raw = await _ask(self._forward, self._route, "prompts/get", params, {"name": self._route.original})
+        raw = await self._ask("prompts/get", {"name": self._route.original}, params)
         if is_input_required(raw):
             return InputRequiredPromptResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.GetPromptResult.model_validate(publish_prompt_result(raw, self._publish))
@@ -153,12 +160,8 @@ class ChildPrompt(Prompt):
         )
 
 
-class ChildResource(Resource):
+class ChildResource(_OfChild, Resource):
     """A resource of a child."""
-
-    _route: Route = PrivateAttr()
-    _forward: Forward = PrivateAttr()
-    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, uri: str, route: Route, publish: Publish, forward: Forward) -> ChildResource:
@@ -175,10 +178,7 @@ class ChildResource(Resource):
             meta=listed.meta,
             task_config=_FORBIDDEN,
         )
-        resource._route = route
-        resource._forward = forward
-        resource._publish = publish
-        return resource
+        return resource._bound(route, publish, forward)
 
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
         """As the child lists it, unless something was changed on the way."""
@@ -187,15 +187,11 @@ class ChildResource(Resource):
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
 
     async def read(self) -> ResourceResult:
-        return await _read(self._forward, self._route, self._publish)
+        return await self._resource()
 
 
-class ChildTemplate(ResourceTemplate):
+class ChildTemplate(_OfChild, ResourceTemplate):
     """A resource template of a child, or any address that is the child's to answer."""
-
-    _route: Route = PrivateAttr()
-    _forward: Forward = PrivateAttr()
-    _publish: Publish = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, uri_template: str, route: Route, publish: Publish, forward: Forward) -> ChildTemplate:
@@ -213,10 +209,7 @@ class ChildTemplate(ResourceTemplate):
             meta=listed.meta,
             task_config=_FORBIDDEN,
         )
-        template._route = route
-        template._forward = forward
-        template._publish = publish
-        return template
+        return template._bound(route, publish, forward)
 
     def to_mcp_template(self, **overrides: Any) -> mcp_types.ResourceTemplate:
         """As the child lists it, unless something was changed on the way."""
@@ -231,16 +224,7 @@ class ChildTemplate(ResourceTemplate):
         return {}
 
     async def _read(self, uri: str, params: dict[str, Any]) -> ResourceResult:
-        return await _read(self._forward, self._route, self._publish)
-
-
-async def _read(forward: Forward, route: Route, publish: Publish) -> ResourceResult:
-    with publishing_errors(publish):
-        raw = await _ask(forward, route, "resources/read", {}, {"uri": route.original})
-    if is_input_required(raw):
-        return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
-    result = mcp_types.ReadResourceResult.model_validate(raw)
-    return ResourceResult(contents=[_content(part) for part in result.contents], meta=result.meta)
+        return await self._resource()
 
 
 def _content(part: mcp_types.TextResourceContents | mcp_types.BlobResourceContents) -> ResourceContent:
