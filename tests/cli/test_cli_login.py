@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import stat
 import sys
 import textwrap
+import threading
 import time
+import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.auth import RemoteAuthProvider
@@ -26,7 +31,11 @@ from support.harness import PATIENCE, config, connected, free_port, until
 from support.serving import serving
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
+from fastmcp_aggregator.cli.actions.login import _tokens
+from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+
+pytestmark = pytest.mark.process
 
 
 class Provider(InMemoryOAuthProvider):
@@ -147,6 +156,23 @@ def kept(folder: Path) -> Path:
 
 def change(file: Path, **fields: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+async def test_the_callback_is_served_before_the_browser_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def opened(url: str) -> bool:
+        back = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0])
+        socket.create_connection((back.hostname, back.port), PATIENCE).close()
+        threads.append(threading.Thread(target=httpx2.get, args=(url,), kwargs={"follow_redirects": True}))
+        threads[-1].start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", opened)
+    async with protected() as server, asyncio.timeout(PATIENCE):
+        tokens = await _tokens(RemoteServer(key="p", label="p", url=server.url), None)
+        assert tokens.tokens.access_token in server.good_tokens
+        await asyncio.to_thread(threads[0].join)
 
 
 async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> None:

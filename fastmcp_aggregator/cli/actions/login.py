@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import time
 import warnings
@@ -13,6 +14,7 @@ import httpx2
 from fastmcp.client.auth import OAuth
 from key_value.aio.stores.memory import MemoryStore
 from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.http.credentials import default_oauth_dir, shown_url
@@ -26,6 +28,7 @@ from fastmcp_aggregator.libraries import OF_LOGIN, require_parts
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
 
+_LISTENING_PAUSE = 0.01
 _PERSON_BOUND = 300.0
 """Seconds that a person has to log in."""
 _HANDSHAKE = {
@@ -117,7 +120,30 @@ class _InBrowser(OAuth):
     async def redirect_handler(self, authorization_url: str) -> None:
         self.has_asked = True
         say(f"Log in at: {authorization_url}")
-        await super().redirect_handler(authorization_url)
+        self._answer = asyncio.create_task(super().callback_handler())
+        try:
+            await self._until_listening(self._answer)
+            await super().redirect_handler(authorization_url)
+        except BaseException:
+            self._answer.cancel()
+            raise
+
+    async def callback_handler(self) -> AuthorizationCodeResult:
+        """What the browser brings. It is waited for since before the browser was opened: where somebody is logged in
+        already, it is back at once.
+        """
+        return await self._answer
+
+    async def _until_listening(self, answer: asyncio.Task[AuthorizationCodeResult]) -> None:
+        (back,) = self.context.client_metadata.redirect_uris or []
+        while not answer.done():
+            try:
+                _, writer = await asyncio.open_connection(back.host, back.port)
+            except OSError:
+                await asyncio.sleep(_LISTENING_PAUSE)
+            else:
+                writer.close()
+                return
 
 
 async def _tokens(server: RemoteServer, port: int | None) -> Tokens:

@@ -15,8 +15,8 @@ from fastmcp.resources.base import InputRequiredResourceResult, ResourceContent,
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.tasks import TaskConfig
+from fastmcp.utilities.types import FastMCPBaseModel
 from mcp_types.methods import is_input_required
 from pydantic import PrivateAttr, model_validator
 
@@ -38,7 +38,7 @@ Forward = Callable[..., Awaitable[dict[str, Any]]]
 _FORBIDDEN = TaskConfig(mode="forbidden")
 
 
-class _OfChild(FastMCPComponent):
+class _OfChild(FastMCPBaseModel):
     """A component with the way to its child."""
 
     _route: Route = PrivateAttr()
