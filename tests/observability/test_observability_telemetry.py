@@ -18,6 +18,8 @@ from support.harness import config, connected, lean, until
 from support.memory import build_aggregator
 from support.wire import text_of
 
+pytestmark = pytest.mark.process
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-01"

@@ -88,7 +88,7 @@ async def test_while_a_child_has_never_been_up_everything_is_declared_that_it_ma
 
 
 @CLIENT_ERAS
-@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("front", [pytest.param("stdio", marks=pytest.mark.process), "http"])
 async def test_the_first_handshake_declares_extensions_while_children_start(
     modern: bool, front: str, tmp_path: Path
 ) -> None:
@@ -152,6 +152,7 @@ async def test_over_http_a_legacy_child_is_told_all_that_can_be_and_a_modern_one
     await poor.close()
 
 
+@pytest.mark.process
 @CLIENT_ERAS
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_on_stdio_a_child_is_told_the_extensions_that_are_relayed_and_no_other(
@@ -187,7 +188,7 @@ async def test_extensions_that_are_malformed_are_not_passed_on(extensions: Any) 
 
 
 @CLIENT_ERAS
-@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("front", [pytest.param("stdio", marks=pytest.mark.process), "http"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_call_of_a_client_that_declares_tasks_is_answered_with_its_result(
     modern: bool, front: str, era: str, tmp_path: Path
