@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fastmcp_aggregator.access.locality import is_local
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.connection import whole_body
@@ -81,7 +82,7 @@ async def answer(app: Served, method: str, request: Request) -> Response:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:10])
         return _refusal(MCPError(INVALID_PARAMS, f"Invalid request parameters: {problems}"))
     except StartupError as error:
-        return _refusal(failed_start(error, is_local=False))
+        return _refusal(failed_start(error, is_local=is_local(request.scope)))
     except ClientDisconnect:
         raise
     except Exception as error:
