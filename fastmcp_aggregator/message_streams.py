@@ -65,15 +65,25 @@ class _Stream:
 class MessageReader(_Stream):
     """Lines in, messages out.
 
-    A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped.
+    A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped. A line that
+    `take` takes is not read here; it is asked while no line before is waiting. `on_end` is told when all lines before
+    the end were delivered.
     """
 
     def __init__(
-        self, flow: FlowControl, on_invalid: Callable[[bytes], None], admit: Callable[[Any], bool] = lambda _: True
+        self,
+        flow: FlowControl,
+        on_invalid: Callable[[bytes], None],
+        admit: Callable[[Any], bool] = lambda _: True,
+        *,
+        take: Callable[[bytes], bool] = lambda _: False,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._flow = flow
         self._on_invalid = on_invalid
         self._admit = admit
+        self._take = take
+        self._on_end = on_end
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -83,6 +93,10 @@ class MessageReader(_Stream):
 
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
+        taken = 0
+        while taken < len(lines) and self.is_idle and self._take(lines[taken]):
+            taken += 1
+        lines = lines[taken:]
         self._lines.extend(lines)
         self._size += sum(map(len, lines))
         if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):
@@ -94,6 +108,11 @@ class MessageReader(_Stream):
         """Handle end of file: what was fed before is still delivered."""
         self._ended = True
         self._wake()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was fed has been delivered, and its receiver asks for more."""
+        return not self._lines and self._waiter is not None and not self._waiter.done()
 
     @property
     def has_more(self) -> bool:
@@ -117,6 +136,7 @@ class MessageReader(_Stream):
             if self._lines:
                 await asyncio.sleep(0)
             elif self._ended:
+                self._on_end()
                 raise anyio.EndOfStream
             else:
                 self._waiter = asyncio.get_running_loop().create_future()

@@ -22,6 +22,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
@@ -126,11 +127,13 @@ class VirtualServer(FastMCP[None]):
         if self.settings.audit == "stdout":
             raise AggregatorError("on stdio, stdout is for MCP alone; give the setting `audit` the path of a file")
         token = set_transport("stdio")
+        front = PipeFront(self._pipeline.fast_path)
+        before = PIPE_FRONT.set(front)
         self._backend.profile.expect_one()
         try:
             with temporary_log_level(log_level):
                 failed = None
-                async with self._serving() as stop, stdio_streams(stop.set) as streams:
+                async with self._serving() as stop, stdio_streams(stop.set, front) as streams:
                     server = sdk_server_of(self)
                     options = server.create_initialization_options()
                     serving = server.run(streams.read, streams.write, options)
@@ -142,6 +145,7 @@ class VirtualServer(FastMCP[None]):
                 if failed is not None:
                     raise failed
         finally:
+            PIPE_FRONT.reset(before)
             reset_transport(token)
 
     async def run_http_async(  # type: ignore[override]

@@ -41,6 +41,7 @@ FLOORS = [
     ["front.fastmcp", "front.http", "front.stdio"],
     ["runtime"],
     ["backend"],
+    ["front.fast_path"],
     ["front"],
     # The whole.
     ["virtual_server"],
@@ -70,6 +71,7 @@ SPEAKS_MCP = {
     "cli.actions",
     "cli.running",
     "front",
+    "front.fast_path",
     "front.fastmcp",
     "front.http",
     "front.http.resume",

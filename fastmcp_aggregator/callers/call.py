@@ -16,6 +16,7 @@ from opentelemetry.trace import format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
@@ -39,6 +40,8 @@ class Call:
     input_schema: Mapping[str, Any] | None = None
     """Of a tool, as the child lists it."""
     began: float = field(default_factory=time.monotonic)
+    started: StartedRequest | None = None
+    """The request to the child, if it was sent already, and nobody waits for it yet."""
 
     @property
     def principal(self) -> Principal:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.shared.dispatcher import Outbound
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -45,23 +46,33 @@ _INITIALIZE_TIMEOUT = 30.0
 class Caller:
     """The client that sent one request, and the way back to it. To be closed when the request is over."""
 
-    def __init__(self, ctx: Context) -> None:
-        session = ctx.session
-        meta = (ctx.params or {}).get("_meta")
-        self._meta: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+    def __init__(
+        self,
+        connection: Connection,
+        method: str,
+        meta: Mapping[str, Any],
+        request_id: Any,
+        *,
+        is_modern: bool,
+        scope: Mapping[str, Any] | None = None,
+        ctx: Context | None = None,
+    ) -> None:
+        """`scope` is that of the HTTP request with which it came; without `ctx` there is no way back to the client."""
+        self._meta = meta
         self.ctx = ctx
-        self.method: str = ctx.method
-        self._channel = request_channel_of(session)
+        self.method = method
         self._release = released_while_waiting.get()
         self.outbox: Outbox | None = None
         """The messages that were sent on the request's own channel, if there were any."""
-        self._progress_token = self._meta.get("progressToken")
-        self.connection: Connection = connection_of(session)
-        self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        self.is_remote = ctx.request is not None
+        self._progress_token = meta.get("progressToken")
+        self.connection = connection
+        self.request_id = str(request_id)
+        """The id that the client gave to the request."""
+        self.is_modern = is_modern
+        self.is_remote = scope is not None
         """Whether it came over HTTP."""
-        scope = getattr(ctx.request, "scope", None) or {}
-        token = access_token_of(scope) if "user" in scope else None
+        self._scope: Mapping[str, Any] = scope or {}
+        token = access_token_of(self._scope) if "user" in self._scope else None
         self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
         """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
         self.principal = ANYBODY if token is None else principal_of(token)
@@ -72,15 +83,24 @@ class Caller:
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
 
-    @property
-    def request_id(self) -> str:
-        """The id that the client gave to the request."""
-        return str(self.ctx.request_id)
+    @classmethod
+    def of(cls, ctx: Context) -> Self:
+        """Return the caller of a request that the SDK's server has taken."""
+        meta = (ctx.params or {}).get("_meta")
+        return cls(
+            connection_of(ctx.session),
+            ctx.method,
+            meta if isinstance(meta, Mapping) else {},
+            ctx.request_id,
+            is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS,
+            scope=None if ctx.request is None else getattr(ctx.request, "scope", {}),
+            ctx=ctx,
+        )
 
     @property
     def is_local(self) -> bool:
         """Whether it is on this machine, and may be told of its commands and files."""
-        return not self.is_remote or is_local(getattr(self.ctx.request, "scope", {}))
+        return not self.is_remote or is_local(self._scope)
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:
@@ -104,7 +124,7 @@ class Caller:
     @property
     def client_name(self) -> str | None:
         """The name of the program, by its own account."""
-        params = self.ctx.session.client_params
+        params = self.connection.client_params
         return params.client_info.name if params else None
 
     def profile(self) -> ClientProfile:
@@ -132,26 +152,28 @@ class Caller:
     @property
     def headers(self) -> Mapping[str, str] | None:
         """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
-        scope = getattr(self.ctx.request, "scope", None)
-        if not isinstance(scope, Mapping):
+        if not self.is_remote:
             return None
         found: dict[str, str] = {}
-        for name, value in scope.get("headers", ()):
+        for name, value in self._scope.get("headers", ()):
             key, text = name.decode("latin-1").lower(), value.decode("latin-1")
             found[key] = f"{found[key]}, {text}" if key in found else text
         return found
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the request's own channel, after those before it. Never blocks."""
+        if self.is_told(method, params):
+            if method == PROGRESS.name:
+                params = {**params, "progressToken": self._progress_token}
+            self._queue.put(method, params)
+
+    def is_told(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether it gets this notification of its request."""
         if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
-            return
+            return False
         if method == PROGRESS.name:
-            if self._progress_token is None:
-                return
-            params = {**params, "progressToken": self._progress_token}
-        elif method == LOG_MESSAGE.name and not self._wants(params.get("level")):
-            return
-        self._queue.put(method, params)
+            return self.wants_progress
+        return method != LOG_MESSAGE.name or self._wants(params.get("level"))
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """The answer of a legacy client to a child's question. A modern client is asked by `PendingCall`.
@@ -170,13 +192,19 @@ class Caller:
 
     def hang_up(self) -> None:
         """End the response to a legacy client over HTTP, after the messages before: it is to come back for the rest."""
-        if self.ctx.close_sse_stream is not None:
+        if self.ctx is not None and self.ctx.close_sse_stream is not None:
             self._queue.then(self.ctx.close_sse_stream)
 
     async def flush(self) -> None:
         """Wait until all messages are sent, so that the result comes after them."""
         if self.outbox is not None:
             await self.outbox.flush()
+
+    @property
+    def _channel(self) -> Outbound:
+        """The request's own channel."""
+        assert self.ctx is not None
+        return request_channel_of(self.ctx.session)
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.children.breaker import Breaker
-from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, Owner
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.children.timings import Timings
@@ -56,6 +59,20 @@ class Callee(Protocol):
     def trigger_retry(self) -> bool:
         """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         ...
+
+
+Send = Callable[[ActivityDeadline], Awaitable[Result]]
+"""Sends a request within a deadline, or waits for one that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRequest:
+    """A request that was sent directly, to this session, when the clock said `began`."""
+
+    method: str
+    session: ChildSession
+    request: DirectRequest
+    began: float
 
 
 class Calls:
@@ -99,6 +116,52 @@ class Calls:
             if error.failure.kind != "expired" or method == "tools/call":
                 raise self._explained(error) from None
             return await self._ask_again(method, params, owner, waited)
+        finally:
+            self._limiter.release()
+
+    # Direct requests: sent at once or not at all.
+
+    @property
+    def can_start(self) -> bool:
+        """Whether `start` would not have to wait: the child is up, its pipe takes more, and a slot is free."""
+        session = self._child.session
+        is_up = session is not None and session.can_send_directly
+        return is_up and not self.breaker.is_open and self._limiter.has_free
+
+    def start(self, method: str, params: Mapping[str, Any], requester: Requester) -> StartedRequest:
+        """Send a request at once. It has a slot until it is completed, abandoned or adopted.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        session = self._child.session
+        assert session is not None
+        limit = self._deadlines.get(method, self._deadline)
+        request = session.send_directly(method, params, requester, limit=limit)
+        self._limiter.acquire_nowait()
+        return StartedRequest(method, session, request, self._clock())
+
+    def complete(self) -> None:
+        """A request that was started is answered."""
+        self.answered()
+        self._limiter.release()
+
+    def abandon(self, started: StartedRequest) -> None:
+        """Nobody waits for a request that was started."""
+        started.request.cancel()
+        self.breaker.abandoned()
+        self._limiter.release()
+
+    async def adopt(self, started: StartedRequest, owner: Owner) -> Result:
+        """Wait for a request that was started, as `request` waits for one.
+
+        Raises:
+            ChildServerError: the child was lost or timed out.
+            MCPError: the child's own error.
+        """
+        adopted = partial(started.request.adopted, owner)
+        try:
+            return await self._outcome(started.session, started.method, adopted, spent=self._clock() - started.began)
         finally:
             self._limiter.release()
 
@@ -156,8 +219,15 @@ class Calls:
             session = await self.session()
         if (seconds := self.breaker.wait(self._clock())) is not None:
             raise self._breaker_open(seconds)
+        send = partial(session.request, method, params, owner)
+        return await self._outcome(session, method, send, waited=waited)
+
+    async def _outcome(
+        self, session: ChildSession, method: str, send: Send, *, waited: float = 0.0, spent: float = 0.0
+    ) -> Result:
+        """The result of a request that has waited for its turn, and was then sent, for so many seconds."""
         try:
-            return await self._within_deadline(session, method, params, owner, waited)
+            return await self._within_deadline(session, method, send, waited=waited, spent=spent)
         except asyncio.CancelledError:
             self.breaker.abandoned()
             raise
@@ -173,14 +243,14 @@ class Calls:
             ) from None
 
     async def _within_deadline(
-        self, session: ChildSession, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
+        self, session: ChildSession, method: str, send: Send, *, waited: float, spent: float
     ) -> Result:
         """Raises: ConnectionError: the session ended while the child was asked."""
         limit = self._deadlines.get(method, self._deadline)
-        with anyio.move_on_after(limit - waited) as scope:
+        with anyio.move_on_after(limit - waited - spent) as scope:
             deadline = _ActivityDeadline(scope, limit, self.answered)
             try:
-                result = await session.request(method, params, owner=owner, deadline=deadline)
+                result = await send(deadline)
             except RemoteFailure as error:
                 if error.failure.is_answer:
                     self.answered()

@@ -33,9 +33,14 @@ class ConcurrencyLimiter:
         """The length of the queue."""
         return len(self._queue)
 
+    @property
+    def has_free(self) -> bool:
+        """Whether `acquire_nowait` would take a slot."""
+        return self.taken < self._limit
+
     def acquire_nowait(self) -> bool:
         """Take a slot if one is free; nobody waits then."""
-        if self.taken >= self._limit:
+        if not self.has_free:
             return False
         self.taken += 1
         return True
@@ -83,14 +88,22 @@ class InFlightCounter:
     @contextmanager
     def track(self) -> Iterator[None]:
         """Count one request, while it is answered."""
-        self._count += 1
-        self._idle.clear()
+        self.enter()
         try:
             yield
         finally:
-            self._count -= 1
-            if self._count == 0:
-                self._idle.set()
+            self.leave()
+
+    def enter(self) -> None:
+        """One request more is being answered."""
+        self._count += 1
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """One request less."""
+        self._count -= 1
+        if self._count == 0:
+            self._idle.set()
 
     async def close(self) -> None:
         """Reject new requests from now on, and wait for those in flight, for DRAIN_TIMEOUT seconds at most."""

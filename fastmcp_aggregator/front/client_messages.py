@@ -66,7 +66,7 @@ class ClientMessages:
         """Serve the stream of changes of a modern client."""
         wanted, subscriptions = params.notifications, self._runtime.subscriptions
         addresses = wanted.resource_subscriptions or []
-        async with subscriptions.of_stream(addresses, self._directory.locate, Caller(ctx).account) as subscribed:
+        async with subscriptions.of_stream(addresses, self._directory.locate, Caller.of(ctx).account) as subscribed:
             granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
             return await self._live_clients.listen_handler(ctx, params.model_copy(update={"notifications": granted}))
 

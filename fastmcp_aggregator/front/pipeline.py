@@ -22,7 +22,6 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import trace
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
@@ -34,6 +33,9 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.handover import cancel_call, note_connection, taken_over_call
+from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
@@ -41,16 +43,23 @@ from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
 from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.observability.telemetry import is_tracing
+from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
-from fastmcp_aggregator.routing.addresses import (
-    publish_prompt_result,
-    publish_read_result,
-    publish_tool_result,
-    publishing_errors,
-)
+from fastmcp_aggregator.routing.addresses import publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
+from fastmcp_aggregator.routing.target import (
+    Target,
+    completion_target,
+    prompt_target,
+    resource_target,
+    template_completion_target,
+    tool_target,
+)
+
+CANCELLED = "notifications/cancelled"
 
 
 class Pipeline:
@@ -76,6 +85,7 @@ class Pipeline:
         self._messages = messages
         self._handshakes = handshakes
         self.in_flight = InFlightCounter()
+        self.fast_path = FastPath(backend, directory, own, self.in_flight, group_id=group_id, server_info=server_info)
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             methods.TOOLS_CALL.name: self._call_tool,
@@ -109,13 +119,15 @@ class Pipeline:
         if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
-        if self.in_flight.is_closing:
+        note_connection(ctx)
+        fast = taken_over_call(ctx)
+        if self.in_flight.is_closing and fast is None:
             raise errors.ending()
         params = checked_params(ctx)
-        caller = Caller(ctx)
+        caller = Caller.of(ctx)
         try:
             with self.in_flight.track():
-                result = await answer(caller, params)
+                result = await (answer(caller, params) if fast is None else self._resume(fast, caller, params))
         except ChildServerError as error:
             raise errors.unavailable(error, is_local=caller.is_local) from error
         except StartupError as error:
@@ -128,16 +140,28 @@ class Pipeline:
 
     # A call.
 
-    async def serve(self, call: Call) -> Result:
+    async def _resume(self, fast: FastCall, caller: Caller, params: Params) -> Result:
+        """Go on with a call that was begun on the fast path."""
+        call = fast.resume()
+        call.caller, call.params = caller, params
+        if fast.refusal is not None:
+            raise fast.refusal
+        with fast.target.published_errors():
+            return fast.target.published(await self.serve(call, fast.admission))
+
+    async def serve(self, call: Call, admission: Admission | None = None) -> Result:
         """Serve one call: policies, then the child or an instance of it, then its rounds of questions.
 
-        An unhandled exception is contained here: FastMCP would tell its text.
+        With an admission the policies have let it pass already. An unhandled exception is contained here: FastMCP would
+        tell its text.
 
         Raises:
             ChildServerError: the child cannot be asked, or was lost while it was asked.
             MCPError: the child's own error, unchanged, or a policy's, or why the caller cannot be asked.
         """
         try:
+            if admission is not None:
+                return await admission.around(self._send)
             stack = self._policies.stack
             return await (stack.run(call, self._send) if stack.policies or stack.recorders else self._send(call))
         except (MCPError, ChildServerError):
@@ -153,7 +177,7 @@ class Pipeline:
         assert runtime is not None  # a route leads to a child of the present run
         if "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
-        elif self._backend.profile.is_single:
+        elif call.started is not None or self._backend.profile.is_single:
             result = await runtime.rounds.ask(call.child, call)
         else:
             async with runtime.instances.serving(call.child, call.caller) as child:
@@ -170,15 +194,15 @@ class Pipeline:
         Raises:
             Exception: as `serve`.
         """
-        return await self.serve(Call(Caller(ctx), child, ctx.method, params, address, self._group_id, schema))
+        return await self.serve(Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema))
 
-    def _call(
-        self, caller: Caller, child: Child, params: Params, address: Params, schema: Mapping[str, Any] | None = None
-    ) -> Awaitable[Result]:
-        call = Call(caller, child, caller.method, params, address, self._group_id, schema)
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # nobody collects spans
-            return self.serve(call)
-        return in_span(caller.ctx, lambda: self.serve(call))
+    async def _forward(self, caller: Caller, params: Params, target: Target) -> Result:
+        """Make a call of a request, and serve it; the result for the client."""
+        call = Call(caller, target.child, caller.method, params, target.address, self._group_id, target.input_schema)
+        with target.published_errors():
+            if is_tracing() and caller.ctx is not None:
+                return target.published(await in_span(caller.ctx, lambda: self.serve(call)))
+            return target.published(await self.serve(call))
 
     # The requests.
 
@@ -188,9 +212,7 @@ class Pipeline:
         route = await self._route(caller, Kind.TOOL, name)
         if route is None:
             return None
-        schema = route.component.get("inputSchema")
-        result = await self._call(caller, route.child, params, {"name": route.original}, schema)
-        return publish_tool_result(result, route.publish)
+        return await self._forward(caller, params, tool_target(route))
 
     async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
@@ -198,17 +220,13 @@ class Pipeline:
         route = await self._route(caller, Kind.PROMPT, name)
         if route is None:
             return None
-        result = await self._call(caller, route.child, params, {"name": route.original})
-        return publish_prompt_result(result, route.publish)
+        return await self._forward(caller, params, prompt_target(route))
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
         found = await self._locate(caller, text_param(params, "uri"))
         if found is None or not self._own.bypass_allowed:
             return None
-        child, original = found
-        publish = self._directory.table.publisher(child)
-        with publishing_errors(publish):
-            return publish_read_result(await self._call(caller, child, params, {"uri": original}), publish)
+        return await self._forward(caller, params, resource_target(self._directory.table, *found))
 
     async def _complete(self, caller: Caller, params: Params) -> Result | None:
         ref = params.get("ref")
@@ -219,15 +237,13 @@ class Pipeline:
         route = await self._route(caller, Kind.PROMPT, text_param(ref, "name"))
         if route is None:
             return None
-        return await self._call(caller, route.child, params, {"ref": {**ref, "name": route.original}})
+        return await self._forward(caller, params, completion_target(route, ref))
 
     async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
         found = await self._locate(caller, text_param(ref, "uri"))
         if found is None:
             return None
-        child, original = found
-        with publishing_errors(self._directory.table.publisher(child)):
-            return await self._call(caller, child, params, {"ref": {**ref, "uri": original}})
+        return await self._forward(caller, params, template_completion_target(self._directory.table, *found, ref))
 
     async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
         uri = text_param(params, "uri")
@@ -261,6 +277,8 @@ class Pipeline:
         """Dispatch a notification. A request without an id is none, and cannot be answered: it is dropped."""
         if not ctx.method.startswith("notifications/"):
             return None
+        if ctx.method == CANCELLED:
+            cancel_call(ctx)
         await self._messages.relay_notification(ctx)
         return await call_next(ctx)
 

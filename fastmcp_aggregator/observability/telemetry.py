@@ -5,7 +5,9 @@ Spans are made by the MCP SDK through OpenTelemetry's API; here is only where th
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the end waits for the last spans to be exported: a collector may be gone."""
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+
+
+_LOOK_EVERY = 1.0
+"""Seconds: looking reads the environment."""
+_looked_at, _found = -math.inf, False
+
+
+def is_tracing() -> bool:
+    """Whether anybody collects spans; a program that sets that up later is noticed within a second."""
+    global _looked_at, _found
+    now = time.monotonic()
+    if now - _looked_at >= _LOOK_EVERY:
+        _looked_at, _found = now, not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return _found
 
 
 @contextmanager

@@ -53,6 +53,10 @@ class Audit:
         self._strangers = TokenBucket(burst=100, rate=10)
         self._unnamed = 0
 
+    def is_ready_for(self, call: Call) -> bool:
+        """Always."""
+        return True
+
     def before(self, call: Call) -> None:
         """Reject calls while they cannot be recorded, if they must be."""
         if self.log.must_reject:

@@ -17,6 +17,10 @@ class Metering:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
+    def is_ready_for(self, call: Call) -> bool:
+        """Always."""
+        return True
+
     def before(self, call: Call) -> None:
         """Let every call pass."""
 

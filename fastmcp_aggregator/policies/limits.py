@@ -31,6 +31,10 @@ class RateLimiting:
         self._of_callers = of_callers
         self._limiter = limiter
 
+    def is_ready_for(self, call: Call) -> bool:
+        """Unless the buckets are elsewhere."""
+        return self._limiter.is_immediate or not call.caller.is_remote
+
     def before(self, call: Call) -> Awaitable[None] | None:
         """Take a token of the caller's.
 

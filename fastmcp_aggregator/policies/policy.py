@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from msgspec import Raw
+
 from fastmcp_aggregator.protocol.json_rpc import json_size
+from fastmcp_aggregator.protocol.raw_json import decode
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -30,12 +33,14 @@ class CallEnd:
     seconds: float
     code: int | None = None
     reason: str = ""
-    result: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | Raw | None = None
 
     @cached_property
     def response_bytes(self) -> int:
         """The result's size as JSON; 0 without one."""
-        return 0 if self.result is None else json_size(self.result)
+        if self.result is None:
+            return 0
+        return json_size(decode(self.result) if isinstance(self.result, Raw) else self.result)
 
 
 class Rejected(Exception):
@@ -58,6 +63,9 @@ class Recorder(Protocol):
 
 class Policy(Recorder, Protocol):
     """One concern around each call."""
+
+    def is_ready_for(self, call: Call) -> bool:
+        """Whether `before` decides at once; it has no effect, and holds until something else is done."""
 
     def before(self, call: Call) -> Awaitable[None] | None:
         """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.

@@ -46,13 +46,17 @@ class ArgumentValidation:
         self._checks: OrderedDict[tuple[str, str], _Check] = OrderedDict()
         self._parts = 0
 
+    def is_ready_for(self, call: Call) -> bool:
+        """Unless the schema is yet to be prepared."""
+        return not _is_checked(call) or self._known(call, call.input_schema or {}) is not None
+
     def before(self, call: Call) -> Awaitable[None] | None:
         """Check the arguments of a tool call.
 
         Raises:
             Rejected: the arguments do not match the schema (the error names one place), or cannot be checked.
         """
-        if call.method != "tools/call" or call.input_schema is None:
+        if call.input_schema is None or not _is_checked(call):
             return None
         check = self._known(call, call.input_schema)
         if check is None:
@@ -89,6 +93,10 @@ class ArgumentValidation:
     def _forget(self, tool: tuple[str, str]) -> None:
         check = self._checks.pop(tool, None)
         self._parts -= check.parts if check else 0
+
+
+def _is_checked(call: Call) -> bool:
+    return call.method == "tools/call" and call.input_schema is not None
 
 
 class _Check:

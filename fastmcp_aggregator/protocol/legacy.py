@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastmcp_aggregator.protocol.raw_json import is_object
+
 
 def tool_for_legacy(tool: dict[str, Any]) -> dict[str, Any]:
     """A listed tool; the same object, unless the schema of its output is left out."""
@@ -26,6 +28,6 @@ def tools_for_legacy(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def result_for_legacy(result: dict[str, Any]) -> dict[str, Any]:
     """The result of a call; the same object, unless its structured content is left out."""
-    if isinstance(result.get("structuredContent", {}), dict):
+    if is_object(result.get("structuredContent", {})):
         return result
     return {name: value for name, value in result.items() if name != "structuredContent"}

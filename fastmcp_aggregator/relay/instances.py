@@ -60,15 +60,22 @@ class Instances:
         Raises:
             ChildServerError: there are too many.
         """
-        if child.context.profile.is_single:
+        if self.is_shared(child, caller):
             return child
         if child.options.own.isolation == "session":
             return self._isolated(child, caller)
-        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
-            return child
-        if child.options.era != "auto" or child.session in self._modern_only or not caller.can_be_asked:
-            return child
+        assert child.session is not None
         return await self._in_legacy_era(child, child.session)
+
+    def is_shared(self, child: Child, caller: Caller) -> bool:
+        """Whether the caller has no other instance than everybody."""
+        if child.context.profile.is_single:
+            return True
+        if child.options.own.isolation == "session":
+            return False
+        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
+            return True
+        return child.options.era != "auto" or child.session in self._modern_only or not caller.can_be_asked
 
     def __iter__(self) -> Iterator[tuple[Child, Hashable]]:
         """All of them, each with the client session that it is for; None: for all legacy clients."""

@@ -81,7 +81,7 @@ class Rounds:
         if not caller.is_modern:
             return await self._for_legacy_caller(child, call)
         if child.session is not None and child.session.era == "modern":
-            return await send(child, call.method, call.params, call.address, caller)
+            return await send(child, call, call.params, caller)
         if LOG_LEVEL_META_KEY in (call.params.get("_meta") or ()) and caller.log_level is not None:
             await self._log_levels.ensure(child, caller.log_level)
         _input_responses(call.params)
@@ -123,7 +123,7 @@ class Rounds:
     async def _send_pending(self, child: Child, call: Call, owner: Owner) -> Result:
         """Send a call that may outlive the request that began it; then its instance is released once more."""
         try:
-            return await send(child, call.method, call.params, call.address, owner)
+            return await send(child, call, call.params, owner)
         finally:
             if child is not call.child:
                 self._instances.release(child)
@@ -132,7 +132,7 @@ class Rounds:
         """Ask the child, and the caller whatever the child wants to know first."""
         params = call.params
         for _ in range(_ROUNDS):
-            result = await send(child, call.method, params, call.address, call.caller)
+            result = await send(child, call, params, call.caller)
             if result.get("resultType") != "input_required":
                 return result
             params = {name: value for name, value in params.items() if name not in RETRY_PARAMS}
@@ -146,24 +146,32 @@ class Rounds:
         raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
 
 
-async def send(child: Child, method: str, params: Params, address: Mapping[str, Any], owner: Owner | None) -> Result:
-    """Send a request to a child once; its result as it came.
+async def send(child: Child, call: Call, params: Params, owner: Owner) -> Result:
+    """Send a request to a child once, unless that is done already; its result as it came.
 
     Raises:
         ChildServerError: the child cannot be asked, or was lost while it was asked.
         MCPError: the child's own error, unchanged.
     """
-    forwarded = {**params, **address}
+    started, call.started = call.started, None
+    if started is not None:
+        return await child.calls.adopt(started, owner)
+    return await child.calls.request(call.method, forwarded(child, params, call.address), owner=owner)
+
+
+def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:
+    """What a child is sent of a caller's parameters."""
+    told = {**params, **address}
     # The aggregator declares no tasks, and then this is to be ignored (2025-11-25, tasks): nobody could ask for the
     # task that the child would make of it.
-    forwarded.pop("task", None)
-    meta = forwarded.pop("_meta", None) or {}
+    told.pop("task", None)
+    meta = told.pop("_meta", None) or {}
     if kept := {key: value for key, value in meta.items() if key not in _CONNECTION_META}:
-        forwarded["_meta"] = kept
+        told["_meta"] = kept
     if child.session is not None and child.session.era == "legacy":
         for name in RETRY_PARAMS:
-            forwarded.pop(name, None)
-    return await child.calls.request(method, forwarded, owner=owner)
+            told.pop(name, None)
+    return told
 
 
 def _input_responses(params: Params) -> Mapping[str, Any]:

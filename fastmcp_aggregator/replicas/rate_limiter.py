@@ -25,6 +25,9 @@ class Rate:
 class RateLimiter(Protocol):
     """A rate limiter, by any key."""
 
+    is_immediate: bool
+    """Whether `acquire` never has to wait for its decision."""
+
     def acquire(self, key: str, rate: Rate) -> float | Awaitable[float]:
         """Take a token for one call; return 0, or the seconds until there is one. A call that must wait takes none."""
 
@@ -34,6 +37,8 @@ class RateLimiter(Protocol):
 
 class InMemoryRateLimiter:
     """The rate limiter of one process."""
+
+    is_immediate = True
 
     def __init__(self, most: int = _MOST_CALLERS, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most

@@ -41,6 +41,8 @@ return tostring(wait)
 class RedisRateLimiter:
     """Token buckets in one Redis; `fallback` limits while it does not answer."""
 
+    is_immediate = False
+
     def __init__(self, url: str, fallback: InMemoryRateLimiter) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
         self._redis = connect(url)

@@ -16,8 +16,8 @@ from support.memory import build_aggregator
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session.ownership import OnProgress
-from fastmcp_aggregator.relay.rounds import send
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.relay.rounds import forwarded
 
 META = "io.modelcontextprotocol/"
 OF_THE_CONNECTION = {
@@ -44,6 +44,13 @@ async def child(request: pytest.FixtureRequest) -> AsyncIterator[Child]:
 def is_modern(child: Child) -> bool:
     assert child.session is not None
     return child.session.era == "modern"
+
+
+async def send(
+    child: Child, method: str, params: Mapping[str, Any], address: Mapping[str, Any], owner: Owner | None
+) -> dict[str, Any]:
+    """What comes back of a request."""
+    return await child.calls.request(method, forwarded(child, params, address), owner=owner)
 
 
 async def params_seen(child: Child, params: Mapping[str, Any]) -> dict[str, Any]:

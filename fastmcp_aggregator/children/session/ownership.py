@@ -156,17 +156,26 @@ class Ownership:
     @contextmanager
     def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
         """While a request is on its way. Without an owner it is one of ours."""
-        request = InFlight(next(self._tokens), owner, deadline)
-        if owner is not None:
-            self.serves(owner.account)
-        self._in_flight[request.token] = request
+        request = self.begin(owner, deadline)
         before = _CURRENT.set(request)
         try:
             yield request
         finally:
-            del self._in_flight[request.token]
             _CURRENT.reset(before)
-            request.end()
+            self.end(request)
+
+    def begin(self, owner: Owner | None, deadline: ActivityDeadline | None) -> InFlight:
+        """Take up a request that is to be sent; `end` it."""
+        request = InFlight(next(self._tokens), owner, deadline)
+        if owner is not None:
+            self.serves(owner.account)
+        self._in_flight[request.token] = request
+        return request
+
+    def end(self, request: InFlight) -> None:
+        """The request is over."""
+        del self._in_flight[request.token]
+        request.end()
 
     def of_token(self, token: Any) -> InFlight | None:
         """The request that asked for progress under this token."""

@@ -2,8 +2,9 @@
 
 Requests and results travel as plain JSON objects. The SDK's typed methods would parse every result into models
 that drop what they don't know and cost several times the forward itself. The private parts of the SDK's session and of
-FastMCP's client that this needs (`_dispatcher`, `_stamp`, `_x_mcp_header_maps`; `_session_kwargs`) are touched in this
-file and `client_session.py` only, and `tests/children/test_children_sdk_seams.py` fails when they change.
+FastMCP's client that this needs (`_dispatcher` and its `_allocate_id`, `_stamp`, `_x_mcp_header_maps`;
+`_session_kwargs`) are touched in this file and `client_session.py` only, and
+`tests/children/test_children_sdk_seams.py` fails when they change.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED, LOG_LEVEL
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
+from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
 from fastmcp_aggregator.children.session.incoming import Incoming, SessionEvents
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
 from fastmcp_aggregator.children.session.transport import WatchedTransport
@@ -45,6 +47,8 @@ class ChildSession:
         self._ownership = ownership
         self.lost = client.transport.lost
         self._transport = client.transport
+        if self._transport.direct is not None:
+            self._transport.direct.bind(ownership, self._session._dispatcher._allocate_id)  # type: ignore[attr-defined]
         self._probing = asyncio.Lock()
         self.protocol_version = client.protocol_version or ""
         self.era: Era = "modern" if self.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
@@ -62,7 +66,6 @@ class ChildSession:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        *,
         owner: Owner | None = None,
         deadline: ActivityDeadline | None = None,
     ) -> dict[str, Any]:
@@ -87,6 +90,26 @@ class ChildSession:
                 if isinstance(told, RemoteFailure):
                     await self._weigh(told.failure, method)
                 raise told from None
+
+    @property
+    def can_send_directly(self) -> bool:
+        """Whether `send_directly` would not have to wait."""
+        direct = self._transport.direct
+        return direct is not None and direct.is_open and not self.lost.is_set()
+
+    def send_directly(
+        self, method: str, params: Mapping[str, Any], requester: Requester, *, limit: float
+    ) -> DirectRequest:
+        """Send a request beside the SDK's session; `limit` is the seconds that it has.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        direct = self._transport.direct
+        assert direct is not None
+        return direct.send(
+            method, lambda request: self._addressed(method, params, request)[0]["params"], requester, limit
+        )
 
     def _addressed(
         self, method: str, params: Mapping[str, Any] | None, request: InFlight

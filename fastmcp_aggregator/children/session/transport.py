@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import JSONRPCNotification
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
+from fastmcp_aggregator.children.session.direct import DirectRequests
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -37,6 +38,8 @@ class WatchedTransport(ClientTransport):
         """Why we have ended it, where it was us."""
         self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
+        self.direct: DirectRequests | None = None
+        """Where requests can be sent beside the session."""
         self.tally = Counters()
         """Counts what is left out."""
         self.session_class: Callable[..., ClientSession] = ClientSession

@@ -23,7 +23,7 @@ from pydantic import PrivateAttr, model_validator
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
-from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, send
+from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.addresses import (
     Publish,
     publish_addresses,
@@ -56,7 +56,7 @@ class _OfChild(FastMCPBaseModel):
         route = self._route
         request = get_context().request_context
         if request is None:
-            return await send(route.child, method, params, address, None)
+            return await route.child.calls.request(method, forwarded(route.child, params, address))
         ctx = sdk_request_of(request)
         rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}
         asked = {**params, **rounds, "_meta": dict(request.meta or {})}

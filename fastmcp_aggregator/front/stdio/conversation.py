@@ -38,6 +38,15 @@ class Conversation:
         self.check()
         return True
 
+    def began(self, request_id: RequestId) -> None:
+        """A request is served."""
+        self._open.add(request_id)
+
+    def answered(self, request_id: RequestId) -> None:
+        """A request is answered."""
+        self._open.discard(request_id)
+        self.check()
+
     def written(self, message: Any) -> None:
         """A message went to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):

@@ -13,12 +13,12 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mcp.server.stdio import stdio_server
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
@@ -29,6 +29,20 @@ logger = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the client has to take our last answers."""
+
+
+class Shortcut(Protocol):
+    """What may serve a line itself."""
+
+    def attach(self, pipe: ClientPipe) -> None:
+        """Serve the client on this pipe."""
+
+    def take(self, line: bytes) -> bool:
+        """Whether it serves the line."""
+        ...
+
+    def close(self) -> None:
+        """The pipe is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +67,14 @@ class StdioStreams:
 
 
 @asynccontextmanager
-async def stdio_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
-    """The streams of this process's client.
+async def stdio_streams(on_end: Callable[[], None], shortcut: Shortcut | None = None) -> AsyncIterator[StdioStreams]:
+    """The streams of this process's client. The shortcut is asked first for each line that comes.
 
     When the client closes a pipe, `on_end` is called and the read stream stays open, so that what it has asked before
     can still be answered; where the SDK reads, the stream just ends.
     """
     if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
-        async with _pipe_streams(on_end) as streams:
+        async with _pipe_streams(on_end, shortcut) as streams:
             yield streams
     else:
         async with stdio_server() as (read, write):
@@ -76,12 +90,14 @@ def _is_pollable(descriptor: int) -> bool:
 
 
 @asynccontextmanager
-async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStreams]:
+async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -> AsyncIterator[StdioStreams]:
     loop = asyncio.get_running_loop()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
     outlet = _StdoutProtocol()
-    inlet = _StdinProtocol(outlet, on_end)
+    inlet = ClientPipe(outlet, on_end, _no_shortcut if shortcut is None else shortcut.take)
+    if shortcut is not None:
+        shortcut.attach(inlet)
     outlet.on_gone = inlet.abandon
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
@@ -89,6 +105,8 @@ async def _pipe_streams(on_end: Callable[[], None]) -> AsyncIterator[StdioStream
         yield StdioStreams(inlet.reader, ConversationWriter(outlet, inlet.conversation), inlet.conversation)
     finally:
         inlet.close()
+        if shortcut is not None:
+            shortcut.close()
         await outlet.close()
 
 
@@ -152,15 +170,19 @@ class _StdoutProtocol(asyncio.Protocol):
             self._transport.abort()
 
 
-class _StdinProtocol(asyncio.Protocol):
-    """Our end of stdin."""
+def _no_shortcut(line: bytes) -> bool:
+    return False
 
-    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None]) -> None:
+
+class ClientPipe(asyncio.Protocol):
+    """Our end of stdin, and, for a shortcut, of stdout."""
+
+    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None], take: Callable[[bytes], bool]) -> None:
         self._outlet = outlet
         self._on_end = on_end
         self._splitter = LineSplitter(LINE_LIMIT)
         self.conversation = Conversation(lambda: self.reader.has_more)
-        self.reader = MessageReader(self, self._refuse, self.conversation.read)
+        self.reader = MessageReader(self, self._refuse, self.conversation.read, take=take)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
@@ -175,6 +197,27 @@ class _StdinProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.conversation.leave()
         self._on_end()
+
+    # For a shortcut.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client's end takes more at once."""
+        return self._outlet.has_room
+
+    def began(self, request_id: RequestId) -> None:
+        """The request on a line that was taken is served."""
+        self.conversation.began(request_id)
+
+    def answer(self, request_id: RequestId, line: bytes) -> None:
+        """Write the answer to such a request."""
+        with suppress(OSError):
+            self._outlet.write(line)
+        self.conversation.answered(request_id)
+
+    def read_again(self, line: bytes) -> None:
+        """Have a line that was taken read like all others, after those that came since."""
+        self.reader.feed([line])
 
     def abandon(self) -> None:
         """The client does not read our answers, so what it asks is not answered."""

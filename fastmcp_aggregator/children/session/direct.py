@@ -1,0 +1,234 @@
+"""Direct requests to a child: sent beside the SDK's session, on the same pipe, and answered with the child's own bytes.
+
+Theory. The SDK's session costs a stream, a scope and four passes of validation for each request. A direct request is a
+line out and, where nothing unusual happens, a line back. Everything else that the child says is read by the session as
+always, in order: an answer is taken here only when all lines before it have been dispatched. Whoever has sent a direct
+request may leave it to a caller of the full path at any time (`adopted`), with what has come of it so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCResponse
+from msgspec import UNSET, Raw
+
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
+from fastmcp_aggregator.message_streams import LineWriter
+from fastmcp_aggregator.protocol import raw_json
+
+_MOST_KEPT = 1000
+"""Messages about one request that are kept for who adopts it; the others are dropped."""
+Outcome = Raw | dict[str, Any] | MCPError
+"""A result as the child wrote it, or decoded; or its error, or that of the connection."""
+
+
+class Requester(Owner, Protocol):
+    """Who sends a direct request, and owns it until it is adopted."""
+
+    def settled(self) -> None:
+        """There is an outcome."""
+
+    def expired(self) -> None:
+        """The deadline is over."""
+
+    def adopted_by(self, owner: Owner) -> None:
+        """The request is another owner's, who has been told what was kept."""
+
+
+class DirectRequest:
+    """One request that was sent directly; until it is adopted, its own deadline."""
+
+    __slots__ = (
+        "_channel",
+        "_deadline",
+        "_in_flight",
+        "_questions",
+        "_timer",
+        "_waiter",
+        "id",
+        "kept",
+        "outcome",
+        "requester",
+    )
+
+    def __init__(
+        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, limit: float
+    ) -> None:
+        self.id = request_id
+        self.requester = requester
+        self.outcome: Outcome | None = None
+        self.kept: list[tuple[str, Mapping[str, Any]]] = []
+        """What the child has said about it, until it is adopted."""
+        self._channel = channel
+        self._in_flight = in_flight
+        in_flight.deadline = self
+        self._deadline: ActivityDeadline | None = None
+        self._questions = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(limit, requester.expired)
+
+    async def adopted(self, owner: Owner, deadline: ActivityDeadline) -> dict[str, Any]:
+        """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
+
+        Raises:
+            MCPError: the child's error, or the connection was closed.
+        """
+        self._hand_over(owner, deadline)
+        try:
+            if self.outcome is None:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        match self.outcome:
+            case MCPError() as error:
+                raise error
+            case dict() as result:
+                return result
+            case raw:
+                assert isinstance(raw, Raw)
+                result = raw_json.decode(raw)
+                assert isinstance(result, dict)
+                return result
+
+    def cancel(self) -> None:
+        """Tell the child that nobody waits any more. As any cancellation, it is dropped where the pipe has no room."""
+        if self.outcome is None:
+            self._channel.withdraw(self)
+            self._end()
+
+    def settle(self, outcome: Outcome) -> None:
+        """It is answered, or never will be."""
+        self.outcome = outcome
+        self._end()
+        if self._waiter is None:
+            self.requester.settled()
+        elif not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def touch(self) -> None:
+        """The child has shown that it works on the request."""
+        if self._deadline is not None:
+            self._deadline.touch()
+
+    def waits_for_client(self, *, more: bool) -> None:
+        """One more, or one less, of the child's questions is open."""
+        self._questions += 1 if more else -1
+        if self._deadline is not None:
+            self._deadline.waits_for_client(more=more)
+
+    def keep(self, method: str, params: Mapping[str, Any]) -> None:
+        """Keep what the child has said, for who adopts the request."""
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.append((method, params))
+
+    def _hand_over(self, owner: Owner, deadline: ActivityDeadline) -> None:
+        self._stop_timer()
+        self._in_flight.owner, self._deadline = owner, deadline
+        if self.kept:
+            deadline.touch()
+        for _ in range(self._questions):
+            deadline.waits_for_client(more=True)
+        for method, params in self.kept:
+            owner.notify(method, params)
+        self.requester.adopted_by(owner)
+
+    def _end(self) -> None:
+        self._stop_timer()
+        self._channel.ownership.end(self._in_flight)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class DirectRequests:
+    """The direct requests on one pipe. `bind` it to the session on that pipe before the first."""
+
+    ownership: Ownership
+
+    def __init__(self, pipe: LineWriter) -> None:
+        self._pipe = pipe
+        self._pending: dict[int | str, DirectRequest] = {}
+        self._next_id: Callable[[], int] | None = None
+
+    def bind(self, ownership: Ownership, next_id: Callable[[], int]) -> None:
+        """Number requests as the session does, and own them there."""
+        self.ownership, self._next_id = ownership, next_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can be sent without waiting."""
+        return self._next_id is not None and self._pipe.has_room
+
+    def send(
+        self, method: str, addressed: Callable[[InFlight], Mapping[str, Any]], requester: Requester, limit: float
+    ) -> DirectRequest:
+        """Send a request, whose parameters may have undecoded parts; `limit` is the seconds that it has.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        assert self._next_id is not None
+        in_flight = self.ownership.begin(requester, None)
+        request_id = self._next_id()
+        line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
+        try:
+            self._pipe.write(raw_json.encode(line) + b"\n")
+        except OSError:
+            self.ownership.end(in_flight)
+            raise
+        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, limit)
+        return request
+
+    def take(self, line: bytes) -> bool:
+        """Whether a line is the result of a request sent here; then it is settled. All else is the session's."""
+        if not self._pending:
+            return False
+        try:
+            answer = raw_json.read_answer(line)
+        except raw_json.Malformed:
+            return False
+        result = answer.result
+        if not isinstance(result, Raw) or answer.method is not UNSET or answer.error is not UNSET:
+            return False
+        return raw_json.is_object(result) and self._settle(answer.id, result.copy())
+
+    def take_message(self, message: object) -> bool:
+        """The same for a message that the session's reader has decoded, which may be an error."""
+        match message:
+            case JSONRPCResponse():
+                return bool(self._pending) and self._settle(message.id, message.result)
+            case JSONRPCError() if message.id is not None:
+                error = message.error
+                return bool(self._pending) and self._settle(message.id, MCPError(error.code, error.message, error.data))
+        return False
+
+    def withdraw(self, request: DirectRequest) -> None:
+        """Cancel a request at the child."""
+        del self._pending[request.id]
+        if self._pipe.has_room:
+            params = {"requestId": request.id, "reason": "caller cancelled"}
+            notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            with suppress(OSError):
+                self._pipe.write(raw_json.encode(notice) + b"\n")
+
+    def close(self) -> None:
+        """The connection has ended: nothing more is answered."""
+        self._next_id = None
+        for request in list(self._pending.values()):
+            self._settle(request.id, MCPError(CONNECTION_CLOSED, "Connection closed"))
+
+    def _settle(self, request_id: int | str, outcome: Outcome) -> bool:
+        request = self._pending.pop(coerce_request_id(request_id), None)
+        if request is not None:
+            request.settle(outcome)
+        return request is not None

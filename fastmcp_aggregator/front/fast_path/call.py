@@ -1,0 +1,180 @@
+"""A call on the fast path: sent to its child at once, and answered in one step, or left to the full path."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol
+
+from mcp.shared.exceptions import MCPError
+from msgspec import Raw
+
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.children.calls import StartedRequest
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.policies.stack import Admission
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.routing.target import Target
+
+logger = logging.getLogger(__name__)
+
+
+class Origin(Protocol):
+    """Where one request came from, and its answer goes."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `answer` would not have to wait."""
+        ...
+
+    def answer(self, response: bytes) -> None:
+        """Send the JSON-RPC response."""
+
+    def take_over(self, fast: FastCall) -> None:
+        """Serve the request by the full path, which resumes the call."""
+
+
+class FastCall:
+    """One call, from its request to its answer, or until the full path resumes it: its `Requester` so long."""
+
+    def __init__(
+        self,
+        call: Call,
+        target: Target,
+        request_id: Raw,
+        origin: Origin,
+        *,
+        shape: Callable[[FastCall, dict[str, Any]], dict[str, Any] | None],
+        on_end: Callable[[FastCall], None],
+    ) -> None:
+        """`shape` makes a child's result what the client gets, None: only the full path can; `on_end` is told once when
+        the fast path has no more to do with the call.
+        """
+        self.call = call
+        self.target = target
+        self.request_id = request_id
+        """As the client has spelled it."""
+        self.admission: Admission | None = None
+        self.refusal: MCPError | None = None
+        """Why a policy has rejected it."""
+        self.started: StartedRequest | None = None
+        self.taken_over = ""
+        """Why the full path is to serve the call, once it is."""
+        self._origin = origin
+        self._shape = shape
+        self._on_end = on_end
+        self._is_over = False
+        self._owner: asyncio.Future[Owner] | None = None
+
+    # What the child is told of the caller, and the caller of the child.
+
+    @property
+    def identity(self) -> Hashable:
+        return self.call.caller.identity
+
+    @property
+    def account(self) -> Hashable:
+        return self.call.caller.account
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.call.caller.wants_progress
+
+    @property
+    def capabilities(self) -> Mapping[str, Any] | None:
+        return self.call.caller.capabilities
+
+    @property
+    def log_level(self) -> str | None:
+        return self.call.caller.log_level
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        return self.call.caller.headers
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Keep the notification for the full path, if the caller gets it."""
+        if self.call.caller.is_told(method, params):
+            assert self.started is not None
+            self.started.request.keep(method, params)
+            self.take_over("notification")
+
+    def hang_up(self) -> None:
+        """Do nothing: there is no response that could end."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """The client's answer, which the full path asks for."""
+        if self._owner is None:
+            self._owner = asyncio.get_running_loop().create_future()
+        self.take_over("question")
+        owner = await asyncio.shield(self._owner)
+        return await owner.ask(method, params, on_progress)
+
+    def adopted_by(self, owner: Owner) -> None:
+        """The full path waits for the child now."""
+        if self._owner is not None:
+            self._owner.set_result(owner)
+
+    # How it ends here.
+
+    def settled(self) -> None:
+        """The child has answered, or is lost."""
+        assert self.started is not None
+        outcome = self.started.request.outcome
+        if self.taken_over:
+            return
+        if not isinstance(outcome, Raw):
+            self.take_over("error")
+        elif not self._origin.has_room:
+            self.take_over("client does not read")
+        elif not self._answer(outcome):
+            self.take_over("result")
+
+    def expired(self) -> None:
+        """The deadline is over, which the full path tells."""
+        self.take_over("deadline")
+
+    def take_over(self, reason: str) -> None:
+        """Leave the call to the full path, with all that has come of it."""
+        if not self.taken_over:
+            self.taken_over = reason
+            self._origin.take_over(self)
+
+    def resume(self) -> Call:
+        """The full path takes over now."""
+        self._end()
+        self.call.started = self.started
+        return self.call
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        if self._is_over:
+            return
+        self.taken_over = self.taken_over or "abandoned"
+        self._end()
+        if self.started is not None:
+            self.call.child.calls.abandon(self.started)
+        if self.admission is not None:
+            self.admission.failed(asyncio.CancelledError())
+
+    def _answer(self, outcome: Raw) -> bool:
+        """Answer with a result; whether that was possible."""
+        assert self.admission is not None
+        try:
+            result = self._shape(self, raw_json.read_parts(outcome))
+            if result is None:
+                return False
+            response = raw_json.encode({"jsonrpc": "2.0", "id": self.request_id, "result": result})
+        except Exception:
+            logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
+            return False
+        self.call.child.calls.complete()
+        self._end()
+        self.admission.ended(result, outcome)
+        self._origin.answer(response)
+        return True
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._on_end(self)

@@ -1,0 +1,40 @@
+"""The handover between the two paths, where the full path has the SDK's context of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.shared.dispatcher import as_request_id
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fastmcp_aggregator.callers.caller import Context
+from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT
+from fastmcp_aggregator.library_internals import connection_of
+
+SCOPE_KEY = "fastmcp_aggregator.fast_call"
+"""Where the scope of an HTTP request has the call that the full path has taken over."""
+
+
+def note_connection(ctx: Context) -> None:
+    """Let the requests that follow on a pipe take the fast path."""
+    front = PIPE_FRONT.get()
+    if front is not None and ctx.request is None:
+        front.initialized(connection_of(ctx.session), is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS)
+
+
+def taken_over_call(ctx: Context) -> FastCall | None:
+    """The call that this request began on the fast path."""
+    if ctx.request is not None:
+        found: FastCall | None = getattr(ctx.request, "scope", {}).pop(SCOPE_KEY, None)
+        return found
+    front = PIPE_FRONT.get()
+    return front.resume(ctx.request_id) if front is not None and ctx.request_id is not None else None
+
+
+def cancel_call(ctx: Context) -> None:
+    """A client waits no longer for a request, which may be on the fast path."""
+    request_id: Any = as_request_id((ctx.params or {}).get("requestId"))
+    front = PIPE_FRONT.get()
+    if front is not None and ctx.request is None and request_id is not None:
+        front.cancel(request_id)

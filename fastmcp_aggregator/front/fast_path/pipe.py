@@ -1,0 +1,120 @@
+"""The fast path of a client on a pipe: its requests, line by line."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+from mcp.server.connection import Connection
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import RequestId
+
+from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.path import FastPath
+from fastmcp_aggregator.protocol import raw_json
+
+
+class ClientPipe(Protocol):
+    """The two ends of the pipe to the client; see `front/stdio/transport.py`."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def began(self, request_id: RequestId) -> None: ...
+
+    def answer(self, request_id: RequestId, line: bytes) -> None: ...
+
+    def read_again(self, line: bytes) -> None: ...
+
+
+class PipeFront:
+    """Takes plain requests off the lines of one client, and answers them."""
+
+    def __init__(self, path: FastPath) -> None:
+        self._path = path
+        self._pipe: ClientPipe | None = None
+        self._connection: Connection | None = None
+        self._is_modern = False
+        self._calls: dict[RequestId, FastCall] = {}
+        self._taken_over: dict[RequestId, FastCall] = {}
+
+    def attach(self, pipe: ClientPipe) -> None:
+        """Serve the client on this pipe."""
+        self._pipe = pipe
+
+    def initialized(self, connection: Connection, *, is_modern: bool) -> None:
+        """A request of the client was let in by the full path, over this connection."""
+        self._connection, self._is_modern = connection, is_modern
+
+    def take(self, line: bytes) -> bool:
+        """Whether the fast path serves the request on this line."""
+        if self._connection is None or self._pipe is None or len(line) > self._path.most_bytes:
+            return False
+        try:
+            request = raw_json.read_request(line)
+            key = coerce_request_id(raw_json.read_id(request.id))
+        except raw_json.Malformed:
+            return False
+        if key in self._calls or key in self._taken_over:
+            return False
+        origin = _Line(self, self._pipe, key, line)
+        fast = self._path.begin(request, origin, self._connection, is_modern=self._is_modern)
+        if fast is None:
+            return False
+        self._pipe.began(key)
+        if not fast.taken_over:
+            self._calls[key] = fast
+        return True
+
+    def resume(self, request_id: RequestId) -> FastCall | None:
+        """The call that the full path has taken over, for its request."""
+        return self._taken_over.pop(coerce_request_id(request_id), None)
+
+    def cancel(self, request_id: RequestId) -> None:
+        """The client waits no longer for a request."""
+        if (fast := self._calls.pop(coerce_request_id(request_id), None)) is not None:
+            fast.abandon()
+
+    def answered(self, key: RequestId) -> None:
+        """A call is answered."""
+        self._calls.pop(key, None)
+
+    def taken_over(self, key: RequestId, fast: FastCall) -> None:
+        """The full path is to serve a call."""
+        self._calls.pop(key, None)
+        self._taken_over[key] = fast
+
+    def close(self) -> None:
+        """The client is gone."""
+        for fast in [*self._calls.values(), *self._taken_over.values()]:
+            fast.abandon()
+        self._calls.clear()
+        self._taken_over.clear()
+
+
+class _Line:
+    """One request, as it stands on its line."""
+
+    __slots__ = ("_front", "_key", "_line", "_pipe")
+
+    def __init__(self, front: PipeFront, pipe: ClientPipe, key: RequestId, line: bytes) -> None:
+        self._front = front
+        self._pipe = pipe
+        self._key = key
+        self._line = line
+
+    @property
+    def has_room(self) -> bool:
+        return self._pipe.has_room
+
+    def answer(self, response: bytes) -> None:
+        self._front.answered(self._key)
+        self._pipe.answer(self._key, response + b"\n")
+
+    def take_over(self, fast: FastCall) -> None:
+        self._front.taken_over(self._key, fast)
+        self._pipe.read_again(self._line)
+
+
+PIPE_FRONT: ContextVar[PipeFront | None] = ContextVar("the fast path of the client on stdio", default=None)
+"""Set for the SDK's server that serves the same client, and so for its requests."""
