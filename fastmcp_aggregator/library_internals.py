@@ -6,12 +6,18 @@ functions, where that is possible: they are on the way of every call.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.shared._context_streams import create_context_streams
 from starlette._utils import get_route_path
+from starlette.routing import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,19 +30,26 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel.server import Server
     from mcp.server.session import ServerSession
+    from mcp.server.streamable_http import StreamableHTTPServerTransport
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.shared.dispatcher import Outbound
     from pydantic import AnyHttpUrl
+    from starlette.applications import Starlette
 
 __all__ = [
+    "SessionEndpoint",
     "components_of",
     "connection_of",
     "create_context_streams",
+    "held_session",
     "make_span",
     "request_channel_of",
     "resource_url_of",
     "route_path",
     "sdk_request_of",
     "sdk_server_of",
+    "session_endpoint_of",
+    "session_of",
     "transforms_of",
 ]
 
@@ -56,6 +69,52 @@ make_span = OpenTelemetryMiddleware()
 """The SDK's middleware that makes a request's span."""
 route_path = get_route_path
 """The path of a request within the app that serves it, which may be mounted."""
+
+
+class SessionEndpoint(Protocol):
+    """FastMCP's ASGI app of streamable HTTP, whose sessions are there while it runs."""
+
+    session_manager: StreamableHTTPSessionManager | None
+
+
+def session_endpoint_of(app: Starlette, path: str) -> SessionEndpoint | None:
+    """The app behind an app's MCP endpoint, and behind the authentication there, if it is that of streamable HTTP."""
+    route = next((route for route in app.routes if isinstance(route, Route) and route.path == path), None)
+    endpoint = getattr(route, "endpoint", None)
+    inner: Any = getattr(endpoint, "app", endpoint)
+    return inner if hasattr(inner, "session_manager") else None
+
+
+def session_of(
+    endpoint: SessionEndpoint, session_id: str, scope: Mapping[str, Any]
+) -> StreamableHTTPServerTransport | None:
+    """A session that is open, and was opened with the credentials of this request; else None."""
+    manager = endpoint.session_manager
+    transport = None if manager is None else manager._server_instances.get(session_id)
+    if manager is None or transport is None or transport.is_terminated:
+        return None
+    user = scope.get("user")
+    requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+    if requestor != manager._session_owners.get(session_id):
+        return None
+    is_ending = transport.idle_scope is not None and transport.idle_scope.cancel_called
+    return None if is_ending else transport
+
+
+@contextmanager
+def held_session(transport: StreamableHTTPServerTransport) -> Iterator[None]:
+    """Keep a session from becoming idle, as a request that its transport serves does."""
+    if transport.idle_scope is None or transport._idle_timeout is None:
+        yield
+        return
+    transport._requests_in_flight += 1
+    transport.idle_scope.deadline = math.inf
+    try:
+        yield
+    finally:
+        transport._requests_in_flight -= 1
+        if not transport._requests_in_flight:
+            transport.idle_scope.deadline = anyio.current_time() + transport._idle_timeout
 
 
 def resource_url_of(provider: AuthProvider, path: str | None = None) -> AnyHttpUrl | None:

@@ -22,6 +22,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.fast_path.http import FastEndpoint
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
@@ -35,7 +36,7 @@ from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
 from fastmcp_aggregator.front.stdio.transport import stdio_streams
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.library_internals import sdk_server_of
+from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
@@ -214,8 +215,22 @@ class VirtualServer(FastMCP[None]):
         app.router.routes.append(json_route(self, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
-        app.user_middleware = stack_of(parts, options, checks)
+        app.user_middleware = stack_of(parts, options, checks, self._shortcut(app, path))
         return app
+
+    def _shortcut(self, app: Starlette, path: str) -> Middleware | None:
+        """The layer of the fast path, for an app of streamable HTTP."""
+        endpoint = session_endpoint_of(app, path)
+        if endpoint is None:
+            return None
+        return Middleware(
+            FastEndpoint,
+            path=path,
+            fast_path=self._pipeline.fast_path,
+            endpoint=endpoint,
+            clients=self._live_clients,
+            scopes=None if self.auth is None else self.auth.required_scopes,
+        )
 
     async def ready(self) -> None:
         """Wait until lists can be answered.

@@ -278,7 +278,7 @@ class Pipeline:
         if not ctx.method.startswith("notifications/"):
             return None
         if ctx.method == CANCELLED:
-            cancel_call(ctx)
+            cancel_call(ctx, self.fast_path)
         await self._messages.relay_notification(ctx)
         return await call_next(ctx)
 

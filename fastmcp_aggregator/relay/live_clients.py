@@ -43,6 +43,7 @@ class LiveClients:
         self.listen_handler = ListenHandler(self.bus)
         self.connections: set[Connection] = set()
         """Those of legacy clients."""
+        self._sessions: dict[str, Connection] = {}
         self._changed: set[str] = set()
         self._notifying: asyncio.Task[None] | None = None
 
@@ -51,7 +52,18 @@ class LiveClients:
         connection = connection_of(session)
         if connection not in self.connections:
             self.connections.add(connection)
-            connection.exit_stack.callback(self.connections.discard, connection)
+            connection.exit_stack.callback(self._forget, connection)
+            if connection.session_id is not None:
+                self._sessions[connection.session_id] = connection
+
+    def of_session(self, session_id: str) -> Connection | None:
+        """The connection of a legacy client over HTTP, once it has initialised."""
+        connection = self._sessions.get(session_id)
+        return connection if connection is not None and connection.initialize_accepted else None
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._sessions.pop(connection.session_id or "", None)
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """Some components of these kinds came, went or changed."""

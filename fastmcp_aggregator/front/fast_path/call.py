@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
+from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
+from mcp_types import RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
@@ -33,6 +35,9 @@ class Origin(Protocol):
 
     def take_over(self, fast: FastCall) -> None:
         """Serve the request by the full path, which resumes the call."""
+
+    def abandoned(self) -> None:
+        """The client waits no longer for the answer."""
 
 
 class FastCall:
@@ -61,6 +66,8 @@ class FastCall:
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
+        self.key: tuple[Connection, RequestId] | None = None
+        """Where it is kept for a request that cancels it."""
         self._origin = origin
         self._shape = shape
         self._on_end = on_end
@@ -157,6 +164,7 @@ class FastCall:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:
             self.admission.failed(asyncio.CancelledError())
+        self._origin.abandoned()
 
     def _answer(self, outcome: Raw) -> bool:
         """Answer with a result; whether that was possible."""

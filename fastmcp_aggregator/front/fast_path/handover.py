@@ -9,6 +9,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.callers.caller import Context
 from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT
 from fastmcp_aggregator.library_internals import connection_of
 
@@ -32,9 +33,13 @@ def taken_over_call(ctx: Context) -> FastCall | None:
     return front.resume(ctx.request_id) if front is not None and ctx.request_id is not None else None
 
 
-def cancel_call(ctx: Context) -> None:
+def cancel_call(ctx: Context, fast_path: FastPath) -> None:
     """A client waits no longer for a request, which may be on the fast path."""
     request_id: Any = as_request_id((ctx.params or {}).get("requestId"))
+    if request_id is None:
+        return
     front = PIPE_FRONT.get()
-    if front is not None and ctx.request is None and request_id is not None:
+    if ctx.request is not None:
+        fast_path.cancel(connection_of(ctx.session), request_id)
+    elif front is not None:
         front.cancel(request_id)

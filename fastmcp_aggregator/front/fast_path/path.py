@@ -12,12 +12,19 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.connection import Connection
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import InboundModernRoute, classify_inbound_request
-from mcp_types import LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp.shared.inbound import (
+    InboundModernRoute,
+    classify_inbound_request,
+    find_invalid_x_mcp_header,
+    x_mcp_header_map,
+)
+from mcp_types import LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY, RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.backend import Backend
@@ -41,6 +48,16 @@ _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
 """Parts of a result that are decoded, where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who has sent a request, as far as its front knows: `headers` of a modern client over HTTP, by lower-case name."""
+
+    connection: Connection
+    is_modern: bool
+    scope: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class FastPath:
@@ -72,44 +89,51 @@ class FastPath:
         """Requests that were not, by reason."""
         self.taken_over: Counter[str] = Counter()
         """Calls that were begun here and left to the full path, by reason."""
+        self._cancellable: dict[tuple[Connection, RequestId], FastCall] = {}
+        self._header_schemas: dict[tuple[str, str], tuple[Mapping[str, Any], bool]] = {}
 
-    def begin(
-        self,
-        request: raw_json.RequestLine,
-        origin: Origin,
-        connection: Connection,
-        *,
-        is_modern: bool,
-        scope: Mapping[str, Any] | None = None,
-    ) -> FastCall | None:
+    def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
         try:
-            return self._begin(request, origin, connection, is_modern, scope)
+            return self._begin(request, origin, sender)
         except Declined as declined:
             self.declined[declined.reason] += 1
         except raw_json.Malformed:
             self.declined["malformed"] += 1
         return None
 
-    def _begin(
-        self,
-        request: raw_json.RequestLine,
-        origin: Origin,
-        connection: Connection,
-        is_modern: bool,
-        scope: Mapping[str, Any] | None,
-    ) -> FastCall:
+    # Calls of sessions, which another request may cancel.
+
+    def register(self, connection: Connection, request_id: RequestId, fast: FastCall) -> None:
+        """Keep a call under its request, until it ends."""
+        self._cancellable[connection, request_id] = fast
+        fast.key = connection, request_id
+
+    def is_in_flight(self, connection: Connection, request_id: RequestId) -> bool:
+        """Whether a request of this id is on its way."""
+        return (connection, request_id) in self._cancellable
+
+    def cancel(self, connection: Connection, request_id: RequestId) -> None:
+        """The client waits no longer for a request; nothing is done for one that is the full path's."""
+        fast = self._cancellable.get((connection, coerce_request_id(request_id)))
+        if fast is not None and not fast.taken_over:
+            fast.abandon()
+
+    def _begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall:
         self._require_plain(request)
         params = _known_params(request.params)
         meta = params.get("_meta", {})
-        _require_envelope(request.method, params, meta, is_modern=is_modern)
+        _require_envelope(request.method, params, meta, sender)
+        request_id = raw_json.read_id(request.id)
         caller = Caller(
-            connection, request.method, meta, raw_json.read_id(request.id), is_modern=is_modern, scope=scope
+            sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
         )
         target = known_target(self._directory.table, request.method, params)
         if target is None:
             raise Declined("unknown name")
         self._require_free(target, caller, meta)
+        if sender.headers is not None and self._mirrors_headers(target):
+            raise Declined("header parameters")
         stack = self._backend.policies.stack
         if stack.policies:
             _decode_arguments(params)
@@ -159,6 +183,18 @@ class FastPath:
         if self._backend.profile.is_awaited or not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
 
+    def _mirrors_headers(self, target: Target) -> bool:
+        """Whether arguments of the tool stand in headers, too (SEP-2243), or cannot be told to."""
+        schema = target.input_schema
+        if schema is None:
+            return False
+        tool = target.child.key, target.address["name"]
+        known = self._header_schemas.get(tool)
+        if known is None or known[0] is not schema:
+            is_mirrored = bool(x_mcp_header_map(dict(schema))) or find_invalid_x_mcp_header(schema) is not None
+            known = self._header_schemas[tool] = schema, is_mirrored
+        return known[1]
+
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
         """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""
         for name in _LOOKED_AT:
@@ -180,6 +216,8 @@ class FastPath:
 
     def _ended(self, fast: FastCall) -> None:
         self._in_flight.leave()
+        if fast.key is not None:
+            del self._cancellable[fast.key]
         if fast.taken_over:
             self.taken_over[fast.taken_over] += 1
 
@@ -216,9 +254,10 @@ def _decode_arguments(params: dict[str, Any]) -> None:
         params["arguments"] = raw_json.decode(params["arguments"])
 
 
-def _require_envelope(method: str, params: Mapping[str, Any], meta: Mapping[str, Any], *, is_modern: bool) -> None:
-    if is_modern:
-        if not isinstance(classify_inbound_request({"method": method, "params": params}), InboundModernRoute):
+def _require_envelope(method: str, params: Mapping[str, Any], meta: Mapping[str, Any], sender: Sender) -> None:
+    if sender.is_modern:
+        body = {"method": method, "params": params}
+        if not isinstance(classify_inbound_request(body, headers=sender.headers), InboundModernRoute):
             raise Declined("envelope")
     elif PROTOCOL_VERSION_META_KEY in meta:
         raise Declined("envelope")

@@ -10,7 +10,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import RequestId
 
 from fastmcp_aggregator.front.fast_path.call import FastCall
-from fastmcp_aggregator.front.fast_path.path import FastPath
+from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
 from fastmcp_aggregator.protocol import raw_json
 
 
@@ -58,7 +58,7 @@ class PipeFront:
         if key in self._calls or key in self._taken_over:
             return False
         origin = _Line(self, self._pipe, key, line)
-        fast = self._path.begin(request, origin, self._connection, is_modern=self._is_modern)
+        fast = self._path.begin(request, origin, Sender(self._connection, is_modern=self._is_modern))
         if fast is None:
             return False
         self._pipe.began(key)
@@ -110,6 +110,9 @@ class _Line:
     def answer(self, response: bytes) -> None:
         self._front.answered(self._key)
         self._pipe.answer(self._key, response + b"\n")
+
+    def abandoned(self) -> None:
+        """Answer nothing (2025-11-25, cancellation)."""
 
     def take_over(self, fast: FastCall) -> None:
         self._front.taken_over(self._key, fast)

@@ -65,10 +65,13 @@ class Checks:
     """What hands requests on to the apps of other groups; empty without any."""
 
 
-def stack_of(parts: HttpParts, options: dict[str, Any], checks: Checks | None) -> list[Middleware]:
+def stack_of(
+    parts: HttpParts, options: dict[str, Any], checks: Checks | None, shortcut: Middleware | None = None
+) -> list[Middleware]:
     """The layers of an app, outermost first. Around them all is `serve_http`'s `Drain`, which ends with the server.
 
-    `options` are those of FastMCP's `http_app`; `checks` is None for an app inside of another one that has them.
+    `options` are those of FastMCP's `http_app`; `checks` is None for an app inside of another one that has them;
+    `shortcut` answers plain calls in place of the transport.
     """
     auth, policies = parts.auth, parts.policies
     group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
@@ -104,11 +107,19 @@ def stack_of(parts: HttpParts, options: dict[str, Any], checks: Checks | None) -
             has_auth=auth is not None,
             places=parts.places,
         ),
+        # Behind all that may refuse a request, and not where somebody else wants to see them all.
+        *([shortcut] if shortcut is not None and _can_be_short(options) else ()),
         # Inside of the gate: a request whose client may come back keeps its place.
         *_disconnects(parts.settings, options),
         # The embedding program's own, next to the app.
         *(options.get("middleware") or ()),
     ]
+
+
+def _can_be_short(options: dict[str, Any]) -> bool:
+    """Whether plain calls may be answered before they reach the transport: nobody is to see them there."""
+    is_usual = isinstance(options.get("event_store"), KeptEvents | None) and not options.get("middleware")
+    return is_usual and not options.get("stateless_http") and not options.get("json_response")
 
 
 def _if(is_on: bool, layer: Any, **options: Any) -> list[Middleware]:

@@ -1,0 +1,229 @@
+"""The fast path of streamable HTTP: an ASGI layer that answers plain calls with JSON, before the SDK's transport.
+
+Theory. It stands behind everything that may refuse a request (Host, Origin, credentials, the gate), and takes only what
+the SDK's transport would take: whatever is unusual in the headers is the transport's. Where an answer takes longer than
+`PATIENCE`, or the server says something else first, the same request goes on to the transport, which streams the
+answer; the call that was begun goes along in its scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+
+from mcp.server.connection import Connection
+from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.inbound import MCP_PARAM_HEADER_PREFIX
+from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
+from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
+from fastmcp_aggregator.library_internals import SessionEndpoint, held_session, route_path, session_of
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.relay.live_clients import LiveClients
+
+PATIENCE = 0.25
+"""Seconds that an answer may take to be the only thing in its response."""
+_UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-event-id", "expect"})
+"""Headers with which a request is left to the transport."""
+_PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
+_MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
+"""Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
+
+
+class FastEndpoint:
+    """The ASGI layer around the SDK's transport, for one MCP endpoint."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        path: str,
+        fast_path: FastPath,
+        endpoint: SessionEndpoint,
+        clients: LiveClients,
+        scopes: Sequence[str] | None,
+    ) -> None:
+        """`scopes` are those that a request must have authenticated with; None: everybody is let in."""
+        self._app = app
+        self._path = path
+        self._fast_path = fast_path
+        self._endpoint = endpoint
+        self._clients = clients
+        self._scopes = None if scopes is None else frozenset(scopes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or route_path(scope) != self._path:
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        exchange = self._begin(scope, first)
+        replay = _Replay(first, receive).receive
+        if exchange is None:
+            await self._app(scope, replay, send)
+            return
+        with exchange.session:
+            try:
+                response = await exchange.response()
+                if response is None:
+                    await self._app({**scope, SCOPE_KEY: exchange.fast}, replay, send)
+                else:
+                    await exchange.send(response, send)
+            finally:
+                exchange.close()
+
+    def _begin(self, scope: Scope, first: Message) -> Exchange | None:
+        """Begin what is a plain call; None: the transport is to serve the request."""
+        body = first.get("body", b"")
+        if first["type"] != "http.request" or first.get("more_body") or len(body) > self._fast_path.most_bytes:
+            return None
+        headers = _plain_headers(scope)
+        if headers is None or not self._is_let_in(scope):
+            return None
+        exchange = self._exchange(scope, headers)
+        if exchange is None:
+            return None
+        try:
+            return exchange if exchange.begin(raw_json.read_request(body)) else None
+        except raw_json.Malformed:
+            return None
+
+    def _exchange(self, scope: Scope, headers: Mapping[str, str]) -> Exchange | None:
+        """The exchange with a client of either era, whose session, if it has one, is there and its own."""
+        version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id")
+        if version in MODERN_PROTOCOL_VERSIONS:
+            sender = Sender(_MODERN, is_modern=True, scope=scope, headers=headers)
+            return Exchange(self._fast_path, sender) if session_id is None else None
+        if session_id is None:
+            return None
+        connection = self._clients.of_session(session_id)
+        session = session_of(self._endpoint, session_id, scope)
+        if connection is None or session is None or connection.protocol_version != version:
+            return None
+        sender = Sender(connection, is_modern=False, scope=scope)
+        return Exchange(self._fast_path, sender, session_id, held_session(session))
+
+    def _is_let_in(self, scope: Scope) -> bool:
+        if self._scopes is None:
+            return True
+        user, credentials = scope.get("user"), scope.get("auth")
+        is_known = bool(getattr(user, "is_authenticated", False))
+        return is_known and self._scopes <= frozenset(getattr(credentials, "scopes", ()))
+
+
+class Exchange:
+    """One request that is a plain call, and its response: its `Origin`."""
+
+    has_room = True
+    fast: FastCall
+    _request_id: Raw
+
+    def __init__(
+        self,
+        fast_path: FastPath,
+        sender: Sender,
+        session_id: str | None = None,
+        session: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """`session` is entered while the request is served."""
+        self.session = session or nullcontext()
+        self._fast_path = fast_path
+        self._sender = sender
+        self._session_id = session_id
+        self._response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+    def begin(self, request: raw_json.RequestLine) -> bool:
+        """Send the call to its child, if it is one.
+
+        Raises:
+            Malformed: its id is none.
+        """
+        self._request_id = request.id
+        key = None if self._sender.is_modern else coerce_request_id(raw_json.read_id(request.id))
+        if key is not None and self._fast_path.is_in_flight(self._sender.connection, key):
+            return False
+        fast = self._fast_path.begin(request, self, self._sender)
+        if fast is None:
+            return False
+        self.fast = fast
+        if key is not None:
+            self._fast_path.register(self._sender.connection, key, fast)
+        return True
+
+    async def response(self) -> bytes | None:
+        """The response, once there is one; None: the transport is to serve the request."""
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._lose_patience)
+        try:
+            return await self._response
+        finally:
+            timer.cancel()
+
+    async def send(self, response: bytes, send: Send) -> None:
+        """Send a JSON-RPC response, whole."""
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(response))]
+        if self._session_id is not None:
+            headers.append((b"mcp-session-id", self._session_id.encode("latin-1")))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": response})
+
+    def close(self) -> None:
+        """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
+        self.fast.abandon()
+
+    # As the origin of the call.
+
+    def answer(self, response: bytes) -> None:
+        self._resolve(response)
+
+    def take_over(self, fast: FastCall) -> None:
+        self._resolve(None)
+
+    def abandoned(self) -> None:
+        """The client has cancelled its request (2025-11-25): its response ends all the same, as the SDK's would."""
+        error = {"code": REQUEST_CANCELLED, "message": "Request cancelled"}
+        self._resolve(raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "error": error}))
+
+    def _lose_patience(self) -> None:
+        self.fast.take_over("takes long")
+
+    def _resolve(self, response: bytes | None) -> None:
+        if not self._response.done():
+            self._response.set_result(response)
+
+
+class _Replay:
+    """What an app receives whose first message has been received."""
+
+    def __init__(self, first: Message, receive: Receive) -> None:
+        self._first: Message | None = first
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        first, self._first = self._first, None
+        return await self._receive() if first is None else first
+
+
+def _plain_headers(scope: Scope) -> dict[str, str] | None:
+    """The headers by name, if the transport takes a request with them, and they say nothing unusual."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1")
+        if key in headers or key in _UNUSUAL or key.startswith(_PARAM_PREFIX):
+            return None
+        headers[key] = value.decode("latin-1")
+    is_json = headers.get("content-type", "").partition(";")[0] == "application/json"
+    return headers if is_json and _is_accepted(headers.get("accept", "")) else None
+
+
+@lru_cache(maxsize=100)
+def _is_accepted(accept: str) -> bool:
+    """Whether a client takes what the transport may answer with: JSON and event streams."""
+    headers = [(b"accept", accept.encode("latin-1"))]
+    return all(check_accept_headers(Request({"type": "http", "headers": headers})))
