@@ -36,6 +36,7 @@ from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ServerStatus
 
 
@@ -75,9 +76,12 @@ class Backend:
         """The seal on what FastMCP gives clients to come back with, to any replica."""
         self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
+        self.path_counts = PathCounts()
+        """How requests have travelled, of all virtual servers."""
         self.policies = Policies(
             settings,
             has_auth=has_auth,
+            paths=self.path_counts,
             statuses=lambda: {key: child.status() for key, child in self.children.items()},
             http_requests=self.places.counts,
         )

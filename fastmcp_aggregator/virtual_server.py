@@ -23,6 +23,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fast_path.http import FastEndpoint
+from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
@@ -221,7 +222,7 @@ class VirtualServer(FastMCP[None]):
     def _shortcut(self, app: Starlette, path: str) -> Middleware | None:
         """The layer of the fast path, for an app of streamable HTTP."""
         endpoint = session_endpoint_of(app, path)
-        if endpoint is None:
+        if endpoint is None or self.settings.resumable == "always":
             return None
         return Middleware(
             FastEndpoint,
@@ -263,6 +264,14 @@ class VirtualServer(FastMCP[None]):
         server, backend = sdk_server_of(self), self._backend
         own = LocalComponents(self, self.views)
         messages = ClientMessages(backend, self._directory, self._live_clients)
+        fast_path = FastPath(
+            backend,
+            self._directory,
+            own,
+            group_id=self._group_id,
+            is_on=self.settings.fast_path,
+            server_info=lambda: server.server_info_stamp,
+        )
         pipeline = Pipeline(
             backend,
             self._directory,
@@ -271,6 +280,7 @@ class VirtualServer(FastMCP[None]):
             group_id=self._group_id,
             server_info=lambda: server.server_info_stamp,
             own=own,
+            fast_path=fast_path,
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.input_schema

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -30,7 +31,6 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller, Context
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fast_path.call import FastCall
@@ -75,6 +75,7 @@ class Pipeline:
         group_id: str,
         server_info: Callable[[], dict[str, Any]],
         own: LocalComponents,
+        fast_path: FastPath,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
@@ -84,8 +85,8 @@ class Pipeline:
         self._own = own
         self._messages = messages
         self._handshakes = handshakes
-        self.in_flight = InFlightCounter()
-        self.fast_path = FastPath(backend, directory, own, self.in_flight, group_id=group_id, server_info=server_info)
+        self.fast_path = fast_path
+        self.in_flight = fast_path.in_flight
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             methods.TOOLS_CALL.name: self._call_tool,
@@ -143,6 +144,8 @@ class Pipeline:
     async def _resume(self, fast: FastCall, caller: Caller, params: Params) -> Result:
         """Go on with a call that was begun on the fast path."""
         call = fast.resume()
+        if call is None:
+            raise MCPError(REQUEST_CANCELLED, "Request cancelled")
         call.caller, call.params = caller, params
         if fast.refusal is not None:
             raise fast.refusal

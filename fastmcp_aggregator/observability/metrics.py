@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.status.state import ChildState
 from fastmcp_aggregator.version import VERSION
@@ -53,6 +54,7 @@ class MetricSources:
     http_requests: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """HTTP requests in flight, and in the queue."""
     audit_entries_lost: Callable[[], int] = lambda: 0
+    paths: PathCounts = field(default_factory=PathCounts)
 
 
 class Metrics:
@@ -146,6 +148,12 @@ def _state_of(sources: MetricSources) -> Iterator[Metric]:
     running, waiting = sources.http_requests()
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
+    paths = CounterMetricFamily(
+        f"{_PREFIX}_fast_path_requests", "Requests, by what the fast path did.", labels=["outcome", "reason"]
+    )
+    for outcome, reason, count in sources.paths.samples():
+        paths.add_metric([outcome, reason], count)
+    yield paths
     lost = sources.audit_entries_lost()
     yield CounterMetricFamily(f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", lost)
 

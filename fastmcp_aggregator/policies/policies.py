@@ -13,6 +13,7 @@ from fastmcp_aggregator.policies.policy import Policy
 from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ServerStatus
 
 
@@ -24,11 +25,13 @@ class Policies:
         settings: AggregatorSettings,
         *,
         has_auth: bool,
+        paths: PathCounts,
         statuses: Callable[[], Mapping[str, ServerStatus]],
         http_requests: Callable[[], tuple[int, int]],
     ) -> None:
         """`statuses` and `http_requests` (running, waiting) are asked for when the metrics are read."""
         self._settings = settings
+        self._paths = paths
         self._audit = audit_of(settings)
         self._limits = limits_from_settings(settings, has_auth=has_auth)
         self._metrics: Any = None
@@ -103,5 +106,6 @@ class Policies:
 
         audit = self._audit
         lost = (lambda: audit.log.lost) if audit is not None else (lambda: 0)
-        self._metrics = Metrics(MetricSources(statuses, http_requests=http_requests, audit_entries_lost=lost))
+        sources = MetricSources(statuses, http_requests=http_requests, audit_entries_lost=lost, paths=self._paths)
+        self._metrics = Metrics(sources)
         return Metering(self._metrics)

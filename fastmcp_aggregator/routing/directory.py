@@ -129,6 +129,11 @@ class Directory:
         if self._startup_error is not None:
             raise self._startup_error
 
+    @property
+    def can_list(self) -> bool:
+        """Whether `ready` would return at once."""
+        return self.is_ready and self._startup_error is None
+
     async def route(self, kind: Kind, name: str) -> Route | None:
         """The route of a name; waits for the child that it may belong to, if that is still starting.
 

@@ -22,6 +22,8 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Raw
+
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
@@ -35,6 +37,8 @@ from fastmcp_aggregator.naming import (
     rule_for,
     split_public_uri,
 )
+from fastmcp_aggregator.protocol.legacy import tools_for_legacy
+from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
 from fastmcp_aggregator.routing.templates import fits
 from fastmcp_aggregator.settings.tools import ToolChanges
@@ -99,6 +103,7 @@ class RouteTable:
         """Those that names and addresses without a prefix may belong to."""
         self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
+        self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
         for kind in Kind:
             self._fill(kind)
 
@@ -126,6 +131,20 @@ class RouteTable:
         if listing is None:
             listing = self._listings[kind, rule] = list(self._list(kind, rule))
         return listing
+
+    def listing_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Raw:
+        """The same as JSON, for clients of one era.
+
+        Raises:
+            ValueError: it cannot be written as such.
+        """
+        text = self._texts.get((kind, rule, is_modern))
+        if text is None:
+            items = self.listing(kind, rule)
+            if kind is Kind.TOOL and not is_modern:
+                items = tools_for_legacy(items)
+            text = self._texts[kind, rule, is_modern] = Raw(encode(items))
+        return text
 
     def cache_hint(self, kind: Kind) -> CacheHint:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only

@@ -89,10 +89,23 @@ def known_target(table: RouteTable, method: str, params: Params) -> Target | Non
     if method == methods.PROMPTS_GET.name:
         route = _find(table, Kind.PROMPT, params.get("name"))
         return prompt_target(route) if route else None
-    if method == methods.RESOURCES_READ.name and isinstance(uri := params.get("uri"), str):
-        found = table.find_uri(uri)
+    if method == methods.RESOURCES_READ.name:
+        found = _find_uri(table, params.get("uri"))
         return resource_target(table, *found) if found else None
-    return None
+    ref = params.get("ref")
+    return _completed(table, ref) if method == methods.COMPLETE.name and isinstance(ref, dict) else None
+
+
+def _completed(table: RouteTable, ref: Params) -> Target | None:
+    if ref.get("type") == "ref/resource":
+        found = _find_uri(table, ref.get("uri"))
+        return template_completion_target(table, *found, ref) if found else None
+    route = _find(table, Kind.PROMPT, ref.get("name"))
+    return completion_target(route, ref) if route else None
+
+
+def _find_uri(table: RouteTable, uri: Any) -> tuple[Child, str] | None:
+    return table.find_uri(uri) if isinstance(uri, str) else None
 
 
 def _find(table: RouteTable, kind: Kind, name: Any) -> Route | None:

@@ -158,6 +158,14 @@ class AggregatorSettings(BaseSettings):
         description="seconds that an HTTP client whose connection broke may take to come back for its answer; "
         "0: none can",
     )
+    resumable: Literal["auto", "always"] = Field(
+        default="auto",
+        description="`always`: a client of 2025-11-25 can come back for every answer; `auto`: not for one that comes "
+        "within a quarter of a second, which costs a tenth so",
+    )
+    fast_path: bool = Field(
+        default=True, description="whether plain requests take the fast path; the answers are the same without"
+    )
     host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
     path: Annotated[str, AfterValidator(_rooted)] = Field(

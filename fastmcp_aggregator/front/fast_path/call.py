@@ -148,8 +148,10 @@ class FastCall:
             self.taken_over = reason
             self._origin.take_over(self)
 
-    def resume(self) -> Call:
-        """The full path takes over now."""
+    def resume(self) -> Call | None:
+        """The full path takes over now; None: the client has cancelled the call on the way."""
+        if self._is_over:
+            return None
         self._end()
         self.call.started = self.started
         return self.call

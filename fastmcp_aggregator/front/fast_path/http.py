@@ -122,7 +122,6 @@ class Exchange:
     """One request that is a plain call, and its response: its `Origin`."""
 
     has_room = True
-    fast: FastCall
     _request_id: Raw
 
     def __init__(
@@ -134,18 +133,22 @@ class Exchange:
     ) -> None:
         """`session` is entered while the request is served."""
         self.session = session or nullcontext()
+        self.fast: FastCall | None = None
         self._fast_path = fast_path
         self._sender = sender
         self._session_id = session_id
         self._response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
     def begin(self, request: raw_json.RequestLine) -> bool:
-        """Send the call to its child, if it is one.
+        """Answer a plain request, or send a plain call to its child.
 
         Raises:
             Malformed: its id is none.
         """
         self._request_id = request.id
+        if (response := self._fast_path.reply(request, self._sender)) is not None:
+            self._resolve(response)
+            return True
         key = None if self._sender.is_modern else coerce_request_id(raw_json.read_id(request.id))
         if key is not None and self._fast_path.is_in_flight(self._sender.connection, key):
             return False
@@ -159,7 +162,9 @@ class Exchange:
 
     async def response(self) -> bytes | None:
         """The response, once there is one; None: the transport is to serve the request."""
-        timer = asyncio.get_running_loop().call_later(PATIENCE, self._lose_patience)
+        if self.fast is None:
+            return await self._response
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self.fast.take_over, "takes long")
         try:
             return await self._response
         finally:
@@ -175,7 +180,8 @@ class Exchange:
 
     def close(self) -> None:
         """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
-        self.fast.abandon()
+        if self.fast is not None:
+            self.fast.abandon()
 
     # As the origin of the call.
 
@@ -189,9 +195,6 @@ class Exchange:
         """The client has cancelled its request (2025-11-25): its response ends all the same, as the SDK's would."""
         error = {"code": REQUEST_CANCELLED, "message": "Request cancelled"}
         self._resolve(raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "error": error}))
-
-    def _lose_patience(self) -> None:
-        self.fast.take_over("takes long")
 
     def _resolve(self, response: bytes | None) -> None:
         if not self._response.done():

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -24,26 +25,39 @@ from mcp.shared.inbound import (
     find_invalid_x_mcp_header,
     x_mcp_header_map,
 )
-from mcp_types import LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY, RequestId
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    RequestId,
+)
+from mcp_types.version import LATEST_MODERN_VERSION
 from msgspec import Raw
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client, is_input_required
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.protocol import methods, raw_json
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.target import Target, known_target
 
 logger = logging.getLogger(__name__)
 
-CALLS = frozenset({methods.TOOLS_CALL.name, methods.RESOURCES_READ.name, methods.PROMPTS_GET.name})
-"""The methods that are served here."""
+CALLS = frozenset(
+    row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
+)
+"""The methods of calls to children."""
+LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
+PING = "ping"
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
@@ -71,36 +85,67 @@ class FastPath:
         backend: Backend,
         directory: Directory,
         own: LocalComponents,
-        in_flight: InFlightCounter,
         *,
         group_id: str,
+        is_on: bool,
         server_info: Callable[[], dict[str, Any]],
     ) -> None:
         self._backend = backend
         self._directory = directory
         self._own = own
-        self._in_flight = in_flight
+        self.in_flight = InFlightCounter()
+        """Requests of this virtual server, on both paths."""
         self._group_id = group_id
         self._server_info = server_info
-        self.is_on = True
-        self.taken = 0
-        """Calls that were begun here."""
-        self.declined: Counter[str] = Counter()
-        """Requests that were not, by reason."""
-        self.taken_over: Counter[str] = Counter()
-        """Calls that were begun here and left to the full path, by reason."""
+        self._is_on = is_on
+        self._counts = backend.path_counts
         self._cancellable: dict[tuple[Connection, RequestId], FastCall] = {}
         self._header_schemas: dict[tuple[str, str], tuple[Mapping[str, Any], bool]] = {}
 
     def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
-        try:
+        with self._declining():
             return self._begin(request, origin, sender)
-        except Declined as declined:
-            self.declined[declined.reason] += 1
-        except raw_json.Malformed:
-            self.declined["malformed"] += 1
         return None
+
+    def reply(self, request: raw_json.RequestLine, sender: Sender) -> bytes | None:
+        """The response to a request that needs no child; None: it is another, or declined."""
+        if request.method not in LISTS and request.method != PING:
+            return None
+        with self._declining():
+            self._require_usual(request)
+            raw_json.read_id(request.id)
+            result = self._listed(request, sender) if request.method in LISTS else _pong(sender)
+            response = raw_json.encode({"jsonrpc": "2.0", "id": request.id, "result": result})
+            self._counts.answered += 1
+            return response
+        return None
+
+    @contextmanager
+    def _declining(self) -> Iterator[None]:
+        try:
+            yield
+        except Declined as declined:
+            self._counts.declined[declined.reason] += 1
+        except raw_json.Malformed:
+            self._counts.declined["malformed"] += 1
+
+    def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
+        kind = LISTS[request.method]
+        meta = _meta_of(request.params)
+        _require_envelope(request.method, {**request.params, "_meta": meta}, meta, sender)
+        if not self._directory.can_list or not self._own.has_none_of(kind) or "cursor" in request.params:
+            raise Declined("list")
+        table, rule = self._directory.table, self._directory.naming.rule(_client_name(sender, request.params))
+        try:
+            items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
+        except ValueError:
+            raise Declined("list") from None
+        result = {SPECS[kind].list_key: items}
+        if not sender.is_modern:
+            return result
+        hinted = {**result, **table.cache_hint(kind).as_fields()}
+        return for_modern_client(request.method, hinted, self._server_info())
 
     # Calls of sessions, which another request may cancel.
 
@@ -114,13 +159,17 @@ class FastPath:
         return (connection, request_id) in self._cancellable
 
     def cancel(self, connection: Connection, request_id: RequestId) -> None:
-        """The client waits no longer for a request; nothing is done for one that is the full path's."""
+        """The client waits no longer for a request; nothing is done for one that the full path has resumed."""
         fast = self._cancellable.get((connection, coerce_request_id(request_id)))
-        if fast is not None and not fast.taken_over:
+        if fast is not None:
             fast.abandon()
 
     def _begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall:
-        self._require_plain(request)
+        if request.method not in CALLS:
+            raise Declined("method")
+        if any(name in request.params for name in RETRY_PARAMS):
+            raise Declined("round")
+        self._require_usual(request)
         params = _known_params(request.params)
         meta = params.get("_meta", {})
         _require_envelope(request.method, params, meta, sender)
@@ -144,8 +193,7 @@ class FastPath:
 
     def _start(self, fast: FastCall) -> FastCall:
         """From here on it is not declined any more."""
-        self.taken += 1
-        self._in_flight.enter()
+        self.in_flight.enter()
         try:
             fast.admission = self._backend.policies.stack.admit_now(fast.call)
         except MCPError as error:
@@ -161,26 +209,28 @@ class FastPath:
             fast.take_over("lost")
         return fast
 
-    def _require_plain(self, request: raw_json.RequestLine) -> None:
-        if request.method not in CALLS:
-            raise Declined("method")
-        if not self.is_on or self._in_flight.is_closing:
+    def _require_usual(self, request: raw_json.RequestLine) -> None:
+        if not self._is_on:
             raise Declined("off")
+        if self.in_flight.is_closing:
+            raise Declined("ending")
         if is_tracing():
             raise Declined("tracing")
         if not self._own.bypass_allowed:
             raise Declined("middleware")
-        if any(name in request.params for name in RETRY_PARAMS):
-            raise Declined("round")
+        if self._backend.profile.is_awaited:
+            raise Declined("new client")
 
     def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> None:
         """Decline what would have to wait, or needs an instance of its own."""
         child, runtime = target.child, self._backend.runtime
-        if not child.calls.can_start or child.session is None or runtime is None:
-            raise Declined("not free")
+        if runtime is None or child.session is None or not child.session.can_send_directly:
+            raise Declined("not on a pipe with room")
+        if not child.calls.can_start:
+            raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
             raise Declined("log level")
-        if self._backend.profile.is_awaited or not runtime.instances.is_shared(child, caller):
+        if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
 
     def _mirrors_headers(self, target: Target) -> bool:
@@ -215,11 +265,13 @@ class FastPath:
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
-        self._in_flight.leave()
+        self.in_flight.leave()
         if fast.key is not None:
             del self._cancellable[fast.key]
         if fast.taken_over:
-            self.taken_over[fast.taken_over] += 1
+            self._counts.taken_over[fast.taken_over] += 1
+        else:
+            self._counts.answered += 1
 
 
 class Declined(Exception):
@@ -232,26 +284,54 @@ class Declined(Exception):
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
     """The parameters, with what names the component and what is said of the caller decoded."""
-    params: dict[str, Any] = dict(raw)
-    for name in ("name", "uri"):
+    params: dict[str, Any] = {name: raw_json.on_one_line(part) for name, part in raw.items()}
+    for name in ("name", "uri", "ref"):
         if name in params:
             params[name] = raw_json.decode(params[name])
     if "_meta" in params:
-        params["_meta"] = raw_json.decode(params["_meta"])
-        if not isinstance(params["_meta"], dict):
-            raise Declined("params")
-    arguments = params.get("arguments")
-    if arguments is not None:
-        if not raw_json.is_object(arguments):
-            raise Declined("params")
-        params["arguments"] = raw_json.on_one_line(arguments)
+        params["_meta"] = _meta_of(raw)
+    if "arguments" in params and not raw_json.is_object(params["arguments"]):
+        raise Declined("params")
     return params
+
+
+def _meta_of(raw: Mapping[str, Raw]) -> dict[str, Any]:
+    """What is said of the caller."""
+    meta = raw_json.decode(raw["_meta"]) if "_meta" in raw else {}
+    if not isinstance(meta, dict):
+        raise Declined("params")
+    return meta
 
 
 def _decode_arguments(params: dict[str, Any]) -> None:
     """Let policies see the arguments; and the child gets what they saw, where a name is there twice."""
-    if "arguments" in params:
-        params["arguments"] = raw_json.decode(params["arguments"])
+    for name in ("arguments", "argument"):
+        if name in params:
+            params[name] = raw_json.decode(params[name])
+
+
+def _client_name(sender: Sender, raw: Mapping[str, Raw]) -> str | None:
+    """The name of the program, by its own account, which a modern client gives with each request."""
+    if sender.is_modern:
+        return _name_in_envelope(raw_json.bytes_of(raw["_meta"]))
+    params = sender.connection.client_params
+    return params.client_info.name if params else None
+
+
+@lru_cache(maxsize=1000)
+def _name_in_envelope(meta: bytes) -> str | None:
+    """The same as the SDK takes it from an envelope."""
+    envelope = raw_json.decode(meta)
+    info, capabilities = envelope.get(CLIENT_INFO_META_KEY), envelope.get(CLIENT_CAPABILITIES_META_KEY)
+    params = Connection.from_envelope(LATEST_MODERN_VERSION, info, capabilities).client_params
+    return params.client_info.name if params else None
+
+
+def _pong(sender: Sender) -> Result:
+    """The answer to a ping, which modern clients have not."""
+    if sender.is_modern:
+        raise Declined("method")
+    return {}
 
 
 def _require_envelope(method: str, params: Mapping[str, Any], meta: Mapping[str, Any], sender: Sender) -> None:

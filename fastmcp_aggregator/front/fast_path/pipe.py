@@ -57,8 +57,11 @@ class PipeFront:
             return False
         if key in self._calls or key in self._taken_over:
             return False
-        origin = _Line(self, self._pipe, key, line)
-        fast = self._path.begin(request, origin, Sender(self._connection, is_modern=self._is_modern))
+        sender = Sender(self._connection, is_modern=self._is_modern)
+        if self._pipe.has_room and (response := self._path.reply(request, sender)) is not None:
+            self._pipe.answer(key, response + b"\n")
+            return True
+        fast = self._path.begin(request, _Line(self, self._pipe, key, line), sender)
         if fast is None:
             return False
         self._pipe.began(key)
