@@ -71,6 +71,8 @@ def test_without_any_source_everything_has_its_default() -> None:
         "max_waiting_requests": 1000,
         "max_request_bodies_mb": 100.0,
         "reconnect_wait": 30.0,
+        "resumable": "auto",
+        "fast_path": True,
         "host": "127.0.0.1",
         "port": 8000,
         "path": "/mcp",

@@ -20,6 +20,7 @@ from support.wire_http import served
 from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
@@ -36,6 +37,7 @@ def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Rounds, "ask", ask)
+    monkeypatch.setattr(Calls, "can_start", False)
     return app
 
 

@@ -71,11 +71,17 @@ def said(events: list[Event]) -> list[Any]:
 
 
 async def test_the_stream_of_a_call_begins_with_an_id_and_the_time_after_which_to_come_back() -> None:
-    async with served() as place, place.client.call("a:echo") as response:
+    async with served(resumable="always") as place, place.client.call("a:echo") as response:
         first, *rest = await response.rest()
     assert first.event_id
     assert (first.message, first.retry) == ({}, "1000")
     assert said(rest) == ["result"]
+
+
+async def test_an_answer_that_comes_at_once_is_the_whole_response() -> None:
+    async with served() as place, place.client.call("a:echo") as response:
+        assert response.status == 200
+        assert (await response.json())["result"]["content"]
 
 
 async def test_a_client_that_lost_its_connection_gets_all_that_came_meanwhile_and_then_the_response_ends() -> None:
@@ -230,7 +236,7 @@ async def test_a_client_of_a_version_without_a_first_id_ends_its_call_with_its_c
 
 
 async def test_nobody_else_gets_what_a_client_could_come_back_for() -> None:
-    async with served() as place, event_client(place.url) as thief:
+    async with served(resumable="always") as place, event_client(place.url) as thief:
         async with place.client.call("a:echo") as response:
             first = await response.next()
         assert first is not None
@@ -242,7 +248,7 @@ async def test_nobody_else_gets_what_a_client_could_come_back_for() -> None:
 
 @pytest.mark.parametrize("change", [lambda event_id: event_id + "0" * 5000, lambda event_id: "a" + event_id])
 async def test_a_client_that_comes_back_for_what_is_not_kept_is_told_so(change: Any) -> None:
-    async with served() as place:
+    async with served(resumable="always") as place:
         async with place.client.call("a:echo") as response:
             first = await response.next()
         assert first is not None

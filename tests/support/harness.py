@@ -146,12 +146,17 @@ async def connected(
     capabilities: dict[str, Any] | None = None,
     handshake: bool = True,
 ) -> AsyncIterator[RawClient]:
-    """A raw client of an app in this process, over real pipes and the app's own low-level server."""
+    """A raw client of an app in this process, over the app's own low-level server, with its fast path if it has one."""
+    from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
     from fastmcp_aggregator.message_streams import MessageReader, MessageWriter
     from fastmcp_aggregator.pipe.lines import LineSplitter
 
     replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
-    requests = MessageReader(_NoValve(), lambda line: None)
+    front = PipeFront(app._pipeline.fast_path) if hasattr(app, "_pipeline") else None
+    requests = MessageReader(_NoValve(), lambda line: None, take=front.take if front else lambda _: False)
+    if front is not None:
+        front.attach(_Replies(replies, requests))
+    PIPE_FRONT.set(front)
     splitter = LineSplitter(64 * 1024 * 1024)
     client = PipeClient(
         replies,
@@ -162,7 +167,8 @@ async def connected(
     )
     server = app._mcp_server
     options = server.create_initialization_options()
-    serving = asyncio.create_task(server.run(requests, MessageWriter(_Replies(replies)), options))
+    serving = asyncio.create_task(server.run(requests, MessageWriter(_Replies(replies, requests)), options))
+    PIPE_FRONT.set(None)
     try:
         if handshake:
             await client.start()
@@ -180,8 +186,19 @@ class _NoValve:
 
 
 class _Replies:
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    """The end of a pipe to a client."""
+
+    def __init__(self, reader: asyncio.StreamReader, requests: Any) -> None:
         self._reader = reader
+        self._requests = requests
+
+    def began(self, request_id: Any) -> None: ...
+
+    def answer(self, request_id: Any, line: bytes) -> None:
+        self._reader.feed_data(line)
+
+    def read_again(self, line: bytes) -> None:
+        self._requests.feed([line])
 
     @property
     def has_room(self) -> bool:

@@ -27,7 +27,7 @@ from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
-from fastmcp_aggregator.message_streams import MessageReader, MessageWriter
+from fastmcp_aggregator.message_streams import MessageWriter
 from fastmcp_aggregator.settings.options import EndpointOptions
 from support.wire import until
 
@@ -131,21 +131,21 @@ class MemoryTransport(WatchedTransport):
     """MCP with a child in memory."""
 
     def __init__(self, server_key: str, life: Life) -> None:
-        super().__init__(server_key)
+        super().__init__(server_key, life)
         self._life = life
 
     @asynccontextmanager
     async def connect_session(self, *, transport_options: Any = None, **kwargs: Any) -> AsyncIterator[ClientSession]:
         session_kwargs: SessionKwargs = kwargs  # type: ignore[assignment]
-        reader = MessageReader(_Unlimited(), self._count_junk, self.admits)
+        with self.reader(_Unlimited(), self._count_junk) as reader:
 
-        def end() -> None:
-            reader.feed_end()
-            self.lost.set()
+            def end() -> None:
+                reader.feed_end()
+                self.lost.set()
 
-        self._life.attach(reader.feed, end)
-        async with self.session_class(reader, MessageWriter(self._life), **session_kwargs) as session:
-            yield session
+            self._life.attach(reader.feed, end)
+            async with self.session_class(reader, MessageWriter(self._life), **session_kwargs) as session:
+                yield session
 
     def _count_junk(self, line: bytes) -> None:
         self.tally.ignored_lines += 1

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fastmcp.client.transports import ClientTransport
@@ -20,6 +21,7 @@ from mcp_types import JSONRPCNotification
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.direct import DirectRequests
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
+from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageReader
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
@@ -31,15 +33,16 @@ OnListChanged = Callable[[frozenset[Kind]], None]
 class WatchedTransport(ClientTransport):
     """A client transport that sets `lost` when its connection has ended, for whatever reason."""
 
-    def __init__(self, server_key: str) -> None:
+    def __init__(self, server_key: str, pipe: LineWriter | None = None) -> None:
+        """`pipe` is what the session writes to, if requests can be sent there beside it."""
         self.server_key = server_key
+        self.direct = None if pipe is None else DirectRequests(pipe)
+        """Sends requests beside the session."""
         self.lost = asyncio.Event()
         self.why_lost: str | None = None
         """Why we have ended it, where it was us."""
         self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
-        self.direct: DirectRequests | None = None
-        """Where requests can be sent beside the session."""
         self.tally = Counters()
         """Counts what is left out."""
         self.session_class: Callable[..., ClientSession] = ClientSession
@@ -56,8 +59,25 @@ class WatchedTransport(ClientTransport):
         """The error of a request, for what it is: the child's own, or one of the way to it."""
         return error
 
+    @contextmanager
+    def reader(self, flow: FlowControl, on_invalid: Callable[[bytes], None]) -> Iterator[MessageReader]:
+        """What the session reads from, without the answers to direct requests."""
+        direct = self.direct
+        if direct is None:
+            yield MessageReader(flow, on_invalid, self.admits)
+            return
+        try:
+            yield MessageReader(flow, on_invalid, self.admits, take=direct.take, on_end=direct.close)
+        finally:
+            direct.close()
+
     def admits(self, message: object) -> bool:
-        """Whether a message may pass: answers and requests always, notifications while there are not too many."""
+        """Whether the session gets a message: its answers and requests always, notifications unless there are too many.
+
+        Answers to direct requests are not the session's.
+        """
+        if self.direct is not None and self.direct.take_message(message):
+            return False
         if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
             return True
         if kinds := CHANGED_KINDS.get(message.method):

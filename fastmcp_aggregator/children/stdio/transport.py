@@ -20,7 +20,6 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.process.process import ChildProcess
-from fastmcp_aggregator.children.session.direct import DirectRequests
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
 from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
@@ -46,13 +45,11 @@ class ProcessTransport(WatchedTransport):
     """MCP over the pipes of a process; its owner stops it."""
 
     def __init__(self, process: ChildProcess) -> None:
-        super().__init__(process.server_key)
+        super().__init__(process.server_key, process)
         self._process = process
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
         self._flow = PacedFlowControl(process)
-        self._direct = DirectRequests(process)
-        self.direct = self._direct
 
     @asynccontextmanager
     async def connect_session(
@@ -61,8 +58,13 @@ class ProcessTransport(WatchedTransport):
         transport_options: TransportOptions | None = None,
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
-        direct = self._direct
-        reader = MessageReader(self._flow, self._count_junk, self.admits, take=direct.take, on_end=direct.close)
+        with self.reader(self._flow, self._count_junk) as reader:
+            self._attach(reader)
+            async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
+                yield session
+
+    def _attach(self, reader: MessageReader) -> None:
+        """Read what the process writes from now on."""
 
         def end() -> None:
             reader.feed_end()
@@ -78,15 +80,6 @@ class ProcessTransport(WatchedTransport):
                 reader.feed([answer])
 
         self._process.attach(lambda lines: reader.feed(self._without_excess(lines)), end, refuse)
-        try:
-            async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
-                yield session
-        finally:
-            direct.close()
-
-    def admits(self, message: object) -> bool:
-        """Leave out the answers to direct requests, besides."""
-        return not self._direct.take_message(message) and super().admits(message)
 
     def _without_excess(self, lines: list[bytes]) -> list[bytes]:
         """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
