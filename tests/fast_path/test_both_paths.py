@@ -1,0 +1,252 @@
+"""The two paths answer alike: the same bytes are sent to an app with the fast path, and to one without."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from support.harness import LEGACY, MODERN, config, lean, talking
+from support.memory import build_aggregator
+from support.serving import serving
+
+from fastmcp_aggregator import Aggregator
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "both", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+SERVERS = {
+    "a": lean(resources=[{"uri": "test://a/one", "name": "one"}], prompts=[{"name": "greet"}]),
+    "m": lean(era="modern"),
+    "t": talking(),
+}
+
+
+@dataclass
+class Side:
+    """One app, and a client of either era."""
+
+    app: Aggregator
+    url: str
+    http: httpx2.AsyncClient
+    session: str = ""
+
+    async def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
+        """The status of the response, and the JSON-RPC response in it."""
+        given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+        response = await self.http.post(self.url, content=body, headers=given)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            events = [line[6:] for line in response.text.splitlines() if line.startswith("data: {")]
+            return response.status_code, json.loads(events[-1])
+        try:
+            return response.status_code, response.json()
+        except ValueError:
+            return response.status_code, response.text
+
+    async def legacy(self, body: bytes, **headers: str) -> tuple[int, Any]:
+        """Within the session of a legacy client."""
+        return await self.post(body, {"mcp-session-id": self.session, "mcp-protocol-version": LEGACY, **headers})
+
+    @property
+    def counts(self) -> Any:
+        """What its fast path has done."""
+        return self.app._backend.path_counts
+
+
+@dataclass
+class Sides:
+    """An app with the fast path, and one without."""
+
+    fast: Side
+    full: Side
+
+    async def agree(self, body: bytes, headers: dict[str, str] | None = None, *, modern: bool) -> Any:
+        """Send the same to both; the answer, which must be the same but for ids of incidents and ports."""
+        answers = []
+        for side in (self.fast, self.full):
+            send = side.post(body, headers or {}) if modern else side.legacy(body, **(headers or {}))
+            answers.append(re.sub(r"id [0-9a-f]{8}\)|127.0.0.1:\d+", "…", json.dumps(await send, sort_keys=True)))
+        assert answers[0] == answers[1], body
+        return json.loads(answers[0])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sides() -> AsyncIterator[Sides]:
+    async with AsyncExitStack() as stack:
+        made = []
+        for is_fast in (True, False):
+            app = build_aggregator(config(**SERVERS), fast_path=is_fast)
+            origin = await stack.enter_async_context(serving(app.http_app(path="/mcp")))
+            http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
+            side = Side(app, f"{origin}/mcp", http)
+            hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "both", "version": "1"}}
+            greeting = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+            first = await http.post(side.url, json=greeting, headers={"accept": "application/json, text/event-stream"})
+            side.session = first.headers["mcp-session-id"]
+            await side.legacy(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            for kind in ("tools", "prompts", "resources"):  # the first list waits for the servers
+                await side.legacy(request(f"{kind}/list", "{}", modern=False))
+            made.append(side)
+        yield Sides(*made)
+
+
+def request(method: str, params: str, *, modern: bool, request_id: str = "7") -> bytes:
+    """A request, as text; of a modern client with its envelope."""
+    if modern:
+        inner = params.strip()[1:-1].strip()
+        params = "{" + ", ".join(filter(None, (inner, f'"_meta": {json.dumps(ENVELOPE)}'))) + "}"
+    return f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "{method}", "params": {params}}}'.encode()
+
+
+def routed(method: str, name: str | None = None) -> dict[str, str]:
+    """The headers of a modern request."""
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
+    return headers if name is None else {**headers, "mcp-name": name}
+
+
+PLAIN = [
+    ("tools/call", '{"name": "a:echo", "arguments": {"text": "hi"}}', "a:echo"),
+    ("tools/call", '{"name": "a:echo"}', "a:echo"),
+    ("tools/call", '{"name": "a_echo", "arguments": {"é": "ü\\u00e9", "n": [1, -0.0, 1e3, null]}}', "a_echo"),
+    ("tools/call", '{"name": "m:echo", "arguments": {}}', "m:echo"),
+    ("tools/call", '{"name": "a:params", "arguments": {"x": 1}, "x-unknown": {"y":\n [2]}, "task": {}}', "a:params"),
+    ("tools/call", '{\n "name": "m:params",\r\n "arguments": {"x":\n\t"a\\nb"}\n}', "m:params"),
+    ("resources/read", '{"uri": "test://a/a/one"}', "test://a/a/one"),
+    ("tools/list", "{}", None),
+    ("prompts/list", "{}", None),
+    ("resources/list", "{}", None),
+    ("resources/templates/list", "{}", None),
+]
+RESULTS = [
+    {"content": [{"type": "text", "text": "x"}], "isError": True},
+    {"content": [], "structuredContent": {"a": [1, 2]}},
+    {"content": [], "structuredContent": [1]},
+    {"content": [], "structuredContent": None, "_meta": {"k": 1}},
+    {"content": [{"type": "resource_link", "uri": "file:///x", "name": "x"}]},
+    {"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "é"}}]},
+    {"content": [{"type": "text", "text": "a \\u0072esource"}], "_meta": {"ui": {"resourceUri": "ui://p"}}},
+    {"content": [], "ttlMs": 5, "cacheScope": "public", "resultType": "complete", "more": {"deep": [{}]}},
+    {"content": [], "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "x", "version": "1"}}},
+    {},
+]
+ODD = [
+    '{"name": "a:nothing"}',
+    '{"name": 7}',
+    '{"name": "a:echo", "arguments": []}',
+    '{"name": "a:echo", "arguments": null}',
+    '{"name": "a:echo", "_meta": null}',
+    '{"name": "a:echo", "_meta": []}',
+    '{"name": "a:echo", "arguments": {"x": NaN}}',
+    '{"name": "a:echo", "arguments": {"x": "\\ud83d"}}',
+    '{"name": "a:echo", "arguments": {"x": 01}}',
+    '{"name": "a:echo", "requestState": "held-x"}',
+    '{"name": "a:echo", "inputResponses": {}}',
+    '{"name": "a:error", "arguments": {"code": -5, "message": "no", "data": {"x": 1}}}',
+    '{"name": "a:fail", "arguments": {}}',
+    '{"name": "a:echo", "arguments": {"a": {"b": 1, "b": 2}}}',
+    '{"name": "a:echo", "name": "m:echo"}',
+    "[]",
+    "null",
+    "7",
+]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(("method", "params", "name"), PLAIN)
+async def test_plain_requests_take_the_fast_path(
+    sides: Sides, method: str, params: str, name: str | None, modern: bool
+) -> None:
+    before = sides.fast.counts.answered
+    status, answer = await sides.agree(
+        request(method, params, modern=modern), routed(method, name) if modern else None, modern=modern
+    )
+    assert status == 200
+    assert "result" in answer
+    assert sides.fast.counts.answered == before + 1
+    assert sides.full.counts.answered == 0
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("server", ["a", "m"])
+@pytest.mark.parametrize("result", RESULTS)
+async def test_results_have_the_same_shape(sides: Sides, result: dict[str, Any], server: str, modern: bool) -> None:
+    params = json.dumps({"name": f"{server}:raw", "arguments": result})
+    headers = routed("tools/call", f"{server}:raw") if modern else None
+    await sides.agree(request("tools/call", params, modern=modern), headers, modern=modern)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("params", ODD)
+async def test_odd_parameters_are_answered_alike(sides: Sides, params: str, modern: bool) -> None:
+    body = (
+        request("tools/call", params, modern=modern)
+        if params.startswith("{")
+        else request("tools/call", params, modern=False)
+    )
+    named = re.search(r'"name": "([^"]*)"', params)
+    headers = routed("tools/call", named[1] if named else "a:echo") if modern else None
+    await sides.agree(body, headers, modern=modern)
+
+
+@pytest.mark.parametrize(
+    "request_id", ["7", '"7"', '"x"', "1.5", "true", "null", "[]", "12345678901234567890", "-1", '""']
+)
+async def test_ids_of_every_kind_are_answered_alike(sides: Sides, request_id: str) -> None:
+    await sides.agree(request("tools/call", '{"name": "a:echo"}', modern=False, request_id=request_id), modern=False)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"accept": "application/json"},
+        {"accept": "*/*"},
+        {"content-type": "text/plain"},
+        {"content-type": "application/json; charset=utf-8"},
+        {"content-type": "application/jsonx"},
+        {"mcp-method": "tools/list"},
+        {"mcp-name": "m:echo"},
+        {"mcp-name": "=?base64?YTplY2hv?="},
+        {"mcp-protocol-version": "2099-01-01"},
+        {"mcp-session-id": "f" * 32},
+        {"mcp-param-x": "1"},
+        {"origin": "http://evil.example"},
+        {"content-encoding": "gzip"},
+    ],
+)
+@pytest.mark.parametrize("modern", [False, True])
+async def test_headers_are_judged_alike(sides: Sides, headers: dict[str, str], modern: bool) -> None:
+    own = routed("tools/call", "a:echo") if modern else {}
+    await sides.agree(request("tools/call", '{"name": "a:echo"}', modern=modern), {**own, **headers}, modern=modern)
+
+
+async def test_random_bytes_are_answered_alike(sides: Sides) -> None:
+    draw = random.Random(4711)
+    body = request("tools/call", '{"name": "a:echo", "arguments": {"text": "hi", "n": [1, 2.5, null]}}', modern=False)
+    for _ in range(150):
+        text = bytearray(body)
+        for _ in range(draw.choice([1, 1, 2, 5])):
+            place = draw.randrange(len(text))
+            text[place : place + draw.choice([0, 1, 1, 3])] = draw.choice(
+                [b"", b"\xff", b'"', b"\\", b"{", b"]", b"\n", b"0", b"\xed\xa0\x80", b",", b"\x00", b"\\u0061"]
+            )
+        await sides.agree(bytes(text), modern=False)
+
+
+async def test_everything_is_back_where_it_began(sides: Sides) -> None:
+    for side in (sides.fast, sides.full):
+        status = side.app.health()
+        assert {server.in_flight for server in status.values()} == {0}
+        assert {server.waiting for server in status.values()} == {0}
+        assert not side.app._pipeline.fast_path._cancellable
+        assert side.app._pipeline.in_flight._count == 0

@@ -1,0 +1,171 @@
+"""What the fast path takes, what it leaves, and how the full path goes on with what it began."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.harness import config, connected, lean, talking, until
+from support.memory import build_aggregator, scripted
+from support.wire_http import served
+
+import fastmcp_aggregator
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.front.fast_path import http
+from fastmcp_aggregator.status.path_counts import PathCounts
+
+pytestmark = pytest.mark.parametrize("modern", [False, True])
+CANCELLED = "notifications/cancelled"
+
+
+def counts(app: Aggregator) -> PathCounts:
+    return app._backend.path_counts
+
+
+async def is_quiet(app: Aggregator) -> None:
+    """Wait until nothing is on its way."""
+    await until(lambda: app._pipeline.in_flight._count == 0)
+    assert {server.in_flight for server in app.health().values()} == {0}
+    assert not app._pipeline.fast_path._cancellable
+
+
+async def test_plain_calls_are_answered_on_a_pipe_and_over_http(modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app:
+        async with connected(app, modern=modern) as client:
+            await client.call("a:echo")
+            before = counts(app).answered
+            assert await client.call("a:echo", x=1) == {"arguments": {"x": 1}, "server": "lean", "tool": "echo"}
+        async with served(app) as connect:
+            await (await connect(modern=modern)).call("a:echo")
+        await is_quiet(app)
+    assert counts(app).answered == before + 2
+    assert not counts(app).taken_over
+
+
+async def test_lists_and_pings_need_no_child(modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
+        first = await client.result("tools/list")
+        before = counts(app).answered
+        assert await client.result("tools/list") == first
+        assert counts(app).answered == before + 1
+        if not modern:
+            assert await client.result("ping") == {}
+            assert counts(app).answered == before + 2
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ([{"progress": [1]}], "notification"),
+        ([{"fail": {"code": -5, "message": "no"}}], "error"),
+    ],
+)
+async def test_what_turns_out_unusual_is_taken_over(script: list[Any], reason: str, modern: bool) -> None:
+    async with build_aggregator(config(a=talking())) as app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        params = {"name": "a:play", "arguments": {"script": script}, "_meta": {"progressToken": "mine"}}
+        response = await client.send("tools/call", params)
+        assert ("error" in response) is (reason == "error")
+        assert counts(app).taken_over == {reason: 1}
+        if reason == "notification":
+            assert (await client.heard("notifications/progress"))["params"]["progressToken"] == "mine"
+        await is_quiet(app)
+
+
+async def test_an_answer_that_takes_long_comes_from_the_transport(
+    modern: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.0)
+    app = build_aggregator(config(a=talking()))
+    async with served(app) as connect:
+        client, other = await connect(modern=modern), await connect()
+        monkeypatch.setattr(http, "PATIENCE", 0.0)
+        _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        await until(lambda: counts(app).taken_over["takes long"] > 0)
+        monkeypatch.setattr(http, "PATIENCE", 60.0)
+        await other.call("a:open", gate="gate")
+        assert "result" in await answer
+        await is_quiet(app)
+
+
+async def test_a_call_that_is_cancelled_ends_at_the_child(modern: bool) -> None:
+    app = build_aggregator(config(a=talking()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        request_id, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        await until(lambda: app.health()["a"].in_flight == 1)
+        client.notify(CANCELLED, {"requestId": request_id})
+        await until(lambda: any(message.get("method") == CANCELLED for message in scripts["a"].life.received))
+        await is_quiet(app)
+        assert not answer.done()
+        assert counts(app).taken_over == {"abandoned": 1}
+
+
+async def test_a_call_that_is_cancelled_while_it_is_handed_over_ends_too(modern: bool) -> None:
+    """The transport does not know it yet then, and the fast path no longer waits for it."""
+    app = build_aggregator(config(a=talking()))
+    async with app, served(app) as connect:
+        client = await connect()
+        await client.call("a:echo")
+        path = app._pipeline.fast_path
+        request_id, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        await until(lambda: path._cancellable)
+        (fast,) = path._cancellable.values()
+        fast.take_over("takes long")
+        fast.abandon()
+        assert (await asyncio.wait_for(answer, 10))["error"]["code"] == -32800
+        await is_quiet(app)
+
+
+async def test_calls_in_flight_fail_with_their_server(modern: bool) -> None:
+    app = build_aggregator(config(a=talking()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        await until(lambda: app.health()["a"].in_flight == 1)
+        scripts["a"].life.die()
+        error = (await asyncio.wait_for(answer, 10))["error"]
+        assert error["message"].startswith("server 'a': it was ended by signal SIGKILL while it was answering")
+        assert counts(app).taken_over == {"error": 1}
+        await is_quiet(app)
+
+
+async def test_a_deadline_is_kept(modern: bool) -> None:
+    app = build_aggregator(config(a=talking()), call_timeout=0.2)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        error = await client.error("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        assert error["message"] == "server 'a': it did not answer tools/call within 0.2 s"
+        assert counts(app).taken_over == {"deadline": 1}
+        assert app.health()["a"].unanswered == 1
+        await is_quiet(app)
+
+
+async def test_policies_are_asked_once_and_told_once(modern: bool) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean(), t=talking()), validate_arguments=True)
+    scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        recorded = app._backend.policies.record_calls()
+        await client.call("a:echo")
+        await client.call("a:echo")
+        assert recorded.count == 2
+        script = [{"progress": [1]}]
+        params = {"name": "t:play", "arguments": {"script": script}, "_meta": {"progressToken": 1}}
+        for _ in range(2):
+            await client.result("tools/call", params)
+        assert recorded.count == 4
+        assert counts(app).taken_over == {"notification": 1}
+        assert counts(app).declined["policy has to wait"] == 1
+
+
+@pytest.mark.parametrize("setting", [{"fast_path": False}, {"resumable": "always"}])
+async def test_it_can_be_turned_off(setting: dict[str, Any], modern: bool) -> None:
+    app = build_aggregator(config(a=lean()), **setting)
+    async with served(app) as connect:
+        client = await connect(modern=modern)
+        await client.call("a:echo")
+        await client.call("a:echo")
+    assert counts(app).answered == 0
