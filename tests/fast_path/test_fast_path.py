@@ -110,7 +110,7 @@ async def test_a_call_that_is_cancelled_while_it_is_handed_over_ends_too(modern:
         client = await connect()
         await client.call("a:echo")
         path = app._pipeline.fast_path
-        request_id, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
+        _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
         await until(lambda: path._cancellable)
         (fast,) = path._cancellable.values()
         fast.take_over("takes long")
