@@ -88,7 +88,7 @@ class StdioClient:
         stderr: Path | None = None,
         **options: Any,
     ) -> None:
-        self.started = time.perf_counter()
+        self._started = time.perf_counter()
         self._stderr = stderr
         with open(stderr or os.devnull, "wb") as errors:
             self.process = subprocess.Popen(
@@ -102,6 +102,8 @@ class StdioClient:
         self._era = era
         self._capabilities = capabilities or {}
         self._answer = answer
+        self.told = 0
+        """How many notifications have come."""
         if era == LEGACY:
             self.result("initialize", handshake(self._capabilities))
             self._write(encoded({"method": "notifications/initialized"}) + b"\n")
@@ -117,6 +119,10 @@ class StdioClient:
         """Send a request; its result."""
         message: Message = json.loads(self.exchange(self.request(method, params)))
         return message["result"]
+
+    def age(self) -> float:
+        """Seconds since its process was started."""
+        return time.perf_counter() - self._started
 
     def connect(self) -> None:
         """It is connected."""
@@ -182,6 +188,7 @@ class StdioClient:
         message = json.loads(line)
         if "id" in message and "method" in message:
             self._write(encoded({"id": message["id"], "result": self._answer}) + b"\n")
+        self.told += "method" in message and "id" not in message
         return "method" not in message
 
     def _write(self, data: bytes) -> None:

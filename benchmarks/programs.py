@@ -114,8 +114,9 @@ class Usage:
 class Programs:
     """Starts programs, in a folder for their files, and ends all of them at its own end."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, mcp_hub: str | None) -> None:
         self.folder = folder
+        self._mcp_hub = mcp_hub
         self._stack = stack
         self._count = 0
 
@@ -165,14 +166,16 @@ class Programs:
         command = [sys.executable, str(HERE / "bare_server.py"), parser]
         return self._served(command, clean_environment(), lambda said: after(said, "serving on port "))
 
-    def mcp_hub(self, executable: str, config: str) -> HttpServer:
-        """mcp-hub, once its servers are connected."""
+    def mcp_hub(self, config: str) -> HttpServer | None:
+        """mcp-hub, once its servers are connected; None where it is not installed."""
+        if self._mcp_hub is None:
+            return None
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        command = [executable, "--port", str(port), "--config", config]
         environment = clean_environment() | {"HOME": str(self.folder), "XDG_STATE_HOME": str(self.folder)}
-        return self._served(command, environment, lambda said: port if "MCP_HUB_READY" in said or is_up(port) else None)
+        command = [self._mcp_hub, "--port", str(port), "--config", config]
+        return self._served(command, environment, lambda said: port if is_ready(port) else None)
 
     def _served(
         self, command: list[str], environment: dict[str, str], port_in: Callable[[str], int | None]
@@ -220,10 +223,10 @@ def after(said: str, words: str) -> int | None:
     return int(digits) if digits.isdigit() and "\n" in said else None
 
 
-def is_up(port: int) -> bool:
-    """Whether mcp-hub says that it is ready."""
+def is_ready(port: int) -> bool:
+    """Whether mcp-hub says that its servers are connected."""
     try:
-        client = HttpClient(port, era=LEGACY)
+        client = HttpClient(port)
     except OSError:
         return False
     response = client.exchange(client.plain_request("/api/health"))
@@ -243,17 +246,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def programs(folder: Path) -> Iterator[Programs]:
-    """Programs that are ended afterwards."""
+def programs(folder: Path, mcp_hub: str | None = None) -> Iterator[Programs]:
+    """Programs that are ended afterwards; `mcp_hub` is its executable."""
     with ExitStack() as stack:
-        yield Programs(folder, stack)
+        yield Programs(folder, stack, shutil.which(mcp_hub or "mcp-hub"))
 
 
 def has_httptools() -> bool:
     """Whether uvicorn's second parser is installed here."""
     return find_spec("httptools") is not None
-
-
-def find_mcp_hub(given: str | None) -> str | None:
-    """mcp-hub's executable: the one that is given, or on PATH."""
-    return shutil.which(given or "mcp-hub")

@@ -17,7 +17,7 @@ from benchmarks.programs import Usage
 
 Figures = dict[str, Any]
 IN_FLIGHT = 16
-COMPARED = ("p50_ms", "calls_per_s")
+COMPARED = ("p50_ms", "calls_per_s", "first_list_s")
 """The figures that are set in relation to the anchor's."""
 _WARM_UP = 3
 
@@ -57,21 +57,30 @@ def interleaved(subjects: Sequence[Subject], anchors: Sequence[str], rounds: int
             **subject.about,
             **{key: round(median(s[key] for s in samples[subject.name]), 4) for key in samples[subject.name][0]},
             **{key: round(value, 4) for key, value in subject.at_end().items()},
-            "against": against(samples[subject.name], {name: samples[name] for name in anchors}),
+            "against": {
+                label: ratios(samples[subject.name], samples[name])
+                for label, name in ({name: name for name in anchors} | first_package(subject, subjects)).items()
+            },
         }
         for subject in subjects
     ]
 
 
-def against(own: Sequence[Mapping[str, float]], anchors: Mapping[str, Sequence[Mapping[str, float]]]) -> Figures:
-    """The ratios to each anchor: median and quartiles over the rounds."""
+def first_package(subject: Subject, subjects: Sequence[Subject]) -> dict[str, str]:
+    """The name of what is the same of the first package, by its label, if this is of another."""
+    labels = [other.about["package"] for other in subjects if "package" in other.about]
+    if subject.about.get("package") in (None, labels[0]):
+        return {}
+    wanted = {**subject.about, "package": labels[0]}
+    return dict.fromkeys(labels[:1], next(other.name for other in subjects if other.about == wanted))
+
+
+def ratios(own: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]) -> Figures:
+    """The ratios to the figures of another: median and quartiles over the rounds."""
     return {
-        name: {
-            key: spread([mine[key] / other[key] for mine, other in zip(own, others, strict=True)])
-            for key in COMPARED
-            if key in own[0] and key in others[0]
-        }
-        for name, others in anchors.items()
+        key: spread([mine[key] / other[key] for mine, other in zip(own, others, strict=True)])
+        for key in COMPARED
+        if key in own[0] and key in others[0]
     }
 
 

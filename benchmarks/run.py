@@ -19,11 +19,22 @@ from typing import Any
 
 from benchmarks.programs import ROOT, Package, Programs, has_httptools, package_of, programs
 from benchmarks.rounds import Figures, Size
-from benchmarks.rows import calls
+from benchmarks.rows import calls, clients, json_face, lists, talking
 from benchmarks.tables import table
 
 Row = Callable[[Programs, list[Package], Size], list[Figures]]
-ROWS: dict[str, Row] = {"stdio": calls.stdio, "http": calls.http, "team": calls.team}
+ROWS: dict[str, Row] = {
+    "stdio": calls.stdio,
+    "http": calls.http,
+    "team": calls.team,
+    "json": json_face.json_face,
+    "clients": clients.clients,
+    "talking": talking.talking,
+    "lists": lists.lists,
+    "memory": lists.memories,
+    "starts": lists.starts,
+    "proxy": lists.proxy,
+}
 
 
 def machine() -> dict[str, Any]:
@@ -49,6 +60,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=default.rounds, help="rounds of each row (%(default)s)")
     parser.add_argument("--calls", type=int, default=default.calls, help="calls one at a time in a visit (%(default)s)")
     parser.add_argument("--burst", type=int, default=default.burst, help="calls at once in a visit (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=default.seconds, help="how long the row `clients` takes (%(default)s)"
+    )
+    parser.add_argument("--mcp-hub", metavar="FILE", help="its executable (default: on PATH; `npm install mcp-hub`)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
     return parser.parse_args()
 
@@ -56,7 +71,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     """Measure the rows, print their tables, write the file after each."""
     given = options()
-    size = Size(given.rounds, given.calls, given.burst)
+    size = Size(given.rounds, given.calls, given.burst, given.seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         packages = [package_of(text, folder) for text in given.package or [str(ROOT)]]
@@ -67,7 +82,7 @@ def main() -> None:
         results: Figures = {"machine": machine(), "packages": about, "rounds": given.rounds, "rows": {}}
         for row in given.rows:
             print(f"\n{row}: {ROWS[row].__doc__}", flush=True)
-            with programs(folder) as running:
+            with programs(folder, given.mcp_hub) as running:
                 results["rows"][row] = ROWS[row](running, packages, size)
             print(table(results["rows"][row]), flush=True)
             given.json.write_text(json.dumps(results, indent=1) + "\n")
