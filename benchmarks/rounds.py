@@ -69,7 +69,7 @@ def interleaved(subjects: Sequence[Subject], anchors: Sequence[str], rounds: int
 def first_package(subject: Subject, subjects: Sequence[Subject]) -> dict[str, str]:
     """The name of what is the same of the first package, by its label, if this is of another."""
     labels = [other.about["package"] for other in subjects if "package" in other.about]
-    if subject.about.get("package") in (None, labels[0]):
+    if subject.about.get("package") in (None, *labels[:1]):
         return {}
     wanted = {**subject.about, "package": labels[0]}
     return dict.fromkeys(labels[:1], next(other.name for other in subjects if other.about == wanted))

@@ -21,6 +21,7 @@ from benchmarks.programs import ROOT, Package, Programs, has_httptools, package_
 from benchmarks.rounds import Figures, Size
 from benchmarks.rows import calls, clients, json_face, lists, talking
 from benchmarks.tables import table
+from benchmarks.targets import reached
 
 Row = Callable[[Programs, list[Package], Size], list[Figures]]
 ROWS: dict[str, Row] = {
@@ -86,6 +87,10 @@ def main() -> None:
                 results["rows"][row] = ROWS[row](running, packages, size)
             print(table(results["rows"][row]), flush=True)
             given.json.write_text(json.dumps(results, indent=1) + "\n")
+    for label in labels:
+        print(f"\n{label}:")
+        for line in reached(results["rows"], label):
+            print("  " + "; ".join(line))
     print(f"written to {given.json}", file=sys.stderr)
 
 

@@ -52,19 +52,27 @@ class Crowd:
             self._ready += looks
         self._rss.append(self._usage.rss_mb())
 
-    def figures(self) -> Figures:
-        """What was seen in all visits that count. `rss_mb` is before, after each."""
+    def figures(self) -> list[Figures]:
+        """What was seen in all visits that count; memory before them and after."""
         every = [took for times in self._times.values() for took in times]
+        used = {
+            "cpu_us_at_once": round(self._cpu / len(every) * 1e6, 1),
+            "rss_mb_before": round(self._rss[0], 1),
+            "rss_mb": round(self._rss[-1], 1),
+        }
+        return [
+            *(self._line(f"{OF_EACH_ERA} clients of {era}", self._times[era], is_of_calls=True) for era in ERAS),
+            self._line(f"all {len(self._pairs)}", every, is_of_calls=True) | used,
+            self._line("/ready", self._ready, is_of_calls=False),
+        ]
+
+    def _line(self, name: str, times: list[float], *, is_of_calls: bool) -> Figures:
         return {
-            "name": f"{self._package.label}, {OF_EACH_ERA} + {OF_EACH_ERA} clients",
+            "name": f"{self._package.label}, {name}",
             "package": self._package.label,
-            "calls_per_s": round(len(every) / self._seconds, 1),
-            **summary("", every),
-            **{key: value for era in ERAS for key, value in summary(f"{era} ", self._times[era]).items()},
-            **summary("/ready ", self._ready),
-            "cpu_us": round(self._cpu / len(every) * 1e6, 1),
-            "rss_mb": round(self._rss[0], 1),
-            "rss_mb_after": round(self._rss[-1], 1),
+            "p50_ms": round(median(times) * 1000, 2),
+            "p99_ms": round(quantiles(times, n=100, method="inclusive")[98] * 1000, 2),
+            **({"calls_per_s": round(len(times) / self._seconds, 1)} if is_of_calls else {}),
             "against": {},
         }
 
@@ -79,12 +87,4 @@ def clients(programs: Programs, packages: list[Package], size: Size) -> list[Fig
         first = number % len(crowds)
         for crowd in (*crowds[first:], *crowds[:first]):
             crowd.visit(size.seconds / SLICES, counts=True)
-    return [crowd.figures() for crowd in crowds]
-
-
-def summary(of: str, times: list[float]) -> dict[str, float]:
-    """Median and 99th percentile in milliseconds."""
-    return {
-        f"{of}p50_ms": round(median(times) * 1000, 2),
-        f"{of}p99_ms": round(quantiles(times, n=100, method="inclusive")[98] * 1000, 2),
-    }
+    return [line for crowd in crowds for line in crowd.figures()]
