@@ -27,7 +27,7 @@ class Size:
     """How much is measured: rounds, and in each visit calls one at a time and calls at once."""
 
     rounds: int = 8
-    calls: int = 60
+    calls: int = 200
     burst: int = 400
     seconds: float = 60.0
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -72,6 +73,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     """Measure the rows, print their tables, write the file after each."""
     given = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: what was started is ended
     size = Size(given.rounds, given.calls, given.burst, given.seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

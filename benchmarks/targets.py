@@ -85,8 +85,8 @@ TARGETS = [
     Target("clients", "30 + 30 clients: growth of memory", 5, "MB", growth),
     Target("lists", "repeated list of 1000 tools", 5, "ms", figures("p50_ms")),
     Target("memory", "memory with 10 servers", 90, "MB", figures("rss_mb")),
-    Target("starts", "first list after the start, 10 servers", 1.5, "s", figures("first_list_s", ", 10 children")),
-    Target("starts", "first list after the start, 100 servers", 5.5, "s", figures("first_list_s", ", 100 children")),
+    Target("starts", "first list after the start, 10 servers", 1.5, "s", figures("first_list_s", ", 10 servers")),
+    Target("starts", "first list after the start, 100 servers", 5.5, "s", figures("first_list_s", ", 100 servers")),
 ]
 
 

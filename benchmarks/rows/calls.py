@@ -22,7 +22,7 @@ def stdio(programs: Programs, packages: list[Package], size: Size) -> list[Figur
                 client = programs.aggregator(package, programs.config(children), era=era)
                 request = client.request("tools/call", {"name": f"s{children // 2}:echo", "arguments": ARGUMENTS})
                 about = {"package": package.label, "era": era, "children": children}
-                name = f"{package.label}, stdio, {era}, {children} children"
+                name = f"{package.label}, stdio, {era}, {children} servers"
                 visit = stdio_visit(client, request, size)
                 subjects.append(Subject(name, visit, about, memory(client.process.pid)))
     return interleaved(subjects, [DIRECT_CALL], size.rounds)

@@ -83,7 +83,7 @@ def starts(programs: Programs, packages: list[Package], size: Size) -> list[Figu
     """Seconds from the start of the process to the first complete list, over stdio."""
     subjects = [
         Subject(
-            f"{package.label}, {children} children",
+            f"{package.label}, {children} servers",
             starting(programs, package, children),
             {"package": package.label, "children": children},
         )

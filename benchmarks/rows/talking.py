@@ -11,6 +11,8 @@ from benchmarks.rounds import Figures, Size, Subject, Usage, interleaved, one_at
 
 CHILDREN = 10
 STEPS = 10
+MOST_CALLS = 60
+"""In a visit: of one server only so many notifications come through in a second."""
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 FORM = {"method": "elicitation/create", "params": {"message": "What?", "requestedSchema": SCHEMA}}
 QUESTION: Message = {"name": "s5:play", "arguments": {"script": [{"ask": {"q": FORM}}]}}
@@ -44,7 +46,7 @@ def visited(
     client: StdioClient | HttpClient, exchange: Callable[[], None], size: Size, pid: int
 ) -> Callable[[], Figures]:
     """Visit it with such exchanges alone."""
-    return lambda: one_at_a_time(client, exchange, size.calls, Usage(pid))
+    return lambda: one_at_a_time(client, exchange, min(size.calls, MOST_CALLS), Usage(pid))
 
 
 def progress(client: Talker) -> Callable[[], None]:
