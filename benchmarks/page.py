@@ -39,10 +39,11 @@ def machine(results: Figures) -> str:
     about, package = results["machine"], results["packages"][measured(results)]
     versions = ", ".join(f"{name} {version}" for name, version in package["versions"].items() if version)
     changes = " and changes" if package["is_changed"] else ""
+    hub = f", mcp-hub {about['mcp_hub']}" if about["mcp_hub"] else ""
     return (
         f"Measured on {about['date']} at commit `{package['commit']}`{changes}: "
-        f"{about['system']}, {about['cores']} cores, load {about['load']} at the start, Python {package['python']}, "
-        f"{versions}; {results['rounds']} rounds."
+        f"{about['system']}, {about['cores']} cores of {about['processor']}, load {about['load']} at the start, "
+        f"Python {package['python']}, {versions}{hub}; {results['size']['rounds']} rounds."
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -149,17 +148,22 @@ class Programs:
         environment = {**package.environment, **{PREFIX + name.upper(): v for name, v in (settings or {}).items()}}
         return self._served(command, environment, lambda said: after(said, "serving on http://127.0.0.1:"))
 
-    def team_aggregator(self, package: Package, config: str) -> HttpServer:
+    def team_aggregator(self, package: Package, config: str, *, members: int = 1) -> HttpServer:
         """One with all that a team's has: API keys, a group, audit log, metrics, a limit that nobody reaches."""
         keys, groups = self._new("keys.json"), self._new("groups.json")
         groups.write_text(json.dumps({"team": {"servers": list(json.loads(Path(config).read_text())["mcpServers"])}}))
-        create = package.command("keys", "create", "member", "--file", str(keys), "--groups", "team")
-        made = subprocess.run(create, cwd=self.folder, env=package.environment, check=True, capture_output=True)
+        given = [self._new_key(package, keys, f"member{number}") for number in range(members)]
         settings = {"keys_file": str(keys), "audit": str(self._new("audit")), "metrics": "true"}
         settings |= {"rate_limit": "1000000000", "rate_burst": "1000000"}
         server = self.http_aggregator(package, config, "--groups", str(groups), settings=settings)
-        server.path, server.key = "/groups/team/mcp", made.stdout.decode().strip()
+        server.path = "/groups/team/mcp"
+        server.keys = [*given]
         return server
+
+    def _new_key(self, package: Package, file: Path, name: str) -> str:
+        command = package.command("keys", "create", name, "--file", str(file), "--groups", "team")
+        made = subprocess.run(command, cwd=self.folder, env=package.environment, check=True, capture_output=True)
+        return made.stdout.decode().strip()
 
     def bare_uvicorn(self, parser: str) -> HttpServer:
         """uvicorn with an app that only answers; `parser` is h11 or httptools."""
@@ -199,18 +203,19 @@ class Programs:
 
 
 class HttpServer:
-    """A running HTTP server; `path` and `key` are those of its MCP endpoint."""
+    """A running HTTP server; `path` is that of its MCP endpoint, `keys` are those of its callers."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, stack: ExitStack) -> None:
         self.port = port
         self.pid = process.pid
         self.path = "/mcp"
-        self.key: str | None = None
+        self.keys: list[str | None] = [None]
         self._stack = stack
 
-    def client(self, era: str = LEGACY, *, is_mcp: bool = True, **options: Any) -> HttpClient:
-        """A client of it."""
-        client = HttpClient(self.port, self.path, era=era, key=self.key, **options)
+    def client(self, era: str = LEGACY, *, is_mcp: bool = True, caller: int = 0, **options: Any) -> HttpClient:
+        """A client of it, which belongs to one of its callers."""
+        key = self.keys[caller % len(self.keys)]
+        client = HttpClient(self.port, self.path, era=era, key=key, **options)
         self._stack.callback(client.close)
         if is_mcp:
             client.start()
@@ -247,9 +252,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def programs(folder: Path, mcp_hub: str | None = None) -> Iterator[Programs]:
-    """Programs that are ended afterwards; `mcp_hub` is its executable."""
+    """Programs that are ended afterwards; `mcp_hub` is its executable, if it is installed."""
     with ExitStack() as stack:
-        yield Programs(folder, stack, shutil.which(mcp_hub or "mcp-hub"))
+        yield Programs(folder, stack, mcp_hub)
+
+
+def version_of(executable: str | None) -> str | None:
+    """What a program says of its version."""
+    if executable is None:
+        return None
+    return subprocess.run([executable, "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def has_httptools() -> bool:

@@ -129,15 +129,13 @@ def http_visit(pairs: Sequence[tuple[HttpClient, Request]], pid: int, size: Size
     usage = Usage(pid)
     client, request = pairs[0]
 
-    def run() -> float:
+    def visit() -> Figures:
+        alone = one_at_a_time(client, lambda: client.exchange(request), size.calls, usage)
         for other, _ in pairs[1:]:
             other.connect()
-        return burst(pairs, size.burst)
+        return alone | at_once(lambda: burst(pairs, size.burst), size.burst, usage)
 
-    return lambda: {
-        **one_at_a_time(client, lambda: client.exchange(request), size.calls, usage),
-        **at_once(run, size.burst, usage),
-    }
+    return visit
 
 
 def memory(pid: int) -> Callable[[], Figures]:

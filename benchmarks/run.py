@@ -10,17 +10,20 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.programs import ROOT, Package, Programs, has_httptools, package_of, programs
+from benchmarks.programs import ROOT, Package, Programs, package_of, programs, version_of
 from benchmarks.rounds import Figures, Size
 from benchmarks.rows import calls, clients, json_face, lists, talking
+from benchmarks.rows.json_face import AT_ONCE
 from benchmarks.tables import table
 from benchmarks.targets import reached
 
@@ -39,16 +42,23 @@ ROWS: dict[str, Row] = {
 }
 
 
-def machine() -> dict[str, Any]:
+def machine(mcp_hub: str | None) -> dict[str, Any]:
     """Where it was measured."""
     return {
+        "processor": processor(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 1),
         "date": time.strftime("%Y-%m-%d"),
-        "httptools_anchor": has_httptools(),
+        "mcp_hub": version_of(mcp_hub),
     }
+
+
+def processor() -> str:
+    """The model of the processor, as Linux names it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def options() -> argparse.Namespace:
@@ -67,13 +77,17 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--mcp-hub", metavar="FILE", help="its executable (default: on PATH; `npm install mcp-hub`)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.burst < AT_ONCE:
+        parser.error(f"--burst must be at least {AT_ONCE}, which is how many calls are in flight")
+    return given
 
 
 def main() -> None:
     """Measure the rows, print their tables, write the file after each."""
     given = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: what was started is ended
+    hub = shutil.which(given.mcp_hub or "mcp-hub")
     size = Size(given.rounds, given.calls, given.burst, given.seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -82,10 +96,10 @@ def main() -> None:
         if len(set(labels)) < len(labels):
             sys.exit(f"every package needs a label of its own: {', '.join(labels)}")
         about = {package.label: package.about for package in packages}
-        results: Figures = {"machine": machine(), "packages": about, "rounds": given.rounds, "rows": {}}
+        results: Figures = {"machine": machine(hub), "packages": about, "size": asdict(size), "rows": {}}
         for row in given.rows:
             print(f"\n{row}: {ROWS[row].__doc__}", flush=True)
-            with programs(folder, given.mcp_hub) as running:
+            with programs(folder, hub) as running:
                 results["rows"][row] = ROWS[row](running, packages, size)
             print(table(results["rows"][row]), flush=True)
             given.json.write_text(json.dumps(results, indent=1) + "\n")

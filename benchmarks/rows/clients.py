@@ -14,6 +14,8 @@ from benchmarks.rounds import Figures, Size, Usage
 from benchmarks.rows.calls import echo
 
 OF_EACH_ERA = 30
+MEMBERS = 6
+"""API keys that they share."""
 SLICES = 6
 """Turns that the time of each package is taken in, so that several have the same machine."""
 
@@ -25,7 +27,7 @@ class Crowd:
         self._package = package
         self._server = server
         self._usage = Usage(server.pid)
-        clients = [(era, server.client(era)) for era in ERAS for _ in range(OF_EACH_ERA)]
+        clients = [(era, server.client(era, caller=number)) for era in ERAS for number in range(OF_EACH_ERA)]
         self._eras = [era for era, _ in clients]
         self._pairs: list[tuple[HttpClient, Request]] = [(client, echo(client)) for _, client in clients]
         self._times: dict[str, list[float]] = {era: [] for era in ERAS}
@@ -80,7 +82,7 @@ class Crowd:
 def clients(programs: Programs, packages: list[Package], size: Size) -> list[Figures]:
     """30 clients of each era at once, with all that a team's hub checks, each calling without pause."""
     config = programs.config(10)
-    crowds = [Crowd(package, programs.team_aggregator(package, config)) for package in packages]
+    crowds = [Crowd(package, programs.team_aggregator(package, config, members=MEMBERS)) for package in packages]
     for crowd in crowds:
         crowd.visit(min(2.0, size.seconds / SLICES), counts=False)
     for number in range(SLICES):
