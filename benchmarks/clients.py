@@ -259,6 +259,7 @@ class Connection:
             self._end = None if self._is_chunked else len(head) + 4 + length
         if self._end is not None:
             return len(self._received) >= self._end
+        # The last chunk. In none of JSON or of events is there a line with a 0 alone.
         return self._received.endswith(b"\r\n0\r\n\r\n")
 
 

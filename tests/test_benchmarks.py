@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.clients import Connection, body_of
 from benchmarks.page import FILE, IMAGES, PAGE, charts, written
 from benchmarks.rounds import Subject, interleaved
 from benchmarks.tables import table
@@ -76,6 +78,40 @@ def test_the_page_has_the_figures_of_its_file() -> None:
     assert written(page, results) == page, "run: python -m benchmarks.page docs/benchmarks.json"
     for name, text in charts(results).items():
         assert (IMAGES / name).read_text(encoding="utf-8") == text, name
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+RESPONSES = {
+    "with a length": [HEAD + b"content-le", b"ngth: 4\r\n", b"\r\n12", b"34"],
+    "in chunks": [HEAD + b"transfer-encoding: chunked\r\n\r", b"\nc\r\ndata: 10\r\n\r\n", b"\r\n", b"0\r\n", b"\r\n"],
+    "without a body": [b"HTTP/1.1 202 Accepted\r\n", b"\r\n"],
+}
+
+
+@pytest.mark.parametrize("pieces", RESPONSES.values(), ids=RESPONSES)
+def test_a_response_is_read_to_its_end_and_no_further(pieces: list[bytes]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = Connection(listener.getsockname()[1])
+        peer, _ = listener.accept()
+        with peer, connection.sock:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(2):
+                for piece in pieces[:-1]:
+                    peer.sendall(piece)
+                    assert connection.read() is None
+                peer.sendall(pieces[-1])
+                assert connection.read() == b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("response", "body"),
+    [
+        (HEAD + b'\r\n{"result": 1}', b'{"result": 1}'),
+        (HEAD + b'\r\nevent: message\r\ndata: {"method": 1}\r\n\r\ndata: {"result": 1}\r\n\r\n', b' {"result": 1}'),
+    ],
+)
+def test_the_body_of_a_stream_is_its_last_event(response: bytes, body: bytes) -> None:
+    assert body_of(response) == body
 
 
 @pytest.mark.process
