@@ -29,8 +29,8 @@ def talking(programs: Programs, packages: list[Package], size: Size) -> list[Fig
     config = programs.config(CHILDREN, program=TALKING_CHILD)
     subjects = []
     for package in packages:
-        server = programs.http_aggregator(package, config)
         for era in ERAS:
+            server = programs.http_aggregator(package, config)
             on_stdio = programs.aggregator(package, config, era=era, **ABOUT_CLIENT)
             over_http = server.client(era, **ABOUT_CLIENT)
             fronts = (("stdio", on_stdio, on_stdio.process.pid), ("HTTP", over_http, server.pid))
