@@ -76,7 +76,7 @@ def memories(programs: Programs, packages: list[Package], size: Size) -> list[Fi
                 Subject(f"{package.label}, HTTP, {era}", visit, {**about, "front": "HTTP"}, memory(server.pid))
             )
     figures = interleaved(subjects, [], size.rounds)
-    return [{key: f[key] for key in ("name", "package", "era", "front", "rss_mb", "against")} for f in figures]
+    return [{key: f[key] for key in ("name", "package", "era", "front", "rss_mb")} | {"against": {}} for f in figures]
 
 
 def starts(programs: Programs, packages: list[Package], size: Size) -> list[Figures]:
