@@ -1,8 +1,7 @@
-"""What the aggregator costs, measured side by side on this machine: `python benchmarks/run.py [--json FILE]`.
+"""What the aggregator costs, measured on this machine: `python -m benchmarks.run [--rows NAME …] [--json FILE]`.
 
-Every comparison runs both sides in turn, call by call or start by start, so that a change in the machine's speed hits
-both alike; the figures are medians. The children are the hand-written `tests/support/programs/lean_child.py`, which
-answers at once, so that what is left is the cost of what stands in between.
+To compare checkouts, name each: `--package today=/path/of/one --package new=/path/of/other`. They take turns, round by
+round, with each other and with what they are measured against.
 """
 
 from __future__ import annotations
@@ -11,233 +10,104 @@ import argparse
 import json
 import os
 import platform
-import socket
-import subprocess
+import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
-from clients import HttpClient, StdioClient
+from benchmarks.programs import ROOT, Package, Programs, package_of, programs, version_of
+from benchmarks.rounds import Figures, Size
+from benchmarks.rows import calls, clients, json_face, lists, talking
+from benchmarks.rows.json_face import AT_ONCE
+from benchmarks.tables import table
+from benchmarks.targets import reached
 
-LEAN_CHILD = Path(__file__).parent.parent / "tests" / "support" / "programs" / "lean_child.py"
-BASE_TOOLS = 23
-"""Tools that every lean child has."""
-
-FASTMCP_PROXY = (
-    "import json, sys; from fastmcp.server import create_proxy; "
-    "create_proxy(json.load(open(sys.argv[1]))).run(show_banner=False)"
-)
-
-Figures = dict[str, Any]
-Say = Callable[[str], None]
-
-
-def lean_config(folder: Path, children: int, tools_each: int = BASE_TOOLS) -> str:
-    """Write an `mcpServers` file with so many lean children; its path."""
-    options = json.dumps({"tools": tools_each - BASE_TOOLS})
-    entry = {"command": sys.executable, "args": ["-S", str(LEAN_CHILD), options]}
-    path = folder / f"{children}x{tools_each}.json"
-    path.write_text(json.dumps({"mcpServers": {f"s{i}": entry for i in range(children)}}))
-    return str(path)
+Row = Callable[[Programs, list[Package], Size], list[Figures]]
+ROWS: dict[str, Row] = {
+    "stdio": calls.stdio,
+    "http": calls.http,
+    "team": calls.team,
+    "json": json_face.json_face,
+    "clients": clients.clients,
+    "talking": talking.talking,
+    "lists": lists.lists,
+    "memory": lists.memories,
+    "starts": lists.starts,
+    "proxy": lists.proxy,
+}
 
 
-def aggregator(config: str) -> list[str]:
-    """The command that serves a config on stdio."""
-    return [sys.executable, "-m", "fastmcp_aggregator", config]
-
-
-def timed(call: Callable[[], Any]) -> float:
-    """Milliseconds that a call takes."""
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1000
-
-
-def interleaved(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Time every call once a round; milliseconds by name. The first tenth is warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + rounds // 10 + 1):
-        for name, call in calls.items():
-            took = timed(call)
-            if number > rounds // 10:
-                times[name].append(took)
-    return times
-
-
-def summary(times: list[float]) -> dict[str, float]:
-    """Median and 99th percentile, in milliseconds."""
-    return {"p50": round(median(times), 3), "p99": round(quantiles(times, n=100)[98], 3)}
-
-
-def measure_calls(folder: Path, rounds: int, say: Say) -> Figures:
-    """One call through the stdio front, with 10 and 100 children, beside a direct one."""
-    with ExitStack() as stack:
-
-        def open_client(command: list[str]) -> StdioClient:
-            client = StdioClient(command)
-            stack.callback(client.close)
-            return client
-
-        direct = open_client([sys.executable, "-S", str(LEAN_CHILD)])
-        behind = {n: open_client(aggregator(lean_config(folder, n))) for n in (10, 100)}
-        for client in behind.values():
-            client.request("tools/list")
-        calls = {"direct": lambda: direct.request("tools/call", {"name": "echo", "arguments": {"x": 1}})}
-        for n, client in behind.items():
-            calls[f"aggregator, {n} children"] = lambda client=client, n=n: client.request(  # type: ignore[misc]
-                "tools/call", {"name": f"s{n // 2}:echo", "arguments": {"x": 1}}
-            )
-        say(f"  {rounds} calls each")
-        figures = {name: summary(times) for name, times in interleaved(calls, rounds).items()}
-    base = figures["direct"]["p50"]
-    added = {n: round(figures[f"aggregator, {n} children"]["p50"] - base, 3) for n in behind}
+def machine(mcp_hub: str | None) -> dict[str, Any]:
+    """Where it was measured."""
     return {
-        "ms": figures,
-        "added_p50_ms": {"10 children": added[10], "100 children": added[100]},
-        "ratio_100_to_10": round(added[100] / added[10], 2),
+        "processor": processor(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
+        "date": time.strftime("%Y-%m-%d"),
+        "mcp_hub": version_of(mcp_hub),
     }
 
 
-def measure_fastmcp_proxy(folder: Path, rounds: int, say: Say) -> Figures:
-    """The same call through FastMCP's own multi-server proxy, with 10 children."""
-    config = lean_config(folder, 10)
-    direct = StdioClient([sys.executable, "-S", str(LEAN_CHILD)])
-    proxy = StdioClient([sys.executable, "-c", FASTMCP_PROXY, config])
-    say(f"  {rounds} calls each")
-    calls = {
-        "direct": lambda: direct.request("tools/call", {"name": "echo", "arguments": {"x": 1}}),
-        "FastMCP proxy, 10 children": lambda: proxy.request("tools/call", {"name": "s5_echo", "arguments": {"x": 1}}),
-    }
-    times = interleaved(calls, rounds)
-    direct.close()
-    proxy.process.kill()
-    proxy.process.wait()
-    added = median(times["FastMCP proxy, 10 children"]) - median(times["direct"])
-    return {"added_p50_ms": round(added, 1)}
+def processor() -> str:
+    """The model of the processor, as Linux names it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def measure_http(folder: Path, rounds: int, say: Say) -> Figures:
-    """One call through the HTTP front by a legacy and by a modern client."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [*aggregator(lean_config(folder, 10, 100)), "--transport", "http", "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for_port(port)
-        legacy, modern = HttpClient(port, modern=False), HttpClient(port, modern=True)
-        for client in (legacy, modern):
-            client.request("tools/list", {})
-        say(f"  {rounds} calls each, 1000 tools listed")
-        params = {"name": "s5:echo", "arguments": {"x": 1}}
-        calls = {
-            "legacy client": lambda: legacy.request("tools/call", params),
-            "modern client": lambda: modern.request("tools/call", params),
-        }
-        figures = {name: summary(times) for name, times in interleaved(calls, rounds).items()}
-        legacy.close()
-        modern.close()
-    finally:
-        server.terminate()
-        server.wait(60)
-    ratio = figures["modern client"]["p50"] / figures["legacy client"]["p50"]
-    return {"ms": figures, "ratio_modern_to_legacy": round(ratio, 2)}
-
-
-def wait_for_port(port: int) -> None:
-    """Wait until somebody listens there."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise RuntimeError("the HTTP server did not start")
-
-
-def measure_starts(folder: Path, rounds: int, say: Say) -> Figures:
-    """Seconds from the start of the process to the first complete list."""
-    figures: Figures = {}
-    for children in (10, 100):
-        took = []
-        for _ in range(rounds):
-            client = StdioClient(aggregator(lean_config(folder, children)))
-            listed = client.request("tools/list")["tools"]
-            took.append(time.perf_counter() - client.started)
-            client.close()
-            if len(listed) != children * BASE_TOOLS:
-                raise RuntimeError(f"{len(listed)} tools listed, not {children * BASE_TOOLS}")
-        figures[f"{children} children"] = round(median(took), 2)
-        say(f"  {children} children: {', '.join(f'{t:.2f}' for t in took)} s")
-    return figures
-
-
-def measure_list(folder: Path, rounds: int, say: Say) -> Figures:
-    """A repeated list of 1000 tools."""
-    client = StdioClient(aggregator(lean_config(folder, 10, 100)))
-    count = len(client.request("tools/list")["tools"])
-    say(f"  {count} tools, {rounds} lists")
-    times = [timed(lambda: client.request("tools/list")) for _ in range(rounds)]
-    client.close()
-    return {"tools": count, **summary(times)}
-
-
-TARGETS: list[tuple[str, Callable[[Figures], float], float, str]] = [
-    ("stdio, 10 children: added p50 of a call", lambda f: f["calls"]["added_p50_ms"]["10 children"], 0.6, "ms"),
-    ("stdio, 100 children against 10", lambda f: f["calls"]["ratio_100_to_10"], 1.3, "×"),
-    ("HTTP: modern call against legacy", lambda f: f["http"]["ratio_modern_to_legacy"], 1.5, "×"),
-    ("first list, 10 children", lambda f: f["first_list_s"]["10 children"], 1.5, "s"),
-    ("first list, 100 children", lambda f: f["first_list_s"]["100 children"], 5.5, "s"),
-    ("repeated list of 1000 tools", lambda f: f["list_1000_ms"]["p50"], 50, "ms"),
-]
-
-
-def table(figures: Figures) -> str:
-    """The figures beside what they are to reach."""
-    rows = [("measured", "figure", "target", "")]
-    for name, pick, target, unit in TARGETS:
-        value = pick(figures)
-        rows.append((name, f"{value:g} {unit}", f"≤ {target:g} {unit}", "reached" if value <= target else "MISSED"))
-    proxy = figures["fastmcp_proxy"]["added_p50_ms"]
-    rows.append(("FastMCP's own multi-server proxy, 10 children: added p50", f"{proxy:g} ms", "", "for comparison"))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
+    parser.add_argument("--rows", nargs="+", metavar="NAME", choices=ROWS, default=[*ROWS], help=", ".join(ROWS))
+    parser.add_argument(
+        "--package", action="append", metavar="[LABEL=]PATH", help="a checkout whose package is measured (this one)"
+    )
+    default = Size()
+    parser.add_argument("--rounds", type=int, default=default.rounds, help="rounds of each row (%(default)s)")
+    parser.add_argument("--calls", type=int, default=default.calls, help="calls one at a time in a visit (%(default)s)")
+    parser.add_argument("--burst", type=int, default=default.burst, help="calls at once in a visit (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=default.seconds, help="how long the row `clients` takes (%(default)s)"
+    )
+    parser.add_argument("--mcp-hub", metavar="FILE", help="its executable (default: on PATH; `npm install mcp-hub`)")
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
+    given = parser.parse_args()
+    if given.burst < AT_ONCE:
+        parser.error(f"--burst must be at least {AT_ONCE}, which is how many calls are in flight")
+    return given
 
 
 def main() -> None:
-    """Measure everything, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it works")
-    arguments = parser.parse_args()
-    scale = 10 if arguments.quick else 1
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    figures: Figures = {
-        "machine": {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.system()}
-    }
+    """Measure the rows, print their tables, write the file after each."""
+    given = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: what was started is ended
+    hub = shutil.which(given.mcp_hub or "mcp-hub")
+    size = Size(given.rounds, given.calls, given.burst, given.seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        parts: list[tuple[str, Callable[[Path, int, Say], Figures], int]] = [
-            ("calls", measure_calls, 3000),
-            ("http", measure_http, 1000),
-            ("list_1000_ms", measure_list, 50),
-            ("first_list_s", measure_starts, 5),
-            ("fastmcp_proxy", measure_fastmcp_proxy, 10),
-        ]
-        for key, measure, rounds in parts:
-            say(f"{key}: {measure.__doc__}")
-            figures[key] = measure(folder, max(2, rounds // scale), say)
-    print(table(figures))
-    arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    say(f"written to {arguments.json}")
+        packages = [package_of(text, folder) for text in given.package or [str(ROOT)]]
+        labels = [package.label for package in packages]
+        if len(set(labels)) < len(labels):
+            sys.exit(f"every package needs a label of its own: {', '.join(labels)}")
+        about = {package.label: package.about for package in packages}
+        results: Figures = {"machine": machine(hub), "packages": about, "size": asdict(size), "rows": {}}
+        for row in given.rows:
+            print(f"\n{row}: {ROWS[row].__doc__}", flush=True)
+            with programs(folder, hub) as running:
+                results["rows"][row] = ROWS[row](running, packages, size)
+            print(table(results["rows"][row]), flush=True)
+            given.json.write_text(json.dumps(results, indent=1) + "\n")
+    for label in labels:
+        print(f"\n{label}:")
+        for line in reached(results["rows"], label):
+            print("  " + "; ".join(line))
+    print(f"written to {given.json}", file=sys.stderr)
 
 
 if __name__ == "__main__":
