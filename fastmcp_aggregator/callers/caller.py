@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
 """One request as the SDK's server hands it to its middleware."""
 
+WHILE_LET_IN = "fastmcp_aggregator.while_let_in"
+"""Where an HTTP request's scope has how its credentials are followed, if they can be revoked."""
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
@@ -177,6 +180,12 @@ class Caller:
         """Wait until all messages are sent, so that the result comes after them."""
         if self.outbox is not None:
             await self.outbox.flush()
+
+    def while_let_in(self, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """For what outlives the request: `end` is called once its credentials would no longer let it in."""
+        scope = getattr(self.ctx.request, "scope", None) or {}
+        followed = scope.get(WHILE_LET_IN)
+        return nullcontext() if followed is None else followed(end)
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""
