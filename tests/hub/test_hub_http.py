@@ -14,6 +14,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, lean, until
 from support.memory import build_aggregator
 from support.serving import serving
+from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
@@ -69,6 +70,25 @@ async def test_the_json_face_answers_with_the_result_of_the_method() -> None:
         called = await http.post("/mcp/tools/call", json={"name": "files:echo", "arguments": {"x": 1}})
         assert called.status_code == 200
         assert '"x": 1' in called.json()["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("tools/list", {}), ("tools/call", {"name": "pid"}), ("tools/call", {"name": "missing:pid"})],
+    ids=["list", "bare name", "name"],
+)
+async def test_a_strict_start_that_failed_is_told_with_its_reasons_and_with_details_to_this_machine_alone(
+    path: str, body: dict[str, Any]
+) -> None:
+    failing = "the aggregator did not start: server 'missing': "
+    async with browser(build_aggregator(config(missing={"command": "no-such-command"}))) as http:
+        here = await http.post(f"/mcp/{path}", json=body)
+        elsewhere = await http.post(f"/mcp/{path}", json=body, headers=ELSEWHERE)
+    for answer in (here, elsewhere):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, -32603)
+        assert answer.json()["error"]["message"].startswith(failing)
+    assert "no-such-command" in here.text
+    assert "no-such-command" not in elsewhere.text
 
 
 @pytest.mark.parametrize(
