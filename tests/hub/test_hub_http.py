@@ -11,13 +11,16 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
+from mcp_types import HEADER_MISMATCH
 from support.harness import config, lean, until
 from support.memory import build_aggregator
 from support.serving import serving
 from support.wire import ELSEWHERE
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.library_internals import sdk_server_of
 
 GROUPS = {
     "web": {"name": "Web", "description": "Pages.", "servers": ["fetch"], "tools": ["pid", "params"]},
@@ -70,6 +73,28 @@ async def test_the_json_face_answers_with_the_result_of_the_method() -> None:
         called = await http.post("/mcp/tools/call", json={"name": "files:echo", "arguments": {"x": 1}})
         assert called.status_code == 200
         assert '"x": 1' in called.json()["content"][0]["text"]
+
+
+async def test_what_a_modern_call_says_in_headers_is_checked_by_what_the_schema_says_of_headers() -> None:
+    """Its arguments may cost anything to walk; see SEP-2243."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string", "x-mcp-header": "X"}, "y": {"anyOf": [{}] * 100}},
+    }
+    app = build_aggregator(config(a=lean(tool_extra={"inputSchema": schema}), b=lean()))
+    async with served(app) as url:
+        for name, x, headers, is_right in (
+            ("a:echo", "eu", {"Mcp-Param-X": "eu"}, True),
+            ("a__echo", "eu", {"Mcp-Param-X": "us"}, False),
+            ("a:echo", "eu", {}, False),
+            ("b:echo", "eu", {"Mcp-Param-X": "us"}, True),
+        ):
+            client = HttpClient(url, name="t", modern=True, headers=headers)
+            response = await client.send("tools/call", {"name": name, "arguments": {"x": x, "y": 1}})
+            assert ("result" in response) is is_right
+            assert is_right or response["error"]["code"] == HEADER_MISMATCH
+            await client.close()
+        assert sdk_server_of(app).get_tool_input_schema("b:echo") is None
 
 
 @pytest.mark.parametrize(
