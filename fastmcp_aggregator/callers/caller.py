@@ -67,6 +67,9 @@ class Caller:
         token = access_token_of(scope) if "user" in scope else None
         self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
         """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
+        self.while_let_in = scope.get(WHILE_LET_IN, nullcontext)
+        """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
         """Who has authenticated for the request, as policies know it."""
         self.wants_progress = self._progress_token is not None
@@ -180,12 +183,6 @@ class Caller:
         """Wait until all messages are sent, so that the result comes after them."""
         if self.outbox is not None:
             await self.outbox.flush()
-
-    def while_let_in(self, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """For what outlives the request: `end` is called once its credentials would no longer let it in."""
-        scope = getattr(self.ctx.request, "scope", None) or {}
-        followed = scope.get(WHILE_LET_IN)
-        return nullcontext() if followed is None else followed(end)
 
     def close(self) -> None:
         """The request is over: no message of it is sent any more."""
