@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -243,3 +244,31 @@ async def test_a_session_of_somebody_else_is_not_found() -> None:
         assert theirs.status_code == 404
         mine = await http.post("/mcp", json=body, headers={**session, "authorization": "Bearer one"})
         assert mine.status_code == 200
+
+
+async def test_callers_take_turns_at_a_server_and_each_has_places_to_wait() -> None:
+    tokens = {name: {"client_id": name, "scopes": list[str]()} for name in ("ann", "bob")}
+    app = build_aggregator(
+        config(a=lean()), auth=StaticTokenVerifier(tokens), max_concurrent_calls=1, max_waiting_requests=8, rate_limit=0
+    )
+    order: list[str] = []
+    async with browser(app) as http:
+
+        async def call(name: str, tool: str = "echo") -> httpx2.Response:
+            headers = {"Authorization": f"Bearer {name}"}
+            answer = await http.post("/mcp/tools/call", json={"name": f"a:{tool}"}, headers=headers)
+            order.append(name)
+            return answer
+
+        first = asyncio.create_task(call("ann", "hold"))
+        await until(lambda: app.health()["a"].in_flight == 1)
+        anns = [asyncio.create_task(call("ann")) for _ in range(4)]
+        await until(lambda: app.health()["a"].waiting == 4)
+        assert "no more may wait" in (await call("ann")).text
+        bobs = asyncio.create_task(call("bob"))
+        await until(lambda: app.health()["a"].waiting == 5)
+        order.clear()
+        first.cancel()
+        answers = await asyncio.gather(*anns, bobs)
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert order == ["ann", "bob", "ann", "ann", "ann"]
