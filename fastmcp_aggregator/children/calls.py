@@ -1,10 +1,11 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
-a bound, and their deadlines run. A request to a child that waits for its next attempt triggers that attempt and waits
-for it, within a bound. A request is sent at most once, with one exception: what was rejected because the session had
-expired was not executed, so reads are sent again on the new session; a tool call is not, but says so. What the child
-answers, result or error, goes back unchanged.
+a bound, and their deadlines run. Those who have authenticated take turns there, so that none waits for all calls of
+another, and a quarter more may queue of those who have little. A request to a child that waits for its next attempt
+triggers that attempt and waits for it, within a bound. A request is sent at most once, with one exception: what was
+rejected because the session had expired was not executed, so reads are sent again on the new session; a tool call is
+not, but says so. What the child answers, result or error, goes back unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.children.timings import Timings
-from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -67,8 +68,8 @@ class Calls:
         self._clock = timings.clock
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
-        self._most_waiting = options.max_waiting_calls
-        self._limiter = ConcurrencyLimiter(options.max_concurrent_calls)
+        self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
+        self._places = FairShare(options.max_waiting_calls)
         self.breaker = Breaker(timings)
         self.unanswered = 0
         """Requests that timed out."""
@@ -92,7 +93,8 @@ class Calls:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
-        waited = 0.0 if self._limiter.acquire_nowait() else await self._acquire(method)
+        holder = None if owner is None else owner.account
+        waited = 0.0 if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder)
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
@@ -100,7 +102,7 @@ class Calls:
                 raise self._explained(error) from None
             return await self._ask_again(method, params, owner, waited)
         finally:
-            self._limiter.release()
+            self._limiter.release(holder)
 
     async def session(self) -> ChildSession:
         """Wait for the child's first start, or trigger its next one; returns its session.
@@ -128,20 +130,22 @@ class Calls:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
 
-    async def _acquire(self, method: str) -> float:
+    async def _acquire(self, method: str, holder: Holder) -> float:
         """Queue for a slot; returns the seconds that it took."""
         if (seconds := self.breaker.remaining(self._clock())) is not None:
             raise self._breaker_open(seconds)
         load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
-        if self.waiting >= self._most_waiting:
+        if not self._places.try_acquire(holder):
             raise self._busy(load, "no more may wait")
         began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         try:
             with released_while_waiting.get()():
                 async with asyncio.timeout(limit):
-                    await self._limiter.acquire()
+                    await self._limiter.acquire(holder)
         except TimeoutError:
             raise self._busy(load, f"this one had no turn within {limit:g} s") from None
+        finally:
+            self._places.release(holder)
         return self._clock() - began
 
     async def _ask_again(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
