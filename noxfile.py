@@ -91,7 +91,9 @@ def conformance(session: nox.Session) -> None:
 def scaffold(session: nox.Session) -> None:
     """Follow the guide to a server of one's own, in both languages, and check what it makes. Needs node and npm."""
     install(session, "test", package=True)
-    session.run("pytest", "-n", "0", "-m", "", *(session.posargs or ["tests/scaffolded"]), env={"SCAFFOLD": "1"})
+    # The guide installs both projects, which has a time limit of its own.
+    options = ["-n", "0", "-m", "", "--timeout", "1200"]
+    session.run("pytest", *options, *(session.posargs or ["tests/scaffolded"]), env={"SCAFFOLD": "1"})
 
 
 @nox.session

@@ -283,6 +283,6 @@ class VirtualServer(FastMCP[None]):
             fast_path=fast_path,
         )
         server.middleware[:0] = [pipeline]
-        server.get_tool_input_schema = self._directory.input_schema
+        server.get_tool_input_schema = self._directory.header_schema
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
         return pipeline

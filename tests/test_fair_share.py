@@ -7,7 +7,7 @@ import random
 
 from support.harness import until
 
-from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare
 
 
 def taken_by(share: FairShare, holder: str) -> int:
@@ -89,6 +89,20 @@ async def test_fair_turns_go_to_one_holder_after_the_other() -> None:
     assert order == ["c", "a", "b", "a", "a"]
     await asyncio.gather(*tasks)
     assert turns.taken == 8
+
+
+async def test_fair_turns_without_a_reserve_are_never_more_and_go_to_one_holder_after_the_other() -> None:
+    turns, order = FairLimiter(2, has_reserve=False), list[str]()
+    assert [turns.acquire_nowait("a"), turns.acquire_nowait("a"), turns.acquire_nowait("b")] == [True, True, False]
+    tasks = [await queued(turns, holder, order) for holder in ("a", "a", "a", "b")]
+    assert turns.waiting == 4
+    for holder in ("a", "a", "a", "b"):
+        turns.release(holder)
+        await asyncio.sleep(0)
+        assert turns.taken == 2
+    assert order == ["a", "b", "a", "a"]
+    await asyncio.gather(*tasks)
+    assert (turns.waiting, turns._waiting) == (0, {})
 
 
 async def test_fair_turns_are_not_lost_with_who_waited_for_one() -> None:

@@ -20,7 +20,7 @@ from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter
+from fastmcp_aggregator.concurrency.limiter import FairLimiter
 
 pytestmark = pytest.mark.process
 
@@ -55,49 +55,49 @@ async def number_of(answer: asyncio.Future[dict[str, Any]]) -> int:
 
 
 async def test_turns_are_had_in_the_order_in_which_they_were_waited_for() -> None:
-    turns, had = ConcurrencyLimiter(2), list[int]()
+    turns, had = FairLimiter(2, has_reserve=False), list[int]()
 
     async def wait(number: int) -> None:
-        await turns.acquire()
+        await turns.acquire("a")
         had.append(number)
 
-    assert [turns.acquire_nowait(), turns.acquire_nowait(), turns.acquire_nowait()] == [True, True, False]
+    assert [turns.acquire_nowait("a"), turns.acquire_nowait("a"), turns.acquire_nowait("a")] == [True, True, False]
     waiting = [asyncio.create_task(wait(number)) for number in range(3)]
     await until(lambda: turns.waiting == 3)
     for number in range(3):
-        turns.release()
-        assert not turns.acquire_nowait(), "it belongs to who has waited"
+        turns.release("a")
+        assert not turns.acquire_nowait("a"), "it belongs to who has waited"
         await waiting[number]
         assert had == list(range(number + 1))
     assert (turns.taken, turns.waiting) == (2, 0)
 
 
 async def test_who_is_cancelled_leaves_the_queue_even_if_the_turn_comes_at_the_same_moment() -> None:
-    turns = ConcurrencyLimiter(1)
-    assert turns.acquire_nowait()
-    first, second, third = (asyncio.create_task(turns.acquire()) for _ in range(3))
+    turns = FairLimiter(1, has_reserve=False)
+    assert turns.acquire_nowait("a")
+    first, second, third = (asyncio.create_task(turns.acquire("a")) for _ in range(3))
     await until(lambda: turns.waiting == 3)
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     assert turns.waiting == 2
-    turns.release()
+    turns.release("a")
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     assert first.cancelled()
     await asyncio.wait_for(third, PATIENCE)
-    turns.release()
+    turns.release("a")
     assert (turns.taken, turns.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whoever_is_cancelled_and_whenever_no_turn_is_lost_and_none_too_many_is_had(seed: int) -> None:
-    random, turns, had = Random(seed), ConcurrencyLimiter(3), 0
+    random, turns, had = Random(seed), FairLimiter(3, has_reserve=False), 0
     most = 0
 
     async def use() -> None:
         nonlocal had, most
-        if not turns.acquire_nowait():
-            await turns.acquire()
+        if not turns.acquire_nowait("a"):
+            await turns.acquire("a")
         had += 1
         most = max(most, had)
         try:
@@ -105,7 +105,7 @@ async def test_whoever_is_cancelled_and_whenever_no_turn_is_lost_and_none_too_ma
                 await asyncio.sleep(0)
         finally:
             had -= 1
-            turns.release()
+            turns.release("a")
 
     tasks = []
     for _ in range(200):

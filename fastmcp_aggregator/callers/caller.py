@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from mcp.server.connection import Connection
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
 """One request as the SDK's server hands it to its middleware."""
 
+WHILE_LET_IN = "fastmcp_aggregator.while_let_in"
+"""Where an HTTP request's scope has how its credentials are followed, if they can be revoked."""
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
@@ -75,6 +78,9 @@ class Caller:
         token = access_token_of(self._scope) if "user" in self._scope else None
         self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
         """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
+        self.while_let_in = self._scope.get(WHILE_LET_IN, nullcontext)
+        """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
         """Who has authenticated for the request, as policies know it."""
         self.wants_progress = self._progress_token is not None

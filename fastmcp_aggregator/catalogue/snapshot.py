@@ -81,6 +81,8 @@ class Catalogue:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     hints: Mapping[Kind, CacheHint] = field(default_factory=dict)
     """How long each list may be kept, where the child says so."""
+    header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
 
     def of(self, kind: Kind) -> tuple[Component, ...]:
         """The components of one kind."""

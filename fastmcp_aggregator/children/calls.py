@@ -1,10 +1,11 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
-a bound, and their deadlines run. A request to a child that waits for its next attempt triggers that attempt and waits
-for it, within a bound. A request is sent at most once, with one exception: what was rejected because the session had
-expired was not executed, so reads are sent again on the new session; a tool call is not, but says so. What the child
-answers, result or error, goes back unchanged.
+a bound, and their deadlines run. Those who have authenticated take turns there, so that none waits for all calls of
+another, and a quarter more may queue of those who have little. A request to a child that waits for its next attempt
+triggers that attempt and waits for it, within a bound. A request is sent at most once, with one exception: what was
+rejected because the session had expired was not executed, so reads are sent again on the new session; a tool call is
+not, but says so. What the child answers, result or error, goes back unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fastmcp_aggregator.children.session.ownership import ActivityDeadline, Owne
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.children.timings import Timings
-from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter, released_while_waiting
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -72,6 +73,7 @@ class StartedRequest:
     method: str
     session: ChildSession
     request: DirectRequest
+    holder: Holder
     began: float
 
 
@@ -84,8 +86,8 @@ class Calls:
         self._clock = timings.clock
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
-        self._most_waiting = options.max_waiting_calls
-        self._limiter = ConcurrencyLimiter(options.max_concurrent_calls)
+        self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
+        self._places = FairShare(options.max_waiting_calls)
         self.breaker = Breaker(timings)
         self.unanswered = 0
         """Requests that timed out."""
@@ -109,7 +111,8 @@ class Calls:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
-        waited = 0.0 if self._limiter.acquire_nowait() else await self._acquire(method)
+        holder = _holder(owner)
+        waited = 0.0 if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder)
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
@@ -117,16 +120,15 @@ class Calls:
                 raise self._explained(error) from None
             return await self._ask_again(method, params, owner, waited)
         finally:
-            self._limiter.release()
+            self._limiter.release(holder)
 
     # Direct requests: sent at once or not at all.
 
-    @property
-    def can_start(self) -> bool:
+    def can_start(self, owner: Owner) -> bool:
         """Whether `start` would not have to wait: the child is up, its pipe takes more, and a slot is free."""
         session = self._child.session
         is_up = session is not None and session.can_send_directly
-        return is_up and not self.breaker.is_open and self._limiter.has_free
+        return is_up and not self.breaker.is_open and self._limiter.has_free(_holder(owner))
 
     def start(self, method: str, params: Mapping[str, Any], requester: Requester) -> StartedRequest:
         """Send a request at once. It has a slot until it is completed, abandoned or adopted.
@@ -138,19 +140,20 @@ class Calls:
         assert session is not None
         limit = self._deadlines.get(method, self._deadline)
         request = session.send_directly(method, params, requester, limit=limit)
-        self._limiter.acquire_nowait()
-        return StartedRequest(method, session, request, self._clock())
+        holder = _holder(requester)
+        self._limiter.acquire_nowait(holder)
+        return StartedRequest(method, session, request, holder, self._clock())
 
-    def complete(self) -> None:
+    def complete(self, started: StartedRequest) -> None:
         """A request that was started is answered."""
         self.answered()
-        self._limiter.release()
+        self._limiter.release(started.holder)
 
     def abandon(self, started: StartedRequest) -> None:
         """Nobody waits for a request that was started."""
         started.request.cancel()
         self.breaker.abandoned()
-        self._limiter.release()
+        self._limiter.release(started.holder)
 
     async def adopt(self, started: StartedRequest, owner: Owner) -> Result:
         """Wait for a request that was started, as `request` waits for one.
@@ -163,7 +166,7 @@ class Calls:
         try:
             return await self._outcome(started.session, started.method, adopted, spent=self._clock() - started.began)
         finally:
-            self._limiter.release()
+            self._limiter.release(started.holder)
 
     async def session(self) -> ChildSession:
         """Wait for the child's first start, or trigger its next one; returns its session.
@@ -191,20 +194,22 @@ class Calls:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
 
-    async def _acquire(self, method: str) -> float:
+    async def _acquire(self, method: str, holder: Holder) -> float:
         """Queue for a slot; returns the seconds that it took."""
         if (seconds := self.breaker.remaining(self._clock())) is not None:
             raise self._breaker_open(seconds)
         load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
-        if self.waiting >= self._most_waiting:
+        if not self._places.try_acquire(holder):
             raise self._busy(load, "no more may wait")
         began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         try:
             with released_while_waiting.get()():
                 async with asyncio.timeout(limit):
-                    await self._limiter.acquire()
+                    await self._limiter.acquire(holder)
         except TimeoutError:
             raise self._busy(load, f"this one had no turn within {limit:g} s") from None
+        finally:
+            self._places.release(holder)
         return self._clock() - began
 
     async def _ask_again(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
@@ -327,6 +332,11 @@ class Calls:
             retry_in=self._child.retry_for_call_in,
             public_reason=sentence(public),
         )
+
+
+def _holder(owner: Owner | None) -> Holder:
+    """Whose slot a request takes."""
+    return None if owner is None else owner.account
 
 
 class _ActivityDeadline:

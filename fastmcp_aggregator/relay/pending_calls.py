@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.replicas.wire import is_replica_id
@@ -56,7 +56,7 @@ Notify = Callable[[str, Mapping[str, Any]], None]
 class PendingCall:
     """A child's call on behalf of a modern client, over the rounds of that client; the owner of the call."""
 
-    def __init__(self, caller: Caller, call: Callable[[Owner], Awaitable[Result]]) -> None:
+    def __init__(self, caller: Caller, call: Callable[[PendingCall], Awaitable[Result]]) -> None:
         self._first = caller
         self._notify: Notify | None = caller.notify
         self.identity = caller.identity
@@ -226,6 +226,12 @@ class PendingCalls:
             return None
         replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
         return replica if mark and is_replica_id(replica) and replica != self._replica() else None
+
+    def end(self, call: PendingCall) -> None:
+        """Cancel a call, whether it is held or its client has a round."""
+        for state in [state for state, entry in self._pending.items() if entry.call is call]:
+            self._expire(state)
+        call.end()
 
     def close(self) -> None:
         """Cancel all calls."""

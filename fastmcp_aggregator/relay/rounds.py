@@ -120,10 +120,11 @@ class Rounds:
         pending.resume(notify, round_.answers)
         return await self._pending.round(pending, lambda: identity)
 
-    async def _send_pending(self, child: Child, call: Call, owner: Owner) -> Result:
+    async def _send_pending(self, child: Child, call: Call, pending: PendingCall) -> Result:
         """Send a call that may outlive the request that began it; then its instance is released once more."""
         try:
-            return await send(child, call, call.params, owner)
+            with call.caller.while_let_in(partial(self._pending.end, pending)):
+                return await send(child, call, call.params, pending)
         finally:
             if child is not call.child:
                 self._instances.release(child)

@@ -98,17 +98,15 @@ class Directory:
             self._table = RouteTable(self._children, self.naming, self._tools(), self._changes)
         return self._table
 
-    def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """A tool's input schema, by which the SDK checks `Mcp-Param-*` headers; without it, it lists all tools."""
-        route = self.table.find(Kind.TOOL, name)
-        schema = route.component.get("inputSchema") if route else None
-        return schema if isinstance(schema, dict) else None
+    def header_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The part of a tool's input schema by which the SDK checks `Mcp-Param-*` headers; it walks it at each call.
 
-    def schema_of(self, child: Child, original: str) -> Mapping[str, Any] | None:
-        """The input schema of a tool, by its child and its own name."""
-        change = self._changes.get(child.key, {}).get(original)
-        name = original if change is None or change.name is None else change.name
-        return self.input_schema(f"{child.key}:{name}")
+        Without this function the SDK would list all tools.
+        """
+        route = self.table.find(Kind.TOOL, name)
+        if route is None or route.child.catalogue is None:
+            return None
+        return route.child.catalogue.header_schemas.get(route.original)
 
     def searches_tools(self, default: bool) -> bool:
         """Whether a search stands for the tools: as the group says, or else by default."""

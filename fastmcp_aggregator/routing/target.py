@@ -37,6 +37,12 @@ class Target:
     addressed: str | None = None
     """The part of the result that may have addresses."""
 
+    @property
+    def mirrors_headers(self) -> bool:
+        """Whether arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243)."""
+        catalogue = self.child.catalogue
+        return catalogue is not None and self.address.get("name") in catalogue.header_schemas
+
     def published(self, result: Result) -> Result:
         """A result of the child's, for a client."""
         return result if self.publish_result is None else self.publish_result(result, self.publish)

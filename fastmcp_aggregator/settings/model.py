@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fastmcp_aggregator.concurrency.fair_share import share_of
+from fastmcp_aggregator.concurrency.limiter import share_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT

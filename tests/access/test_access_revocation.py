@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwt
 from joserfc.jwk import RSAKey
-from support.harness import config, lean, until
+from support.harness import config, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import serving
 from support.wire_http import HttpClient
@@ -45,9 +46,9 @@ class Hub:
         self._keys = keys
         self._clients: list[HttpClient | SseClient] = []
 
-    async def connect(self, credentials: str, *, group: str = "red", modern: bool = False) -> HttpClient:
-        headers = {"Authorization": f"Bearer {credentials}"}
-        client = HttpClient(f"{self.origin}/groups/{group}/mcp", name="t", modern=modern, headers=headers)
+    async def connect(self, credentials: str, *, group: str = "red", **about: Any) -> HttpClient:
+        about = {"name": "t", "modern": False, **about, "headers": {"Authorization": f"Bearer {credentials}"}}
+        client = HttpClient(f"{self.origin}/groups/{group}/mcp", **about)
         self._clients.append(client)
         await client.start()
         return client
@@ -75,9 +76,11 @@ class Hub:
 
 
 @asynccontextmanager
-async def hub(auth: AuthProvider, folder: Path, **settings: Any) -> AsyncIterator[Hub]:
+async def hub(
+    auth: AuthProvider, folder: Path, *, server: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Hub]:
     groups = {name: {"servers": ["a"]} for name in ("red", "blue")}
-    app = build_aggregator(config(a=lean()), groups=groups, auth=auth, **settings)
+    app = build_aggregator(config(a=server or lean()), groups=groups, auth=auth, **settings)
     async with serving(app.http_app(path="/mcp")) as origin:
         served = Hub(app, origin, folder / "keys.json")
         try:
@@ -161,6 +164,38 @@ async def test_a_key_that_has_lost_a_group_keeps_what_it_has_open_in_the_others(
         denied = await until(lambda: [line for line in audit.read_text().splitlines() if '"denied"' in line])
         assert "the key was revoked, or has lost the group" in denied[0]
         assert len(denied) == 1
+
+
+ASK = {"name": "a:play", "arguments": {"script": [{"ask": {"a": {"method": "roots/list"}}}]}}
+
+ASKABLE: dict[str, Any] = {"modern": True, "capabilities": {"roots": {}}}
+
+
+async def test_a_call_that_waits_for_answers_ends_with_its_key_and_no_sooner(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann", "ben")
+    async with hub(auth, tmp_path, server=talking()) as served:
+        ann, ben = await served.connect(keys["ann"], **ASKABLE), await served.connect(keys["ben"])
+        assert (await ann.result("tools/call", ASK))["resultType"] == "input_required"
+        served.revoke("ben")
+        await ben.ended()
+        assert served.app.health()["a"].in_flight == 1
+        served.revoke("ann")
+        assert await ended(until(lambda: served.app.health()["a"].in_flight == 0)) < BOUND
+
+
+async def test_a_call_that_waits_for_answers_ends_when_its_key_loses_the_group(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann")
+    async with hub(auth, tmp_path, server=talking()) as served:
+        red, blue = await served.connect(keys["ann"], **ASKABLE), await served.connect(keys["ann"], group="blue")
+        asked = await red.result("tools/call", ASK)
+        served.change(lambda key: replace(key, groups=frozenset(["red"])))
+        await blue.ended()
+        assert served.app.health()["a"].in_flight == 1
+        served.change(lambda key: replace(key, groups=frozenset(["blue"])))
+        assert await ended(until(lambda: served.app.health()["a"].in_flight == 0)) < BOUND
+        served.change(lambda key: replace(key, groups=frozenset(["red"])))
+        again = await red.error("tools/call", {**ASK, **red.answers(asked)})
+        assert again["message"].startswith("requestState: the call that it continues is over")
 
 
 async def test_while_the_file_is_wrong_nothing_is_open(tmp_path: Path) -> None:

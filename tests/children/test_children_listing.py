@@ -42,7 +42,7 @@ class Session:
         self.instructions = "Ask nicely."
         self.protocol_version = LEGACY
         self.asked: list[tuple[Kind, str | None]] = []
-        self.mirrored: dict[str, Mapping[str, Any]] = {}
+        self.mirrored: Mapping[str, Mapping[str, Any]] = {}
         self._answer = answer
 
     async def request(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -53,8 +53,8 @@ class Session:
     def is_over(self, error: MCPError) -> bool:
         return error is CONNECTION_LOST
 
-    def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
-        self.mirrored[tool_name] = input_schema
+    def mirror_headers(self, header_schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        self.mirrored = header_schemas
 
     async def catalogue(self, **options: Any) -> Catalogue:
         return await read_catalogue("files", self, version=7, **options)  # type: ignore[arg-type]
@@ -71,6 +71,33 @@ def failing(failed: Kind, error: MCPError) -> Answer:
         return page(kind, "x")
 
     return answer
+
+
+WITH_HEADERS = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region", "enum": ["eu", "us"]},
+        "deep": {"type": "object", "properties": {"zone": {"type": "integer", "x-mcp-header": "Zone"}, "rest": {}}},
+        "rest": {"anyOf": [{"type": "string"}] * 100},
+    },
+    "required": ["region"],
+}
+ABOUT_HEADERS = {
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "deep": {"properties": {"zone": {"type": "integer", "x-mcp-header": "Zone"}}},
+    }
+}
+
+
+async def test_of_a_tools_schema_what_is_about_headers_is_found_once_and_nothing_where_it_is_invalid() -> None:
+    invalid = {"type": "object", "properties": {"x": {"type": "array", "x-mcp-header": "X"}}}
+    without = {"type": "object", "properties": {"x": {}}}
+    schemas = {"with": WITH_HEADERS, "without": without, "invalid": invalid, "odd": "no schema", "none": None}
+    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    session = Session(lambda kind, _: {SPECS[kind].list_key: tools}, {"tools": {}})
+    catalogue = await session.catalogue()
+    assert catalogue.header_schemas == {"with": ABOUT_HEADERS} == session.mirrored
 
 
 async def test_every_kind_is_read_with_its_version_and_the_instructions() -> None:
@@ -201,20 +228,11 @@ async def test_the_kinds_are_asked_for_at_once_and_not_one_after_the_other() -> 
     assert all(catalogue.of(kind) for kind in Kind)
 
 
-async def test_the_schema_of_every_tool_that_is_used_is_handed_to_the_session() -> None:
-    schemas = {"plain": {"type": "object"}, "odd": "no schema", "none": None}
-    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
-    session = Session(lambda kind, _: {"tools": tools}, {"tools": {}})
-    await session.catalogue()
-    assert session.mirrored == {"plain": {"type": "object"}}
-
-
 async def test_of_too_many_tools_the_first_are_used_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    tools = [{"name": name, "inputSchema": {"type": "object", "title": name}} for name in "abcd"]
+    tools = [{"name": name, "inputSchema": {**WITH_HEADERS, "title": name}} for name in "abcd"]
     session = Session(lambda kind, _: {"tools": tools, "resources": tools}, {"tools": {}})
     assert (await session.catalogue(max_tools=4)).of(Kind.TOOL) == tuple(tools)
     assert caplog.messages == []
-    session.mirrored.clear()
     assert (await session.catalogue(max_tools=3)).of(Kind.TOOL) == tuple(tools[:3])
     assert caplog.messages == ["server 'files' lists 4 tools; the first 3 are used"]
     assert session.mirrored.keys() == {"a", "b", "c"}

@@ -110,7 +110,7 @@ async def test_client_session_stamp_leaves_the_params_of_a_legacy_request_alone(
 async def test_client_session_x_mcp_header_maps_decide_which_arguments_become_headers() -> None:
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     async with session_with(lean(era="modern")) as session:
-        session.mirror_headers("echo", schema)
+        session.mirror_headers({"echo": schema})
         assert sdk_session(session)._x_mcp_header_maps.keys() == {"echo"}
         options: dict[str, Any] = {}
         data = {"method": "tools/call", "params": {"name": "echo", "arguments": {"region": "eu", "x": 1}}}

@@ -112,11 +112,20 @@ def test_only_the_servers_that_are_named_are_approved(pin: Pinning) -> None:
     assert [pins[key].tools["echo"].definition["description"] for key in ("a", "b")] == ["One.", "Two."]
 
 
-def test_a_server_that_fails_keeps_its_pins(pin: Pinning) -> None:
+def test_a_server_that_fails_keeps_its_pins_and_is_told_with_its_reason(pin: Pinning) -> None:
     pin(files=described("One."))
     recorded = pin.file.read_text()
-    assert pin("--approve", files=lean(exit_at_start=1)).code == 3
+    ended = pin("--approve", files=lean(exit_at_start=1))
+    assert ended.code == 3
+    assert "files: failed: it exited with code 1" in ended.err
+    assert "everything is as pinned" not in ended.err
     assert pin.file.read_text() == recorded
+
+
+def test_a_server_without_a_value_is_told_beside_what_is_pinned(pin: Pinning) -> None:
+    ended = pin(good=described("One."), bad={"command": "x", "env": {"A": "${NO_SUCH_VARIABLE}"}})
+    assert ended.code == 3
+    assert "bad: failed: the environment variable NO_SUCH_VARIABLE is not set" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,8 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str]) -> None:
 
 def test_the_same_as_json(pin: Pinning) -> None:
     first = json.loads(pin("--json", a=described("Say it."), bad={"command": "no-such-command"}).out)
-    assert (first["written"], first["failed"]) == (["a"], ["bad"])
+    assert (first["written"], list(first["failed"])) == (["a"], ["bad"])
+    assert first["failed"]["bad"].startswith("command not found: 'no-such-command'")
     changed = pin("--diff", "--json", a=described("Shout it."))
     document = json.loads(changed.out)
     assert (changed.code, changed.err) == (1, "")

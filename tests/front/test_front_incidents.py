@@ -37,7 +37,7 @@ def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Rounds, "ask", ask)
-    monkeypatch.setattr(Calls, "can_start", False)
+    monkeypatch.setattr(Calls, "can_start", lambda *_: False)
     return app
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,12 +12,16 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
+from mcp_types import HEADER_MISMATCH
 from support.harness import config, lean, until
 from support.memory import build_aggregator
 from support.serving import serving
+from support.wire import ELSEWHERE
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.library_internals import sdk_server_of
 
 GROUPS = {
     "web": {"name": "Web", "description": "Pages.", "servers": ["fetch"], "tools": ["pid", "params"]},
@@ -69,6 +74,47 @@ async def test_the_json_face_answers_with_the_result_of_the_method() -> None:
         called = await http.post("/mcp/tools/call", json={"name": "files:echo", "arguments": {"x": 1}})
         assert called.status_code == 200
         assert '"x": 1' in called.json()["content"][0]["text"]
+
+
+async def test_what_a_modern_call_says_in_headers_is_checked_by_what_the_schema_says_of_headers() -> None:
+    """Its arguments may cost anything to walk; see SEP-2243."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string", "x-mcp-header": "X"}, "y": {"anyOf": [{}] * 100}},
+    }
+    app = build_aggregator(config(a=lean(tool_extra={"inputSchema": schema}), b=lean()))
+    async with served(app) as url:
+        for name, x, headers, is_right in (
+            ("a:echo", "eu", {"Mcp-Param-X": "eu"}, True),
+            ("a__echo", "eu", {"Mcp-Param-X": "us"}, False),
+            ("a:echo", "eu", {}, False),
+            ("b:echo", "eu", {"Mcp-Param-X": "us"}, True),
+        ):
+            client = HttpClient(url, name="t", modern=True, headers=headers)
+            response = await client.send("tools/call", {"name": name, "arguments": {"x": x, "y": 1}})
+            assert ("result" in response) is is_right
+            assert is_right or response["error"]["code"] == HEADER_MISMATCH
+            await client.close()
+        assert sdk_server_of(app).get_tool_input_schema("b:echo") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("tools/list", {}), ("tools/call", {"name": "pid"}), ("tools/call", {"name": "missing:pid"})],
+    ids=["list", "bare name", "name"],
+)
+async def test_a_strict_start_that_failed_is_told_with_its_reasons_and_with_details_to_this_machine_alone(
+    path: str, body: dict[str, Any]
+) -> None:
+    failing = "the aggregator did not start: server 'missing': "
+    async with browser(build_aggregator(config(missing={"command": "no-such-command"}))) as http:
+        here = await http.post(f"/mcp/{path}", json=body)
+        elsewhere = await http.post(f"/mcp/{path}", json=body, headers=ELSEWHERE)
+    for answer in (here, elsewhere):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, -32603)
+        assert answer.json()["error"]["message"].startswith(failing)
+    assert "no-such-command" in here.text
+    assert "no-such-command" not in elsewhere.text
 
 
 @pytest.mark.parametrize(
@@ -198,3 +244,31 @@ async def test_a_session_of_somebody_else_is_not_found() -> None:
         assert theirs.status_code == 404
         mine = await http.post("/mcp", json=body, headers={**session, "authorization": "Bearer one"})
         assert mine.status_code == 200
+
+
+async def test_callers_take_turns_at_a_server_and_each_has_places_to_wait() -> None:
+    tokens = {name: {"client_id": name, "scopes": list[str]()} for name in ("ann", "bob")}
+    app = build_aggregator(
+        config(a=lean()), auth=StaticTokenVerifier(tokens), max_concurrent_calls=1, max_waiting_requests=8, rate_limit=0
+    )
+    order: list[str] = []
+    async with browser(app) as http:
+
+        async def call(name: str, tool: str = "echo") -> httpx2.Response:
+            headers = {"Authorization": f"Bearer {name}"}
+            answer = await http.post("/mcp/tools/call", json={"name": f"a:{tool}"}, headers=headers)
+            order.append(name)
+            return answer
+
+        first = asyncio.create_task(call("ann", "hold"))
+        await until(lambda: app.health()["a"].in_flight == 1)
+        anns = [asyncio.create_task(call("ann")) for _ in range(4)]
+        await until(lambda: app.health()["a"].waiting == 4)
+        assert "no more may wait" in (await call("ann")).text
+        bobs = asyncio.create_task(call("bob"))
+        await until(lambda: app.health()["a"].waiting == 5)
+        order.clear()
+        first.cancel()
+        answers = await asyncio.gather(*anns, bobs)
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert order == ["ann", "bob", "ann", "ann", "ann"]

@@ -14,6 +14,7 @@ from mcp_types import METHOD_NOT_FOUND
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, usable
 from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
+from fastmcp_aggregator.children.session.header_schema import header_schema
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
 
@@ -36,11 +37,10 @@ async def read_catalogue(
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
         tools = components[Kind.TOOL] = tools[:max_tools]
-    for tool in tools:
-        if isinstance(schema := tool.get("inputSchema"), dict):
-            session.mirror_headers(tool["name"], schema)
+    schemas = {tool["name"]: schema for tool in tools if (schema := header_schema(tool.get("inputSchema")))}
+    session.mirror_headers(schemas)
     hints = {kind: hint for kind, (_, hint) in zip(kinds, lists, strict=True) if hint is not None}
-    return Catalogue(version, components, session.instructions, session.capabilities, hints)
+    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas)
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:

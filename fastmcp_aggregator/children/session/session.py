@@ -177,10 +177,11 @@ class ChildSession:
                 async with asyncio.timeout(_PROBE_BOUND):
                     await self.probe()
 
-    def mirror_headers(self, tool_name: str, input_schema: Mapping[str, Any]) -> None:
-        """Let calls of this tool carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""
-        if self.era == "modern" and (headers := x_mcp_header_map(dict(input_schema))):
-            self._session._x_mcp_header_maps[tool_name] = headers
+    def mirror_headers(self, header_schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let calls of these tools carry their `x-mcp-header` arguments as HTTP headers (2026-07-28, SEP-2243)."""
+        if self.era == "modern":
+            maps = {name: x_mcp_header_map(schema) for name, schema in header_schemas.items()}
+            self._session._x_mcp_header_maps = maps
 
     async def listen_for_changes(self, is_open: asyncio.Event) -> None:
         """Have a modern child report list changes until the session ends; returns at once where there are none.

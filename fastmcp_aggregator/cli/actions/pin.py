@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.progress import brief_report
-from fastmcp_aggregator.cli.output.report import is_running
+from fastmcp_aggregator.cli.output.report import is_running, line_of, why_failed
 from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
@@ -21,6 +21,7 @@ from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff,
 from fastmcp_aggregator.pinning.pins import hidden_characters
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
 
 Pins = Mapping[str, ServerPins]
 
@@ -73,19 +74,20 @@ async def _pin(
     if as_json:
         put_json(_document(found, written, failed, path))
     else:
-        _tell(found, written, known, offered, path)
+        _tell(found, written, known, offered, failed, path)
     is_left = any(entry.server not in kept or not writes for entry in found)
     return SERVER_FAILED if failed and settings.strict else FAILED if is_left else FINE
 
 
-def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[str]]:
-    """What the servers offer, by server key, and the keys of those that failed."""
+def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[ServerStatus]]:
+    """What the servers offer, by server key, and those that failed."""
     offered, failed = {}, []
     for key, child in app.children.items():
-        if is_running(child.status()) and child.catalogue is not None:
+        status = child.status()
+        if is_running(status) and child.catalogue is not None:
             offered[key] = pins_of(child.catalogue.of(Kind.TOOL), child.catalogue.instructions)
         else:
-            failed.append(key)
+            failed.append(status)
     return offered, failed
 
 
@@ -96,14 +98,19 @@ def _write(path: Path, pins: Pins) -> None:
         raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _document(found: list[Difference], kept: Pins, failed: list[str], path: Path) -> dict[str, Any]:
+def _document(found: list[Difference], kept: Pins, failed: Sequence[ServerStatus], path: Path) -> dict[str, Any]:
     differences = [
         {"server": entry.server, "tool": entry.tool, "kind": entry.kind, "diff": list(diff(entry))} for entry in found
     ]
-    return {"pins": str(path), "differences": differences, "written": list(kept), "failed": failed}
+    reasons = {status.server_key: why_failed(status) for status in failed}
+    return {"pins": str(path), "differences": differences, "written": list(kept), "failed": reasons}
 
 
-def _tell(found: list[Difference], kept: Pins, known: Pins, offered: Pins, path: Path) -> None:
+def _tell(
+    found: list[Difference], kept: Pins, known: Pins, offered: Pins, failed: Sequence[ServerStatus], path: Path
+) -> None:
+    for status in failed:
+        say(line_of(status))
     shown = [entry for entry in found if entry.server in known or not kept]
     if shown:
         put("\n".join(map(printable, _lines(shown))))
@@ -115,7 +122,7 @@ def _tell(found: list[Difference], kept: Pins, known: Pins, offered: Pins, path:
     left = [entry for entry in shown if entry.server not in kept]
     if left:
         say(f"{counted(len(left), 'difference')}; approve with: fastmcp-aggregator pin CONFIG --approve [SERVER …]")
-    elif not kept:
+    elif not kept and not failed:
         say(f"{path}: everything is as pinned")
 
 

@@ -171,6 +171,7 @@ class FastCall:
     def _answer(self, outcome: Raw) -> bool:
         """Answer with a result; whether that was possible."""
         assert self.admission is not None
+        assert self.started is not None
         try:
             result = self._shape(self, raw_json.read_parts(outcome))
             if result is None:
@@ -179,7 +180,7 @@ class FastCall:
         except Exception:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
-        self.call.child.calls.complete()
+        self.call.child.calls.complete(self.started)
         self._end()
         self.admission.ended(result, outcome)
         self._origin.answer(response)

@@ -22,8 +22,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
     InboundModernRoute,
     classify_inbound_request,
-    find_invalid_x_mcp_header,
-    x_mcp_header_map,
 )
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -100,7 +98,6 @@ class FastPath:
         self._is_on = is_on
         self._counts = backend.path_counts
         self._cancellable: dict[tuple[Connection, RequestId], FastCall] = {}
-        self._header_schemas: dict[tuple[str, str], tuple[Mapping[str, Any], bool]] = {}
 
     def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
@@ -181,7 +178,7 @@ class FastPath:
         if target is None:
             raise Declined("unknown name")
         self._require_free(target, caller, meta)
-        if sender.headers is not None and self._mirrors_headers(target):
+        if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
         stack = self._backend.policies.stack
         if stack.policies:
@@ -226,24 +223,12 @@ class FastPath:
         child, runtime = target.child, self._backend.runtime
         if runtime is None or child.session is None or not child.session.can_send_directly:
             raise Declined("not on a pipe with room")
-        if not child.calls.can_start:
+        if not child.calls.can_start(caller):
             raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
             raise Declined("log level")
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
-
-    def _mirrors_headers(self, target: Target) -> bool:
-        """Whether arguments of the tool stand in headers, too (SEP-2243), or cannot be told to."""
-        schema = target.input_schema
-        if schema is None:
-            return False
-        tool = target.child.key, target.address["name"]
-        known = self._header_schemas.get(tool)
-        if known is None or known[0] is not schema:
-            is_mirrored = bool(x_mcp_header_map(dict(schema))) or find_invalid_x_mcp_header(schema) is not None
-            known = self._header_schemas[tool] = schema, is_mirrored
-        return known[1]
 
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
         """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""

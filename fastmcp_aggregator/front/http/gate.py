@@ -1,7 +1,7 @@
 """The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies.
 
 It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
-principal (without authentication: no address) can take what others need; see `fair_share.py`. A rejected one
+principal (without authentication: no address) can take what others need; see `concurrency/limiter.py`. A rejected one
 costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
 counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
 opens a stream, or is answered at once.
@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
-from fastmcp_aggregator.concurrency.fair_share import FairLimiter, FairShare, Holder
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder
 from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 from fastmcp_aggregator.front.wire.parts import too_many_parts

@@ -2,24 +2,26 @@
 
 Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
 each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
-group, the request is ended, whatever it is. A token that runs out, or a key at its date, ends the streams that only
-listen; a call that was let in before is still answered.
+group, the request is ended, whatever it is, and so is what outlives it (`Caller.while_let_in`). A token that runs out,
+or a key at its date, ends the streams that only listen; a call that was let in before is still answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import anyio
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import access_token_of, principal_of
-from fastmcp_aggregator.auth.verifiers import KeyToken
+from fastmcp_aggregator.auth.claims import access_token_of, principal_in
+from fastmcp_aggregator.auth.verifiers import KeyStanding, KeyToken
+from fastmcp_aggregator.callers.caller import WHILE_LET_IN
 from fastmcp_aggregator.front.http.boundary import Sending
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
@@ -53,7 +55,10 @@ class Revocation:
         response = Sending(send)
         with anyio.CancelScope() as answering, ExitStack() as stack:
             if isinstance(token, KeyToken):
-                stack.enter_context(self._followed(token, scope, answering.cancel))
+                groups = [self._group_id] if route_path(scope).startswith(self._path) else None
+                while_let_in = partial(_while_let_in, token.standing, groups)
+                stack.enter_context(while_let_in(partial(self._revoked, scope, answering.cancel)))
+                scope = {**scope, WHILE_LET_IN: while_let_in}
             listening = _Listening(scope, token, stack, answering.cancel)
             if scope["method"] == "GET":
                 listening.has_begun()
@@ -63,20 +68,21 @@ class Revocation:
         elif answering.cancel_called and not response.is_complete:
             await send({"type": "http.response.body"})
 
-    @contextmanager
-    def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
-        standing = token.standing
-        groups = [self._group_id] if route_path(scope).startswith(self._path) else None
+    def _revoked(self, scope: Scope, end: Callable[[], None]) -> None:
+        reason = "the key was revoked, or has lost the group"
+        self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
+        end()
 
-        def look() -> None:
-            if not standing.lets_in(groups):
-                reason = "the key was revoked, or has lost the group"
-                self._on_denied(principal_of(token), self._group_id, scope["path"], reason)
-                end()
 
-        with standing.watched(look):
-            look()
-            yield
+@contextmanager
+def _while_let_in(standing: KeyStanding, groups: Iterable[str] | None, end: Callable[[], None]) -> Iterator[None]:
+    def look() -> None:
+        if not standing.lets_in(groups):
+            end()
+
+    with standing.watched(look):
+        look()
+        yield
 
 
 class _Listening:
