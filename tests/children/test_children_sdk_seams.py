@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
@@ -29,7 +30,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
 from sse_starlette.sse import AppStatus
-from support.harness import MODERN, connected, lean, talking, until
+from support.harness import MODERN, config, connected, lean, talking, until
+from support.memory import build_aggregator
+from support.serving import serving
 from support.sessions import session_with
 from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING
@@ -38,6 +41,7 @@ from support.wire_http import served
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
 from fastmcp_aggregator.children.session.session import ChildSession
+from fastmcp_aggregator.library_internals import held_session, session_endpoint_of, session_of
 
 pytestmark = pytest.mark.process
 
@@ -533,3 +537,40 @@ def test_uvicorn_server_capture_signals_is_the_context_manager_that_takes_over_t
 
 def test_sse_starlette_app_status_should_exit_is_the_switch_that_ends_streams() -> None:
     assert AppStatus.should_exit is False
+
+
+# The dispatcher's numbers, for children/session/direct.py; sessions over HTTP, in library_internals.py.
+
+
+async def test_dispatcher_allocate_id_gives_numbers_that_its_own_requests_do_not_use() -> None:
+    async with build_aggregator(config(a=lean())) as app:
+        (session,) = (child.session for child in app._backend.children.values())
+        assert session is not None
+        own = session._session._dispatcher._allocate_id()
+        await session.request("ping", None)
+        assert session._session._dispatcher._allocate_id() == own + 2
+
+
+async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_counts_their_requests() -> None:
+    app = build_aggregator(config(a=lean()))
+    asgi = app.http_app(path="/mcp")
+    endpoint = session_endpoint_of(asgi, "/mcp")
+    assert endpoint is not None
+    async with serving(asgi) as origin, httpx2.AsyncClient(trust_env=False) as http:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        headers = {"accept": "application/json, text/event-stream"}
+        opened = await http.post(f"{origin}/mcp", json=request, headers=headers)
+        session_id = opened.headers["mcp-session-id"]
+        session = session_of(endpoint, session_id, {})
+        assert session is not None
+        assert session_of(endpoint, "f" * 32, {}) is None
+        assert session.idle_scope is not None
+        idle = session.idle_scope.deadline
+        with held_session(session):
+            assert session._requests_in_flight == 1
+            assert session.idle_scope.deadline == math.inf
+        assert session._requests_in_flight == 0
+        assert session.idle_scope.deadline >= idle
+        await http.delete(f"{origin}/mcp", headers={**headers, "mcp-session-id": session_id})
+        assert session_of(endpoint, session_id, {}) is None
