@@ -63,6 +63,12 @@ def read_parts(raw: Raw) -> dict[str, Any]:
     return _PARTS.decode(raw)
 
 
+def read_object(text: bytes) -> dict[str, Raw]:
+    """The values of an object from outside, each undecoded. Raises: Malformed."""
+    _require_utf8(text)
+    return _PARTS.decode(text)
+
+
 def decode(raw: Raw | bytes) -> Any:
     """Decode a part whole. Raises: Malformed."""
     return msgspec.json.decode(raw)

@@ -230,6 +230,34 @@ async def test_headers_are_judged_alike(sides: Sides, headers: dict[str, str], m
     await sides.agree(request("tools/call", '{"name": "a:echo"}', modern=modern), {**own, **headers}, modern=modern)
 
 
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("tools/call", '{"name": "a:echo", "arguments": {"x": [1, "\\u00e9"]}}'),
+        ("tools/call", '{"name": "a:params", "_meta": {"k": 1}}'),
+        ("tools/call", '{"name": "echo"}'),
+        ("tools/call", '{"name": "nothing"}'),
+        ("tools/call", '{"name": "a:echo", "_meta": []}'),
+        ("tools/call", '{"name": "a:error", "arguments": {"code": -5, "message": "no"}}'),
+        ("tools/call", "[]"),
+        ("tools/call", "{"),
+        ("tools/call", ""),
+        ("resources/read", '{"uri": "test://a/a/one"}'),
+        ("resources/read", '{"uri": "test://a/a/two"}'),
+        ("tools/list", ""),
+        ("tools/list", '{"cursor": "x"}'),
+        ("prompts/list", "{}"),
+        ("ping", "{}"),
+    ],
+)
+async def test_the_json_face_answers_alike(sides: Sides, method: str, body: str) -> None:
+    answers = []
+    for side in (sides.fast, sides.full):
+        response = await side.http.post(f"{side.url}/{method}", content=body.encode())
+        answers.append((response.status_code, response.headers["content-type"], response.json()))
+    assert answers[0] == answers[1]
+
+
 async def test_random_bytes_are_answered_alike(sides: Sides) -> None:
     draw = random.Random(4711)
     body = request("tools/call", '{"name": "a:echo", "arguments": {"text": "hi", "n": [1, 2.5, null]}}', modern=False)

@@ -17,6 +17,7 @@ from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,12 @@ class Origin(Protocol):
         """Whether `answer` would not have to wait."""
         ...
 
+    def encoded(self, result: Result) -> bytes:
+        """The response with this result, whose parts may be undecoded."""
+        ...
+
     def answer(self, response: bytes) -> None:
-        """Send the JSON-RPC response."""
+        """Send the response."""
 
     def take_over(self, fast: FastCall) -> None:
         """Serve the request by the full path, which resumes the call."""
@@ -47,7 +52,6 @@ class FastCall:
         self,
         call: Call,
         target: Target,
-        request_id: Raw,
         origin: Origin,
         *,
         shape: Callable[[FastCall, dict[str, Any]], dict[str, Any] | None],
@@ -58,8 +62,6 @@ class FastCall:
         """
         self.call = call
         self.target = target
-        self.request_id = request_id
-        """As the client has spelled it."""
         self.admission: Admission | None = None
         self.refusal: MCPError | None = None
         """Why a policy has rejected it."""
@@ -176,7 +178,7 @@ class FastCall:
             result = self._shape(self, raw_json.read_parts(outcome))
             if result is None:
                 return False
-            response = raw_json.encode({"jsonrpc": "2.0", "id": self.request_id, "result": result})
+            response = self._origin.encoded(result)
         except Exception:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False

@@ -9,7 +9,7 @@ answer; the call that was begun goes along in its scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
@@ -25,8 +25,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
+from fastmcp_aggregator.front.http.exchange import ENVELOPE
+from fastmcp_aggregator.front.http.rest import METHODS
 from fastmcp_aggregator.library_internals import SessionEndpoint, held_session, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.live_clients import LiveClients
 
 PATIENCE = 0.25
@@ -34,6 +37,7 @@ PATIENCE = 0.25
 _UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-event-id", "expect"})
 """Headers with which a request is left to the transport."""
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
+_JSON_ID = Raw(b'"json"')
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
 """Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
 
@@ -54,17 +58,19 @@ class FastEndpoint:
         """`scopes` are those that a request must have authenticated with; None: everybody is let in."""
         self._app = app
         self._path = path
+        self._json_face = {f"{path.rstrip('/')}/{method}": method for method in METHODS}
         self._fast_path = fast_path
         self._endpoint = endpoint
         self._clients = clients
         self._scopes = None if scopes is None else frozenset(scopes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or route_path(scope) != self._path:
+        path = route_path(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if path != self._path and path not in self._json_face:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        exchange = self._begin(scope, first)
+        exchange = self._begin(scope, first, self._json_face.get(path))
         replay = _Replay(first, receive).receive
         if exchange is None:
             await self._app(scope, replay, send)
@@ -79,24 +85,31 @@ class FastEndpoint:
             finally:
                 exchange.close()
 
-    def _begin(self, scope: Scope, first: Message) -> Exchange | None:
-        """Begin what is a plain call; None: the transport is to serve the request."""
+    def _begin(self, scope: Scope, first: Message, method: str | None) -> Exchange | None:
+        """Begin what is a plain call; None: the app is to serve the request. `method` is that of the JSON face."""
         body = first.get("body", b"")
         if first["type"] != "http.request" or first.get("more_body") or len(body) > self._fast_path.most_bytes:
             return None
-        headers = _plain_headers(scope)
-        if headers is None or not self._is_let_in(scope):
-            return None
-        exchange = self._exchange(scope, headers)
-        if exchange is None:
+        if not self._is_let_in(scope):
             return None
         try:
-            return exchange if exchange.begin(raw_json.read_request(body)) else None
+            if method is None:
+                exchange, request = self._exchange(scope), raw_json.read_request(body)
+            else:
+                exchange, request = self._of_json_face(scope), json_request(method, body)
+            return exchange if exchange is not None and exchange.begin(request) else None
         except raw_json.Malformed:
             return None
 
-    def _exchange(self, scope: Scope, headers: Mapping[str, str]) -> Exchange | None:
+    def _of_json_face(self, scope: Scope) -> Exchange | None:
+        """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
+        return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
+
+    def _exchange(self, scope: Scope) -> Exchange | None:
         """The exchange with a client of either era, whose session, if it has one, is there and its own."""
+        headers = _plain_headers(scope)
+        if headers is None:
+            return None
         version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id")
         if version in MODERN_PROTOCOL_VERSIONS:
             sender = Sender(_MODERN, is_modern=True, scope=scope, headers=headers)
@@ -146,8 +159,8 @@ class Exchange:
             Malformed: its id is none.
         """
         self._request_id = request.id
-        if (response := self._fast_path.reply(request, self._sender)) is not None:
-            self._resolve(response)
+        if (result := self._fast_path.reply(request, self._sender)) is not None:
+            self._resolve(self.encoded(result))
             return True
         key = None if self._sender.is_modern else coerce_request_id(raw_json.read_id(request.id))
         if key is not None and self._fast_path.is_in_flight(self._sender.connection, key):
@@ -185,6 +198,9 @@ class Exchange:
 
     # As the origin of the call.
 
+    def encoded(self, result: Result) -> bytes:
+        return raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "result": result})
+
     def answer(self, response: bytes) -> None:
         self._resolve(response)
 
@@ -199,6 +215,25 @@ class Exchange:
     def _resolve(self, response: bytes | None) -> None:
         if not self._response.done():
             self._response.set_result(response)
+
+
+class JsonExchange(Exchange):
+    """One request of the JSON face: its response is the result alone."""
+
+    def encoded(self, result: Result) -> bytes:
+        return raw_json.encode(result)
+
+
+def json_request(method: str, body: bytes) -> raw_json.RequestLine:
+    """The request that a program means which posts parameters to the path of a method.
+
+    Raises:
+        Malformed: they are no object.
+    """
+    params = raw_json.read_object(body) if body else {}
+    meta = raw_json.decode(params["_meta"]) if "_meta" in params else {}
+    envelope = {**(meta if isinstance(meta, dict) else {}), **ENVELOPE}
+    return raw_json.RequestLine("2.0", _JSON_ID, method, {**params, "_meta": Raw(raw_json.encode(envelope))})
 
 
 class _Replay:

@@ -105,17 +105,16 @@ class FastPath:
             return self._begin(request, origin, sender)
         return None
 
-    def reply(self, request: raw_json.RequestLine, sender: Sender) -> bytes | None:
-        """The response to a request that needs no child; None: it is another, or declined."""
+    def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
+        """The result of a request that needs no child; None: it is another, or declined."""
         if request.method not in LISTS and request.method != PING:
             return None
         with self._declining():
             self._require_usual(request)
             raw_json.read_id(request.id)
             result = self._listed(request, sender) if request.method in LISTS else _pong(sender)
-            response = raw_json.encode({"jsonrpc": "2.0", "id": request.id, "result": result})
             self._counts.answered += 1
-            return response
+            return result
         return None
 
     @contextmanager
@@ -186,7 +185,7 @@ class FastPath:
         call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
         if not stack.is_ready_for(call):
             raise Declined("policy has to wait")
-        return self._start(FastCall(call, target, request.id, origin, shape=self._shaped, on_end=self._ended))
+        return self._start(FastCall(call, target, origin, shape=self._shaped, on_end=self._ended))
 
     def _start(self, fast: FastCall) -> FastCall:
         """From here on it is not declined any more."""

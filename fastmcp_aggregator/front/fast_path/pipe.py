@@ -8,10 +8,12 @@ from typing import Protocol
 from mcp.server.connection import Connection
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import RequestId
+from msgspec import Raw
 
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
 from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.json_rpc import Result
 
 
 class ClientPipe(Protocol):
@@ -58,10 +60,11 @@ class PipeFront:
         if key in self._calls or key in self._taken_over:
             return False
         sender = Sender(self._connection, is_modern=self._is_modern)
-        if self._pipe.has_room and (response := self._path.reply(request, sender)) is not None:
-            self._pipe.answer(key, response + b"\n")
+        origin = _Line(self, self._pipe, key, line, request.id)
+        if self._pipe.has_room and (result := self._path.reply(request, sender)) is not None:
+            origin.answer(origin.encoded(result))
             return True
-        fast = self._path.begin(request, _Line(self, self._pipe, key, line), sender)
+        fast = self._path.begin(request, origin, sender)
         if fast is None:
             return False
         self._pipe.began(key)
@@ -98,17 +101,21 @@ class PipeFront:
 class _Line:
     """One request, as it stands on its line."""
 
-    __slots__ = ("_front", "_key", "_line", "_pipe")
+    __slots__ = ("_front", "_id", "_key", "_line", "_pipe")
 
-    def __init__(self, front: PipeFront, pipe: ClientPipe, key: RequestId, line: bytes) -> None:
+    def __init__(self, front: PipeFront, pipe: ClientPipe, key: RequestId, line: bytes, request_id: Raw) -> None:
         self._front = front
         self._pipe = pipe
         self._key = key
         self._line = line
+        self._id = request_id
 
     @property
     def has_room(self) -> bool:
         return self._pipe.has_room
+
+    def encoded(self, result: Result) -> bytes:
+        return raw_json.encode({"jsonrpc": "2.0", "id": self._id, "result": result})
 
     def answer(self, response: bytes) -> None:
         self._front.answered(self._key)

@@ -23,6 +23,12 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.requests import Request
 
 _CLIENT = {"name": "fastmcp-aggregator-json", "version": "1"}
+ENVELOPE: Mapping[str, Any] = {
+    PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
+    CLIENT_INFO_META_KEY: _CLIENT,
+    CLIENT_CAPABILITIES_META_KEY: {},
+}
+"""What such a program does not say of itself."""
 
 
 async def exchange(
@@ -35,12 +41,7 @@ async def exchange(
         pydantic.ValidationError: the parameters have not the shape that the method prescribes.
     """
     meta = params.get("_meta")
-    envelope = {
-        **(meta if isinstance(meta, Mapping) else {}),
-        PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
-        CLIENT_INFO_META_KEY: _CLIENT,
-        CLIENT_CAPABILITIES_META_KEY: {},
-    }
+    envelope = {**(meta if isinstance(meta, Mapping) else {}), **ENVELOPE}
     connection = Connection.from_envelope(LATEST_MODERN_VERSION, _CLIENT, {})
     context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request))
     return await serve_one(
