@@ -1,4 +1,4 @@
-"""Token verifiers: API keys, and the JWTs of an identity provider."""
+"""Token verifiers: API keys, also in the header `X-API-Key`, and the JWTs of an identity provider."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from pydantic import PrivateAttr
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
-from fastmcp_aggregator.auth.api_key_header import ApiKeyHeader
 from fastmcp_aggregator.auth.claims import claim_of
 
 
@@ -115,3 +116,33 @@ def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
     if isinstance(value, str):
         return value.split()
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+_OURS = b"x-api-key"
+_STANDARD = b"authorization"
+
+
+class ApiKeyHeader:
+    """ASGI middleware in front of authentication. Rejects a request with two different credentials with a 400."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        keys = [value for name, value in scope.get("headers", ()) if name == _OURS]
+        if not keys:
+            await self._app(scope, receive, send)
+            return
+        bearer = b"Bearer " + keys[0].strip()
+        others = [value for name, value in scope["headers"] if name == _STANDARD]
+        if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
+            answer = PlainTextResponse("send one credential: Authorization or X-API-Key, not two that differ", 400)
+            await answer(scope, receive, send)
+            return
+        rest = [header for header in scope["headers"] if header[0] != _STANDARD]
+        await self._app({**scope, "headers": [*rest, (_STANDARD, bearer)]}, receive, send)
+
+
+def _comparable(authorization: bytes) -> bytes:
+    scheme, _, token = authorization.strip().partition(b" ")
+    return b"Bearer " + token.strip() if scheme.lower() == b"bearer" else authorization

@@ -36,8 +36,7 @@ from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.settings.options import ChildOptions
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState, may_become
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus, may_become
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
-from fastmcp_aggregator.settings.access import DEFAULT_RATE, GROUP_MARK
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.sections import DEFAULT_RATE, GROUP_MARK
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call

@@ -19,7 +19,7 @@ from fastmcp_aggregator.errors import ChildServerError, NameConflictError, Start
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
-from fastmcp_aggregator.settings.tools import ToolChanges
+from fastmcp_aggregator.settings.sections import ToolChanges
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from fastmcp_aggregator.status.state import TRANSITIONS, ChildState, may_become
+from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState, may_become
 
 INITIALIZING, RUNNING, FAILED, STOPPED = ChildState
 

@@ -14,8 +14,7 @@ from fastmcp_aggregator.cli.output.progress import Lines, brief_report, follow, 
 from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:

@@ -19,7 +19,8 @@ from fastmcp_aggregator.cli.running.starting import interruptible, load, load_na
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming import CLIENT_RULES, closest
+from fastmcp_aggregator.naming.rules import CLIENT_RULES
+from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.findings import described, told
 from fastmcp_aggregator.cli.output.name_report import (
     ClientGroup,
     accepted_by,
@@ -32,12 +34,13 @@ from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
-from fastmcp_aggregator.doctor.findings import Source
+from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.version import VERSION
 
 
 def run(options: argparse.Namespace) -> int:
@@ -220,3 +223,51 @@ def _section(heading: str, lines: Sequence[str]) -> list[str]:
 
 def _lines(lines: Iterable[str]) -> str:
     return "\n".join(printable(line.rstrip()) for line in lines)
+
+
+def described(examination: Examination) -> dict[str, Any]:
+    """The document."""
+    return {
+        "versions": _versions(),
+        "programs": [asdict(program) for program in examination.programs],
+        "findings": [asdict(finding) for finding in examination.findings],
+    }
+
+
+def told(examination: Examination, source: str) -> Iterator[str]:
+    """The words, line by line. `source` is the config file."""
+    yield f"Versions: {', '.join(f'{name} {number}' for name, number in _versions().items())}"
+    if examination.programs:
+        yield "Programs:"
+        width = max(len(program.command) for program in examination.programs)
+        for program in examination.programs:
+            where = "" if program.path == program.command else program.path or "not found"
+            yield f"  {program.command:{width}}  {program.version or '':10}  {where}"
+    yield ""
+    if not examination.findings:
+        yield "Nothing to mend was found."
+        return
+    yield "Findings:"
+    for finding in examination.findings:
+        yield from _finding(finding, source)
+
+
+def _finding(finding: Finding, source: str) -> Iterator[str]:
+    whose = f"{finding.server}: " if finding.server is not None else ""
+    yield f"  {finding.severity:7}  {whose}{finding.message}"
+    if finding.path is None:
+        return
+    where = source if finding.line is None else f"{source}:{finding.line}"
+    written = f'"{finding.written}"' if finding.written is not None else finding.path
+    yield f"  {'':7}    {where}: {written}" + (f' → "{finding.change}"' if finding.change is not None else "")
+
+
+def _versions() -> dict[str, str]:
+    """Of ourselves and what we stand on."""
+    found = {"fastmcp-aggregator": VERSION, "Python": platform.python_version()}
+    for library in ("fastmcp", "mcp"):
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:  # installed in another way
+            continue
+    return {**found, "system": sys.platform}

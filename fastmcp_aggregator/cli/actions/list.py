@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, why_failed
-from fastmcp_aggregator.cli.output.tree import Branch, put_outline
 from fastmcp_aggregator.cli.running.starting import (
     interruptible,
     load,
@@ -19,11 +20,15 @@ from fastmcp_aggregator.cli.running.starting import (
     started,
     tolerant,
 )
-from fastmcp_aggregator.cli.terminal.console import put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming import rule_for
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.naming.rules import rule_for
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
 
 _BYTES_A_TOKEN = 4
 _WORTH_TELLING = 4000
@@ -124,3 +129,43 @@ def _about(component: Mapping[str, Any]) -> str:
         if isinstance(text, str) and text.strip():
             return text.strip().splitlines()[0]
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A label, what is said about it, and what is below it."""
+
+    label: str
+    remark: str = ""
+    branches: Sequence[Branch] = ()
+    is_bad: bool = False
+
+
+def put_outline(branches: Sequence[Branch]) -> None:
+    """Write the branches to stdout."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - rich is for terminals only
+
+        console = Console()
+        for branch in branches:
+            console.print(_tree(branch))
+    elif branches:
+        put("\n".join(line for branch in branches for line in _indented(branch, 0)))
+
+
+def _indented(branch: Branch, depth: int) -> Iterator[str]:
+    yield printable("  " * depth + "  ".join(filter(None, (branch.label, branch.remark))))
+    for below in branch.branches:
+        yield from _indented(below, depth + 1)
+
+
+def _tree(branch: Branch) -> Tree:
+    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.tree import Tree  # noqa: PLC0415 - as above
+
+    label = Text(printable(branch.label), "red" if branch.is_bad else "bold" if branch.branches else "")
+    if branch.remark:
+        label.append(f"  {printable(branch.remark)}", "dim")
+    tree = Tree(label, guide_style="dim")
+    tree.children.extend(_tree(below) for below in branch.branches)
+    return tree

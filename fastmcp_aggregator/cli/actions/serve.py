@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.progress import follow, full_report
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end

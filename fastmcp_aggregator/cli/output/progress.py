@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.cli.output.report import Report, is_running, line_of, summary_of
 from fastmcp_aggregator.cli.terminal.logs import tell
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator

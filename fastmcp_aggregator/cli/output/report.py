@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 
 class Report:

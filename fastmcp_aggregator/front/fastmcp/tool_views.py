@@ -24,7 +24,7 @@ from fastmcp.utilities.versions import VersionSpec
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import sdk_request_of
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
 

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.connection import whole_body

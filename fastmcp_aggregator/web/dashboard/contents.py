@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.routing.table import Route, RouteTable
 
 

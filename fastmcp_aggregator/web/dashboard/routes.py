@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
