@@ -14,7 +14,6 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
-from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
@@ -26,7 +25,6 @@ from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
-from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -277,15 +275,7 @@ class Aggregator(VirtualServer):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
-        return await self._backend.policies.rendered_metrics()
-
-    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
-        """Take note of an HTTP request that was refused to somebody who has authenticated."""
-        self._backend.policies.request_denied(principal, group, path, reason)
-
-    def record_calls(self) -> RecentCalls:
-        """Keep the calls that end from now on, for a dashboard to show."""
-        return self._backend.policies.record_calls()
+        return await self.policies.rendered_metrics(self.health(), self._backend.places.counts())
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""

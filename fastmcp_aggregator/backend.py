@@ -75,12 +75,7 @@ class Backend:
         """The seal on what FastMCP gives clients to come back with, to any replica."""
         self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
-        self.policies = Policies(
-            settings,
-            has_auth=has_auth,
-            statuses=lambda: {key: child.status() for key, child in self.children.items()},
-            http_requests=self.places.counts,
-        )
+        self.policies = Policies(settings, has_auth=has_auth)
         self._options = partial(
             ChildOptions.from_settings,
             settings,

@@ -62,6 +62,7 @@ class VirtualServer(FastMCP[None]):
     ) -> None:
         self.settings = settings
         self._group_id = group_id
+        self.policies = backend.policies
         self._backend = backend
         self._directory = Directory(
             Naming(settings.separator, settings.prefix),
@@ -200,7 +201,7 @@ class VirtualServer(FastMCP[None]):
             auth=self.auth,
             path=path,
             places=self._backend.places,
-            policies=self._backend.policies,
+            policies=self.policies,
         )
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
@@ -237,7 +238,7 @@ class VirtualServer(FastMCP[None]):
     def _session_denied(self, scope: Scope) -> None:
         """Audit a message into the session of another principal."""
         reason = "the session belongs to somebody else"
-        self._backend.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
+        self.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
 
     def _serve_requests(self) -> Pipeline:
         """Join our pipeline to FastMCP's low-level server."""

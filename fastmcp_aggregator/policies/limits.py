@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import Policy, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.sections import DEFAULT_RATE, GROUP_MARK
@@ -21,7 +21,7 @@ TOO_MANY_CALLS = -32029
 """JSON-RPC: the caller exceeds its rate limit; what 429 is in HTTP."""
 
 
-class RateLimiting:
+class RateLimiting(Policy):
     """Rejects calls beyond the rate limit. `of_callers` has what differs from `general`: by a caller's name, or by
     `group:` and a group's id.
     """
@@ -47,9 +47,6 @@ class RateLimiting:
             return _decide_later(wait, rate)
         _decide(wait, rate)
         return None
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """Keep the token taken, whatever came of the call."""
 
     async def close(self) -> None:
         """Close the limiter."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
-from fastmcp_aggregator.policies.policy import Policy
 from fastmcp_aggregator.policies.recent import RecentCalls
-from fastmcp_aggregator.policies.stack import PolicyStack
+from fastmcp_aggregator.policies.stack import Policy, PolicyStack
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
 
@@ -19,15 +18,7 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 class Policies:
     """All policies of one aggregator, for all its virtual servers."""
 
-    def __init__(
-        self,
-        settings: AggregatorSettings,
-        *,
-        has_auth: bool,
-        statuses: Callable[[], Mapping[str, ServerStatus]],
-        http_requests: Callable[[], tuple[int, int]],
-    ) -> None:
-        """`statuses` and `http_requests` (running, waiting) are asked for when the metrics are read."""
+    def __init__(self, settings: AggregatorSettings, *, has_auth: bool) -> None:
         self._settings = settings
         self._audit = audit_of(settings)
         self._limits = limits_from_settings(settings, has_auth=has_auth)
@@ -35,10 +26,13 @@ class Policies:
         self._recent: RecentCalls | None = None
         policies: list[Policy | None] = [self._audit]
         if settings.metrics:
-            policies.append(self._metering(statuses, http_requests))
+            from fastmcp_aggregator.policies.metrics import Metrics  # noqa: PLC0415 - only if asked for
+
+            self._metrics = Metrics()
+            policies.append(self._metrics)
         policies.append(self._limits)
         if settings.validate_arguments:
-            from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - only if asked for
+            from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - as above
 
             policies.append(ArgumentValidation())
         self.stack = PolicyStack([policy for policy in policies if policy is not None])
@@ -47,7 +41,7 @@ class Policies:
         """Keep the calls that end from now on, for people who look."""
         if self._recent is None:
             self._recent = RecentCalls()
-            self.stack.recorders = (self._recent,)
+            self.stack.policies = (self._recent, *self.stack.policies)
         return self._recent
 
     @asynccontextmanager
@@ -70,13 +64,16 @@ class Policies:
                 if self._limits is not None:
                     await self._limits.close()
 
-    async def rendered_metrics(self) -> tuple[bytes, str] | None:
-        """The metrics as text, and its content type; None: they are off."""
+    async def rendered_metrics(
+        self, statuses: Mapping[str, ServerStatus], http_requests: tuple[int, int]
+    ) -> tuple[bytes, str] | None:
+        """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
         if self._metrics is None:
             return None
-        from fastmcp_aggregator.observability.metrics import CONTENT_TYPE  # noqa: PLC0415 - as above
+        from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
 
-        return await self._metrics.render(), CONTENT_TYPE
+        lost = self._audit.log.lost if self._audit is not None else 0
+        return await self._metrics.render(Scrape(statuses, http_requests, lost)), CONTENT_TYPE
 
     def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
         """Somebody has asked for a name that is not in the group."""
@@ -94,14 +91,3 @@ class Policies:
             self._audit.authentication_failed(client, path, reason)
         if self._metrics is not None:
             self._metrics.authentication_failed()
-
-    def _metering(
-        self, statuses: Callable[[], Mapping[str, ServerStatus]], http_requests: Callable[[], tuple[int, int]]
-    ) -> Policy:
-        from fastmcp_aggregator.observability.metrics import Metrics, MetricSources  # noqa: PLC0415
-        from fastmcp_aggregator.policies.call_metrics import Metering  # noqa: PLC0415 - only if asked for
-
-        audit = self._audit
-        lost = (lambda: audit.log.lost) if audit is not None else (lambda: 0)
-        self._metrics = Metrics(MetricSources(statuses, http_requests=http_requests, audit_entries_lost=lost))
-        return Metering(self._metrics)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.policies.policy import CallEnd, Outcome
+from fastmcp_aggregator.policies.stack import CallEnd, Outcome, Policy
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -45,7 +45,7 @@ class RecentCall:
     ended: float
 
 
-class RecentCalls:
+class RecentCalls(Policy):
     """Keeps the last calls, and gives each who looks those that it may see."""
 
     def __init__(self, kept: int = KEPT) -> None:

@@ -1,25 +1,78 @@
-"""The policy stack: all policies around a call, in one order.
+"""The policy stack: all policies around a call, in one order; and the contract of a policy.
 
 Audit is outermost, so that it records what the others reject; metrics next, for the same reason; then limits, which
 are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call.
+
+Policies are quick: what takes long is not done on the way of a call. What costs something, such as a
+size, is worked out when a policy first wants it, and once for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Recorder, Rejected
-from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result, json_size
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
+Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
+"""`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
+(2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.
+"""
+
+
+@dataclass(frozen=True)
+class CallEnd:
+    """The outcome of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
+
+    outcome: Outcome
+    seconds: float
+    code: int | None = None
+    reason: str = ""
+    result: Mapping[str, Any] | None = None
+
+    @cached_property
+    def response_bytes(self) -> int:
+        """The result's size as JSON; 0 without one."""
+        return 0 if self.result is None else json_size(self.result)
+
+
+class Rejected(Exception):
+    """A policy rejects a call. Becomes a JSON-RPC error; `retry_in` is in seconds, where a retry may help."""
+
+    def __init__(self, code: int, message: str, *, retry_in: float | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_in = retry_in
+        self.data = data
+
+
+class Policy:
+    """One concern around each call: asked before it and notified after it; may reject it."""
+
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.
+
+        Raises:
+            Rejected: it may not be made, or not now.
+        """
+        return None
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
 
 
 class PolicyStack:
@@ -27,8 +80,6 @@ class PolicyStack:
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
-        self.recorders: tuple[Recorder, ...] = ()
-        """Told of every call, after all policies."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -37,7 +88,7 @@ class PolicyStack:
             MCPError: a policy rejected it, or the child's own error.
             ChildServerError: as `send`.
         """
-        passed: list[Recorder] = [*self.recorders]
+        passed: list[Policy] = []
         try:
             for policy in self.policies:
                 pending = policy.before(call)
@@ -63,7 +114,7 @@ def as_error(rejection: Rejected) -> MCPError:
     return MCPError(rejection.code, rejection.message, data)
 
 
-def _notify(passed: Sequence[Recorder], call: Call, end: CallEnd) -> None:
+def _notify(passed: Sequence[Policy], call: Call, end: CallEnd) -> None:
     """Innermost first, and all of them, whatever one of them raises."""
     with ExitStack() as steps:
         for policy in passed:

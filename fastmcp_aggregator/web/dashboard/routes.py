@@ -28,12 +28,13 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.policies.policies import Policies
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
-from fastmcp_aggregator.web.dashboard.contents import KnownContents, Listed
+from fastmcp_aggregator.web.dashboard.contents import KnownContents
 from fastmcp_aggregator.web.dashboard.view import Sources, names_of, view_of, what_stays
 from fastmcp_aggregator.web.dashboard.watch import Watch
 
@@ -46,6 +47,7 @@ class Shown(Protocol):
     """What is shown; see `Aggregator`."""
 
     auth: Any
+    policies: Policies
 
     @property
     def settings(self) -> AggregatorSettings: ...
@@ -53,11 +55,9 @@ class Shown(Protocol):
     @property
     def children(self) -> Mapping[str, Child]: ...
 
-    def record_calls(self) -> RecentCalls: ...
-
     def groups(self) -> list[Group]: ...
 
-    def group(self, group_id: str) -> Listed: ...
+    def group(self, group_id: str) -> VirtualServer: ...
 
 
 def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
@@ -85,7 +85,7 @@ class _States:
     def __init__(self, hub: Shown, path: str) -> None:
         self._hub = hub
         self._path = path
-        self._calls = hub.record_calls()
+        self._calls = hub.policies.record_calls()
         self._contents = KnownContents(Naming(hub.settings.separator, hub.settings.prefix).rule(None))
         self._watch = Watch(self._look)
 
@@ -139,7 +139,7 @@ class _States:
             # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
             await asyncio.sleep(0)
             if viewer.may_use(group.id) and group in self._hub.groups():
-                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
+                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id).routes))
         return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
 
     def _look(self) -> Hashable:
