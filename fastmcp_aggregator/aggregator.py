@@ -136,7 +136,7 @@ class Aggregator(VirtualServer):
             self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
         await self._backend.exchanged()
 
-    async def _read_again(self, _: Path) -> None:
+    async def _read_again(self) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
         errors: list[ConfigError] = []
         async with self._reloads:
