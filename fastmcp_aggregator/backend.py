@@ -28,7 +28,7 @@ from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.pinning.pins import filter_from_settings
-from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes

@@ -9,9 +9,7 @@ from fastmcp.server.auth import AuthProvider, RemoteAuthProvider
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.auth.verifiers import AnyVerifier, KeyVerifier, ProviderTokens
-from fastmcp_aggregator.config.files import read_text
-from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.config.files import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
@@ -45,7 +43,7 @@ def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
         audience=settings.jwt_audience,
         algorithm=settings.jwt_algorithm,
         jwks_uri=settings.jwt_jwks_url,
-        public_key=None if key is None else _read(_path(key)),
+        public_key=None if key is None else text_of(_path(key)),
     )
 
 
@@ -58,11 +56,3 @@ def _announced(tokens: ProviderTokens, settings: AggregatorSettings) -> RemoteAu
 
 def _path(text: str) -> Path:
     return Path(text).expanduser()
-
-
-def _read(path: Path) -> str:
-    root = Place()
-    text = read_text(path, root)
-    if text is None:
-        raise ConfigError(str(path), root.problems)
-    return text

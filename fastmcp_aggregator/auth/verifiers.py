@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
@@ -20,28 +19,11 @@ from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.claims import claim_of
 
 
-@dataclass(frozen=True, slots=True)
-class KeyStanding:
-    """What has become of a key since it was found."""
-
-    key: ApiKey
-    keys: FollowedKeys
-
-    def lets_in(self, groups: Iterable[str] | None) -> bool:
-        """Whether it may still be used for these groups; None: for all that it was for."""
-        now = self.keys.current(self.key)
-        needed = self.key.groups if groups is None else groups
-        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
-
-    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
-        """While something depends on it; `on_change` is told when it may be another."""
-        return self.keys.watched(self.key, on_change)
-
-
 class KeyToken(AccessToken):
-    """The token of an API key; the key itself is not in it."""
+    """The token of an API key, and what has become of the key since it was found; the key itself is not in it."""
 
-    _standing: KeyStanding = PrivateAttr()
+    _key: ApiKey = PrivateAttr()
+    _keys: FollowedKeys = PrivateAttr()
 
     @classmethod
     def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
@@ -53,13 +35,18 @@ class KeyToken(AccessToken):
             expires_at=None if key.expires is None else int(key.expires.timestamp()),
             claims=claim_of(key.name, key.groups),
         )
-        token._standing = KeyStanding(key, keys)
+        token._key, token._keys = key, keys
         return token
 
-    @property
-    def standing(self) -> KeyStanding:
-        """What has become of its key since."""
-        return self._standing
+    def lets_in(self, groups: Iterable[str] | None) -> bool:
+        """Whether its key may still be used for these groups; None: for all that it was for."""
+        now = self._keys.current(self._key)
+        needed = self._key.groups if groups is None else groups
+        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
+
+    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
+        """While something depends on its key; `on_change` is told when it may be another."""
+        return self._keys.watched(self._key, on_change)
 
 
 class KeyVerifier(TokenVerifier):

@@ -39,6 +39,24 @@ def read_text(path: Path, place: Place) -> str | None:
     return _decoded(data, place)
 
 
+def text_of(path: Path) -> str:
+    """Read the text of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    place = Place()
+    text = read_text(path, place)
+    place.raise_problems(str(path))
+    return text or ""
+
+
+def read_json(path: Path, place: Place) -> Any:
+    """Read a JSON file; None if there is a problem."""
+    text = read_text(path, place)
+    return None if text is None else parse_json(text, place)
+
+
 def parse_json(text: str, place: Place) -> Any:
     """Parse JSON; None if there is a problem."""
     try:

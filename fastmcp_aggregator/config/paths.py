@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from fastmcp_aggregator.errors import ConfigErrorCode, ConfigProblem
+from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProblem
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -31,3 +31,8 @@ class Place:
 
     def report(self, message: str, code: ConfigErrorCode = "invalid_schema") -> None:
         self.problems.append(ConfigProblem(code, self.path, message))
+
+    def raise_problems(self, source: str) -> None:
+        """Raise a ConfigError with the problems of the document, if there are any. `source` is its file."""
+        if self.problems:
+            raise ConfigError(source, self.problems)

@@ -16,7 +16,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.policies.stack import CallEnd, Policy, Rejected
+from fastmcp_aggregator.policies.policy import CallEnd, Policy, Rejected
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.policies.stack import Policy, Rejected
+from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.sections import DEFAULT_RATE, GROUP_MARK

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fastmcp_aggregator.policies.stack import CallEnd, Policy
+from fastmcp_aggregator.policies.policy import CallEnd, Policy
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 from fastmcp_aggregator.version import VERSION
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.policies.stack import CallEnd, Outcome, Policy
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call

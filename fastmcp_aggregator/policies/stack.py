@@ -1,78 +1,32 @@
-"""The policy stack: all policies around a call, in one order; and the contract of a policy.
+"""The policy stack: the policies that the settings ask for around each call, in one order, and what they hold open.
 
 Audit is outermost, so that it records what the others reject; metrics next, for the same reason; then limits, which
-are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call.
-
-Policies are quick: what takes long is not done on the way of a call. What costs something, such as a
-size, is worked out when a policy first wants it, and once for all of them.
+are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call. Nothing is loaded that
+is off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result, json_size
+from fastmcp_aggregator.policies.audit import audit_of
+from fastmcp_aggregator.policies.limits import limits_from_settings
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
+from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
-if TYPE_CHECKING:
-    from fastmcp_aggregator.callers.call import Call
-
-Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
-"""`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
-(2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.
-"""
-
-
-@dataclass(frozen=True)
-class CallEnd:
-    """The outcome of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
-
-    outcome: Outcome
-    seconds: float
-    code: int | None = None
-    reason: str = ""
-    result: Mapping[str, Any] | None = None
-
-    @cached_property
-    def response_bytes(self) -> int:
-        """The result's size as JSON; 0 without one."""
-        return 0 if self.result is None else json_size(self.result)
-
-
-class Rejected(Exception):
-    """A policy rejects a call. Becomes a JSON-RPC error; `retry_in` is in seconds, where a retry may help."""
-
-    def __init__(self, code: int, message: str, *, retry_in: float | None = None, data: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.retry_in = retry_in
-        self.data = data
-
-
-class Policy:
-    """One concern around each call: asked before it and notified after it; may reject it."""
-
-    def before(self, call: Call) -> Awaitable[None] | None:
-        """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.
-
-        Raises:
-            Rejected: it may not be made, or not now.
-        """
-        return None
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
 
 
 class PolicyStack:
@@ -140,3 +94,81 @@ def _failed(call: Call, error: BaseException) -> CallEnd:
             return CallEnd("cancelled", seconds)
         case _:
             return CallEnd("error", seconds)
+
+
+class Policies:
+    """All policies of one aggregator, for all its virtual servers."""
+
+    def __init__(self, settings: AggregatorSettings, *, has_auth: bool) -> None:
+        self._settings = settings
+        self._audit = audit_of(settings)
+        self._limits = limits_from_settings(settings, has_auth=has_auth)
+        self._metrics: Any = None
+        self._recent: RecentCalls | None = None
+        policies: list[Policy | None] = [self._audit]
+        if settings.metrics:
+            from fastmcp_aggregator.policies.metrics import Metrics  # noqa: PLC0415 - only if asked for
+
+            self._metrics = Metrics()
+            policies.append(self._metrics)
+        policies.append(self._limits)
+        if settings.validate_arguments:
+            from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - as above
+
+            policies.append(ArgumentValidation())
+        self.stack = PolicyStack([policy for policy in policies if policy is not None])
+
+    def record_calls(self) -> RecentCalls:
+        """Keep the calls that end from now on, for people who look."""
+        if self._recent is None:
+            self._recent = RecentCalls()
+            self.stack.policies = (self._recent, *self.stack.policies)
+        return self._recent
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While calls may come.
+
+        Raises:
+            AggregatorError: the audit log cannot be opened, or traces cannot be exported.
+        """
+        with ExitStack() as stack:
+            if self._audit is not None:
+                stack.enter_context(self._audit.log)
+            if self._settings.telemetry:
+                from fastmcp_aggregator.observability.telemetry import exporting_traces  # noqa: PLC0415 - as above
+
+                stack.enter_context(exporting_traces(self._settings.name))
+            try:
+                yield
+            finally:
+                if self._limits is not None:
+                    await self._limits.close()
+
+    async def rendered_metrics(
+        self, statuses: Mapping[str, ServerStatus], http_requests: tuple[int, int]
+    ) -> tuple[bytes, str] | None:
+        """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
+        if self._metrics is None:
+            return None
+        from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
+
+        lost = self._audit.log.lost if self._audit is not None else 0
+        return await self._metrics.render(Scrape(statuses, http_requests, lost)), CONTENT_TYPE
+
+    def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
+        """Somebody has asked for a name that is not in the group."""
+        if self._audit is not None:
+            self._audit.denied(principal, group, method, name, "there is nothing of this name in the group")
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """An HTTP request was refused to somebody who has authenticated."""
+        if self._audit is not None:
+            self._audit.request_denied(principal, group, path, reason)
+
+    def authentication_failed(self, client: str, path: str, reason: str) -> None:
+        """An HTTP request had no valid credentials."""
+        if self._audit is not None:
+            self._audit.authentication_failed(client, path, reason)
+        if self._metrics is not None:
+            self._metrics.authentication_failed()

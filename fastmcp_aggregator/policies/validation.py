@@ -19,8 +19,8 @@ from mcp_types import INVALID_PARAMS
 
 from fastmcp_aggregator.config.paths import path_step
 from fastmcp_aggregator.policies.json_size import TooCostly
+from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost
-from fastmcp_aggregator.policies.stack import Policy, Rejected
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call

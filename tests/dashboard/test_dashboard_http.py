@@ -23,8 +23,8 @@ from support.wire import ELSEWHERE
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.recent import RecentCalls
-from fastmcp_aggregator.policies.stack import CallEnd
 from fastmcp_aggregator.web.dashboard import watch
 
 GROUPS = {

@@ -19,7 +19,8 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.audit_log import AuditLog
 from fastmcp_aggregator.policies.audit import Audit, audit_of
-from fastmcp_aggregator.policies.stack import CallEnd, PolicyStack, Rejected
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))

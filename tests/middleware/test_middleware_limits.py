@@ -16,7 +16,8 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.policies.limits import RateLimiting, limits_from_settings
-from fastmcp_aggregator.policies.stack import PolicyStack, Rejected
+from fastmcp_aggregator.policies.policy import Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter

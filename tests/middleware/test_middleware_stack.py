@@ -14,7 +14,8 @@ from support.doubles import call
 from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.callers.call import Call, json_size
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.stack import CallEnd, PolicyStack, Rejected
+from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.stack import PolicyStack
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

@@ -15,8 +15,8 @@ from support.doubles import call
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.policies.json_size import Size, TooCostly
+from fastmcp_aggregator.policies.policy import Rejected
 from fastmcp_aggregator.policies.schema_cost import MOST_STEPS, SchemaCost
-from fastmcp_aggregator.policies.stack import Rejected
 from fastmcp_aggregator.policies.validation import ArgumentValidation
 
 TOOL = {

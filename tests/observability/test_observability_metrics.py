@@ -15,7 +15,8 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.callers.call import json_size
 from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, OTHER, Metrics, Scrape
-from fastmcp_aggregator.policies.stack import CallEnd, PolicyStack
+from fastmcp_aggregator.policies.policy import CallEnd
+from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.version import VERSION
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -20,7 +20,7 @@ from fastmcp_aggregator.client_configs.merging import Decision, Definition, defi
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
-from fastmcp_aggregator.errors import AggregatorError, ConfigError
+from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
         servers = {key: with_variables(key, entry, variables) for key, entry in servers.items()}
     missing = _users([missing_variables(servers, {**os.environ, **variables})])
     assert output is not None
-    _write(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n")
+    write_whole(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", mode=PRIVATE)
     if env_file is not None:
-        _write(env_file, env_text(variables, missing))
+        write_whole(env_file, env_text(variables, missing), mode=PRIVATE)
     if options.json:
         written = {"written": str(output), "servers": list(servers), "renamed": together.renamed}
         put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
@@ -95,13 +95,6 @@ def _ask(key: str, known: Sequence[Definition]) -> Decision:
 def _require_free(path: Path, *, overwrites: bool) -> None:
     if path.exists() and not overwrites and not (may_ask() and agrees(f"{path} exists. Replace it?")):
         raise UsageError(f"{path} exists; give --overwrite to replace it, or another name")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text, mode=PRIVATE)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]], *, as_json: bool) -> None:

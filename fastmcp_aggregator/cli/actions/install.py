@@ -12,7 +12,7 @@ from fastmcp_aggregator.cli.running.env_file import add_variables_of, variables_
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
-from fastmcp_aggregator.client_configs.documents import read, text_of
+from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.installing import (
     Change,
     FileChanged,
@@ -24,6 +24,7 @@ from fastmcp_aggregator.client_configs.installing import (
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.files import text_of
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.escaping import printable
 

@@ -15,7 +15,6 @@ from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
@@ -68,7 +67,7 @@ async def _pin(
     found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
     if writes and kept:
-        _write(path, {**known, **kept})
+        write_pins(path, {**known, **kept})
     written = {key: pins for key, pins in kept.items() if writes}
     if as_json:
         put_json(_document(found, written, failed, path))
@@ -87,13 +86,6 @@ def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[str]]
         else:
             failed.append(key)
     return offered, failed
-
-
-def _write(path: Path, pins: Pins) -> None:
-    try:
-        write_pins(path, pins)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _document(found: list[Difference], kept: Pins, failed: list[str], path: Path) -> dict[str, Any]:

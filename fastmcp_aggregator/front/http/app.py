@@ -21,7 +21,7 @@ from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.revocation import Revocation
 from fastmcp_aggregator.front.http.security import Membership, cors
-from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _RETRY_MS = 1000

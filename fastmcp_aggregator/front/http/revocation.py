@@ -65,16 +65,15 @@ class Revocation:
 
     @contextmanager
     def _followed(self, token: KeyToken, scope: Scope, end: Callable[[], None]) -> Iterator[None]:
-        standing = token.standing
         groups = [self._group_id] if route_path(scope).startswith(self._path) else None
 
         def look() -> None:
-            if not standing.lets_in(groups):
+            if not token.lets_in(groups):
                 reason = "the key was revoked, or has lost the group"
                 self._on_denied(principal_of(token), self._group_id, scope["path"], reason)
                 end()
 
-        with standing.watched(look):
+        with token.watched(look):
             look()
             yield
 

@@ -28,7 +28,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION

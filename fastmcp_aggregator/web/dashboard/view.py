@@ -9,7 +9,7 @@ in full to those on this machine alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
@@ -127,15 +127,4 @@ def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
 
 
 def _call(call: RecentCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "ended": call.ended,
-        "principal": call.principal.name,
-        "group": call.group,
-        "method": call.method,
-        "server": call.server,
-        "name": call.name,
-        "outcome": call.outcome,
-        "code": call.code,
-        "seconds": call.seconds,
-    }
+    return {**{field.name: getattr(call, field.name) for field in fields(call)}, "principal": call.principal.name}

@@ -1,0 +1,64 @@
+"""The Policy contract: one concern around each call, asked before it and notified after it; may reject it.
+
+Policies are quick: what takes long is not done on the way of a call. What costs something, such as a
+size, is worked out when a policy first wants it, and once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastmcp_aggregator.protocol.json_rpc import json_size
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
+
+Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
+"""`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
+(2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.
+"""
+
+
+@dataclass(frozen=True)
+class CallEnd:
+    """The outcome of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
+
+    outcome: Outcome
+    seconds: float
+    code: int | None = None
+    reason: str = ""
+    result: Mapping[str, Any] | None = None
+
+    @cached_property
+    def response_bytes(self) -> int:
+        """The result's size as JSON; 0 without one."""
+        return 0 if self.result is None else json_size(self.result)
+
+
+class Rejected(Exception):
+    """A policy rejects a call. Becomes a JSON-RPC error; `retry_in` is in seconds, where a retry may help."""
+
+    def __init__(self, code: int, message: str, *, retry_in: float | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_in = retry_in
+        self.data = data
+
+
+class Policy:
+    """One concern around each call."""
+
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.
+
+        Raises:
+            Rejected: it may not be made, or not now.
+        """
+        return None
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
