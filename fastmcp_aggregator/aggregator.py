@@ -21,7 +21,6 @@ from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
-from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
@@ -257,7 +256,7 @@ class Aggregator(VirtualServer):
             MCPError: several servers have a tool of this name.
         """
         server = self.group(DEFAULT_GROUP if group is None else group)
-        public = await public_name(server, Kind.TOOL, name)
+        public = await server._directory.public_name(Kind.TOOL, name)
         if server is self:
             return await super().call_tool(public, arguments, **options)
         return await server.call_tool(public, arguments, **options)
@@ -302,7 +301,4 @@ def _told_together(errors: Sequence[ConfigError]) -> ConfigError:
     """The first error, with that of another file, if there is one."""
     first = errors[0]
     other = next((error for error in errors if error.source != first.source), None)
-    if other is None:
-        return first
-    problems = [replace(problem, path=f"{e.source} {problem.path}") for e in (first, other) for problem in e.details]
-    return ConfigError(f"{first.source} and {other.source}", problems)
+    return first if other is None else first.and_also(other)

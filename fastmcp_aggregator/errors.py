@@ -14,7 +14,7 @@ What crosses the wire to a client is made from these in `front/wire/errors.py`, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
@@ -62,6 +62,11 @@ class ConfigError(AggregatorError):
         self.code: ConfigErrorCode = min((d.code for d in details), key=self._GRAVITY.index)
         count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
         super().__init__("\n".join([f"{source}: {count}", *(f"  {detail}" for detail in self.details)]))
+
+    def and_also(self, other: ConfigError) -> ConfigError:
+        """Return one error with the problems of two files."""
+        both = [replace(problem, path=f"{e.source} {problem.path}") for e in (self, other) for problem in e.details]
+        return ConfigError(f"{self.source} and {other.source}", both)
 
 
 class ChildServerError(AggregatorError):

@@ -208,19 +208,11 @@ class VirtualServer(FastMCP[None]):
         wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
             app.router.routes.extend(sse_routes(self, path, self._session_denied))
-        app.router.routes.append(json_route(self, path))
+        app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
         app.user_middleware = stack_of(parts, options, checks)
         return app
-
-    async def ready(self) -> None:
-        """Wait until lists can be answered.
-
-        Raises:
-            StartupError: strict, and at least one child failed.
-        """
-        await self._directory.ready()
 
     @property
     def routes(self) -> RouteTable:

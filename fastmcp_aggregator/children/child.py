@@ -36,7 +36,7 @@ from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.settings.options import ChildOptions
-from fastmcp_aggregator.status.server_status import ChildState, ServerStatus, may_become
+from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState, ServerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class Child:
     def _become(self, state: ChildState) -> None:
         if state is self.state:
             return
-        if not may_become(self.state, state):
+        if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"child {self.key!r}: no transition {self.state} → {state}")
         self.state = state
         self._since = self._clock()

@@ -29,7 +29,7 @@ def expanded(value: Any, place: Place, environ: Mapping[str, str] | None) -> Any
     """
     match value:
         case str():
-            return _unexpanded_text(value) if environ is None else _expanded_text(value, place, environ)
+            return _text(value, place, environ)
         case Mapping():
             return {key: expanded(item, place.at(key), environ) for key, item in value.items()}
         case list() | tuple():
@@ -64,17 +64,12 @@ def plain(value: Any) -> Any:
             return value
 
 
-def _unexpanded_text(written: str) -> Text:
-    expansion = expand(written, {})
-    is_known = not (expansion.is_expanded or expansion.is_malformed)
-    return Text(expansion.value, expansion.shown, is_known)
-
-
-def _expanded_text(written: str, place: Place, environ: Mapping[str, str]) -> Text:
-    expansion = expand(written, environ)
-    _report_faults(expansion, place)
-    is_known = not (expansion.missing or expansion.is_malformed)
-    return Text(expansion.value, expansion.shown, is_known)
+def _text(written: str, place: Place, environ: Mapping[str, str] | None) -> Text:
+    expansion = expand(written, environ or {})
+    if environ is not None:
+        _report_faults(expansion, place)
+    lacks_value = expansion.is_expanded if environ is None else bool(expansion.missing)
+    return Text(expansion.value, expansion.shown, is_known=not (lacks_value or expansion.is_malformed))
 
 
 def _report_faults(expansion: Expansion, place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import string
 from dataclasses import dataclass
 from typing import Literal
@@ -133,6 +134,11 @@ CLIENT_RULES: tuple[ClientRule, ...] = (
     ClientRule("Visual-Studio-Code", "VS Code", PLAIN),
     ClientRule("gemini-cli-mcp-client", "Gemini CLI", PLAIN),
 )
+
+
+def loose(name: str) -> str:
+    """The name with everything made equal that some spelling may replace."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name)
 
 
 def rule_for(client_name: str | None, *, separator: SeparatorSetting, prefix: bool) -> NameRule:

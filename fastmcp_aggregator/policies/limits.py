@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.policies.policy import Policy, Rejected
-from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
+from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.sections import DEFAULT_RATE, GROUP_MARK
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
+    from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter
 
 
 TOO_MANY_CALLS = -32029
@@ -26,7 +27,9 @@ class RateLimiting(Policy):
     `group:` and a group's id.
     """
 
-    def __init__(self, general: Rate, of_callers: Mapping[str, Rate], limiter: RateLimiter) -> None:
+    def __init__(
+        self, general: Rate, of_callers: Mapping[str, Rate], limiter: InMemoryRateLimiter | RedisRateLimiter
+    ) -> None:
         self._general = general
         self._of_callers = of_callers
         self._limiter = limiter
@@ -79,7 +82,7 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
     return RateLimiting(general, of_callers, _limiter(settings))
 
 
-def _limiter(settings: AggregatorSettings) -> RateLimiter:
+def _limiter(settings: AggregatorSettings) -> InMemoryRateLimiter | RedisRateLimiter:
     if settings.redis_url is None:
         return InMemoryRateLimiter()
     from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter  # noqa: PLC0415 - an extra, for replicas only

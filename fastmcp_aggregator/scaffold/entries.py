@@ -13,7 +13,7 @@ from fastmcp_aggregator.config.files import parse_json, text_of
 from fastmcp_aggregator.config.loader import entries_of
 from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
+from fastmcp_aggregator.files.atomic import PUBLIC
 from fastmcp_aggregator.scaffold.rules import Plan
 
 
@@ -56,14 +56,6 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
     if key in entries:
         raise AggregatorError(f"{path} has a server {key!r} already; choose another name, or take that one out first")
     return Addition(path, with_member(text, ["mcpServers"], key, entry), stat.S_IMODE(path.stat().st_mode))
-
-
-def add(planned: Addition) -> None:
-    """Write the config.
-
-    Raises: AggregatorError
-    """
-    write_whole(planned.path, planned.text, mode=planned.mode)
 
 
 def _literal(value: Any) -> Any:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def rendered(plan: Plan) -> dict[str, str]:
     if problems := plan.problems():
         raise AggregatorError("\n".join(problems))
     environment = _environment(TEMPLATES / plan.language, TEMPLATES / "shared")
-    values = {"plan": plan, "rules": RULES.values(), "fastmcp": _requirement("fastmcp")}
+    values = {"plan": plan, "rules": asdict(RULES), "fastmcp": _requirement("fastmcp")}
     return {
         _target(path, plan): environment.get_template(path).render(values)
         for path in environment.list_templates(filter_func=_is_file)

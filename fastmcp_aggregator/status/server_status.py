@@ -28,11 +28,6 @@ TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
 }
 
 
-def may_become(now: ChildState, then: ChildState) -> bool:
-    """Whether the table has this transition."""
-    return then in TRANSITIONS[now]
-
-
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """A snapshot of one child, for people and programs.

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from inspect import isawaitable
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -27,22 +27,11 @@ from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.web.dashboard.routes import Shown, dashboard_routes
+from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
 
 Handler = Callable[[Request], Any]
-
-
-class Hub(Shown, Protocol):
-    """What the routes need of an `Aggregator`."""
-
-    @property
-    def is_starting(self) -> bool: ...
-
-    def health(self) -> dict[str, ServerStatus]: ...
-
-    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:

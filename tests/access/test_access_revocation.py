@@ -187,7 +187,7 @@ async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_
     auth, keys = keys_for(tmp_path, "ann")
     async with hub(auth, tmp_path) as served, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
         url, headers = f"{served.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
-        await served.app.ready()
+        await served.app._directory.ready()
         followed = cast("KeyVerifier", auth)._keys
         etag = (await http.get(url, headers=headers)).headers["etag"]
         waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))

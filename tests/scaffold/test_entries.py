@@ -9,8 +9,13 @@ import pytest
 
 from fastmcp_aggregator import load_config
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.scaffold.entries import add, addition, entry_for
+from fastmcp_aggregator.files.atomic import write_whole
+from fastmcp_aggregator.scaffold.entries import Addition, addition, entry_for
 from fastmcp_aggregator.scaffold.rules import Plan
+
+
+def add(planned: Addition) -> None:
+    write_whole(planned.path, planned.text, mode=planned.mode)
 
 
 def test_a_python_server_is_started_from_its_own_environment(tmp_path: Path) -> None:

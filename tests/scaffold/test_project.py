@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from fastmcp_aggregator.scaffold.project import TEMPLATES, example_plan, rendered, write_project
-from fastmcp_aggregator.scaffold.rules import LANGUAGES, RULES, Language, Plan, Resource
+from fastmcp_aggregator.scaffold.rules import RULES, Language, Plan, Resource
 
 
 def full_plan(language: Language) -> Plan:
@@ -57,10 +59,10 @@ def test_a_typescript_project_has_valid_metadata() -> None:
     assert 'name: "class"' in files["src/tools.ts"]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", get_args(Language))
 def test_every_rule_that_is_a_number_reaches_the_project(language: Language) -> None:
     limits = next(text for name, text in rendered(full_plan(language)).items() if "service/limits." in name)
-    for name, value in RULES.values().items():
+    for name, value in asdict(RULES).items():
         if isinstance(value, int):
             assert f"{name.upper()} = {value}" in limits, name
     for pattern in (RULES.server_name, RULES.component_name):
@@ -73,7 +75,7 @@ def test_the_version_rule_is_the_same_in_python() -> None:
     assert scope["VERSION"] == RULES.version
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", get_args(Language))
 def test_nothing_of_the_templates_is_left_in_a_project(language: Language) -> None:
     files = rendered(full_plan(language))
     assert not [name for name in files if "PACKAGE" in name or name.endswith(".jinja") or "dot-" in name]
@@ -81,7 +83,7 @@ def test_nothing_of_the_templates_is_left_in_a_project(language: Language) -> No
     assert ".gitignore" in files
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", get_args(Language))
 def test_a_project_names_no_registry_and_brings_no_lockfile(language: Language) -> None:
     files = rendered(full_plan(language))
     assert not [name for name in files if "lock" in name]
@@ -93,7 +95,7 @@ def test_templates_are_files_of_their_own_and_all_are_marked_as_such() -> None:
     assert stray == []
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", get_args(Language))
 def test_a_plan_without_anything_gets_one_example_of_each_kind(language: Language) -> None:
     plan = example_plan(Plan(name="a", language=language))
     assert plan.problems() == []

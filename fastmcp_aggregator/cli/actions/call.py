@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from fastmcp_aggregator.cli.running.starting import interruptible, load, load_na
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming.rules import CLIENT_RULES
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, loose
 from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -77,13 +78,8 @@ def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:
 
 def _may_own(server_key: str, name: str) -> bool:
     """Whether some spelling of a tool of this server may be the name; also one in which the key was shortened."""
-    owner, wanted = _loose(server_key) + "_", _loose(name)
+    owner, wanted = loose(server_key) + "_", loose(name)
     return wanted.startswith(owner) or (len(name) in _LIMITS and owner.startswith(wanted[:-_HASH]))
-
-
-def _loose(name: str) -> str:
-    """The name with everything made equal that some spelling may replace."""
-    return re.sub("[^A-Za-z0-9]", "_", name)
 
 
 def _unknown_server(name: str, keys: Iterable[str]) -> str:
@@ -115,14 +111,43 @@ def _input_schema(app: package.Aggregator, name: str) -> Mapping[str, Any]:
 
 
 async def _ask(app: package.Aggregator, name: str, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
-    from fastmcp_aggregator.cli.running.request import call_tool  # noqa: PLC0415 - imports FastMCP: not before the start
-
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
         report.doing(f"calling {name}: {share}{f', {message}' if message else ''}")
 
     report.doing(f"calling {name}")
-    return await call_tool(app, name, arguments, on_progress)
+    return await _call_tool(app, name, arguments, on_progress)
+
+
+async def _call_tool(
+    app: package.Aggregator,
+    name: str,
+    arguments: dict[str, Any],
+    on_progress: Callable[[float, float | None, str | None], Awaitable[None]],
+) -> dict[str, Any]:
+    """The result of `tools/call`, by an ordinary client in memory, with everything that the server has put into it.
+
+    Raises:
+        AggregatorError: the call came back with an error.
+    """
+    # Not before the start: FastMCP takes a second, in which the children start.
+    from fastmcp import Client  # noqa: PLC0415
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+    from mcp_types import CallToolRequest, CallToolRequestParams  # noqa: PLC0415
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    async with Client(app, mode="legacy") as client:
+        try:
+            any_object = TypeAdapter(dict[str, Any])
+            result: dict[str, Any] = await client.session.send_request(
+                request, any_object, progress_callback=on_progress
+            )
+        except MCPError as error:
+            raise AggregatorError(f"error {error.code}: {error.message}") from error
+        except ValidationError as error:
+            raise AggregatorError(f"the answer of {name} is no tool result: {error.error_count()} faults") from error
+    return result
 
 
 def readable(result: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -38,6 +37,7 @@ from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.libraries import installed_version
 from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
@@ -266,8 +266,6 @@ def _versions() -> dict[str, str]:
     """Of ourselves and what we stand on."""
     found = {"fastmcp-aggregator": VERSION, "Python": platform.python_version()}
     for library in ("fastmcp", "mcp"):
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:  # installed in another way
-            continue
+        if number := installed_version(library):
+            found[library] = number
     return {**found, "system": sys.platform}

@@ -51,10 +51,7 @@ async def _serve(
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
     try:
-        connections = settings.max_connections if transport == "http" else 0
-        async with built_early(
-            config, settings, connections, groups=groups, only=group, has_callers=transport == "http"
-        ) as app:
+        async with built_early(config, settings, groups=groups, only=group, has_callers=transport == "http") as app:
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:

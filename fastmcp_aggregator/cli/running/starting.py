@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -70,8 +69,7 @@ def _with_problems_of_config(error: ConfigError, config: str) -> ConfigError:
     try:
         load_config(config)
     except ConfigError as other:
-        both = [replace(d, path=f"{e.source} {d.path}") for e in (other, error) for d in e.details]
-        return ConfigError(f"{other.source} and {error.source}", both)
+        return other.and_also(error)
     return error
 
 
@@ -109,7 +107,6 @@ def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> i
 async def built_early(
     config: McpConfig,
     settings: AggregatorSettings,
-    connections: int = 0,
     *,
     groups: Groups | None = None,
     only: str | None = None,
@@ -122,10 +119,10 @@ async def built_early(
     With `only`, the id of a group, the other servers are left out.
 
     Raises:
-        ConfigError: there are not enough file descriptors for the servers and so many HTTP connections.
+        ConfigError: there are not enough file descriptors for the servers and the HTTP connections.
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
-    require_descriptors(needed, settings, connections)
+    require_descriptors(needed, settings, settings.max_connections if has_callers else 0)
     with as_ancestor(config.source):
         launched = launch_early(needed, EndpointOptions.from_settings(settings))
         try:

@@ -31,6 +31,7 @@ from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
@@ -43,8 +44,8 @@ View = dict[str, Any]
 _WAIT = re.compile(r"wait=(\d{1,4})")
 
 
-class Shown(Protocol):
-    """What is shown; see `Aggregator`."""
+class Hub(Protocol):
+    """What the routes beside MCP need of an `Aggregator`."""
 
     auth: Any
     policies: Policies
@@ -55,12 +56,19 @@ class Shown(Protocol):
     @property
     def children(self) -> Mapping[str, Child]: ...
 
+    @property
+    def is_starting(self) -> bool: ...
+
+    def health(self) -> dict[str, ServerStatus]: ...
+
+    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
+
     def groups(self) -> list[Group]: ...
 
     def group(self, group_id: str) -> VirtualServer: ...
 
 
-def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
+def dashboard_routes(hub: Hub, path: str) -> list[BaseRoute]:
     """The routes, for a hub whose MCP endpoint is at `path`."""
     has_auth = hub.auth is not None
     states = _States(hub, path)
@@ -82,7 +90,7 @@ def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
 class _States:
     """Answers with what a viewer may see."""
 
-    def __init__(self, hub: Shown, path: str) -> None:
+    def __init__(self, hub: Hub, path: str) -> None:
         self._hub = hub
         self._path = path
         self._calls = hub.policies.record_calls()
