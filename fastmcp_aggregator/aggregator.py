@@ -87,33 +87,26 @@ class Aggregator(VirtualServer):
         the one group that will be used: servers that are not in it are not started.
         """
         require_parts(OF_SERVING)
-        self._version = settings.server_version or VERSION
         self._whole = config
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
         self._virtual_servers: dict[str, VirtualServer] = {}
         self._reloads = asyncio.Lock()
+        self._missing_tools = MissingTools()
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
         backend = Backend(
             self._needed(config),
             settings,
-            version=self._version,
+            version=settings.server_version or VERSION,
             launched=launched,
             files=followed,
             has_auth=auth is not None,
+            on_changed=self._look_for_missing_tools,
         )
-        self._missing_tools = MissingTools()
-        backend.on_changed = self._look_for_missing_tools
         super().__init__(
-            backend,
-            settings,
-            group_id=DEFAULT_GROUP,
-            name=settings.name,
-            version=self._version,
-            group=self._restriction(DEFAULT_GROUP),
-            auth=auth,
+            backend, group_id=DEFAULT_GROUP, name=settings.name, group=self._restriction(DEFAULT_GROUP), auth=auth
         )
 
     @property
@@ -229,10 +222,8 @@ class Aggregator(VirtualServer):
         if group_id not in self._virtual_servers:
             self._virtual_servers[group_id] = VirtualServer(
                 self._backend,
-                self.settings,
                 group_id=group_id,
                 name=f"{self.settings.name}/{group_id}",
-                version=self._version,
                 group=self._restriction(group_id),
                 auth=self.auth,
             )

@@ -51,14 +51,14 @@ class Backend:
         launched: Launched | None,
         files: FollowedFiles,
         has_auth: bool,
+        on_changed: Callable[[], None],
     ) -> None:
+        """`on_changed` is told of each change in what a child offers."""
         self.config = config
         self.files = files
         """What the config and the groups were read from, and are read from again."""
         self.connections = 0
         """HTTP clients that may be connected at once, when it is this program that serves them."""
-        self.on_changed: Callable[[], None] = lambda: None
-        """Told of each change in what a child offers."""
         self.runtime: Runtime | None = None
         """The present run."""
         self.profile = ClientProfile()
@@ -82,7 +82,9 @@ class Backend:
             version=version,
             catalogue_filter=filter_from_settings(settings),
         )
-        self._settings = settings
+        self.settings = settings
+        self.version = version
+        self._on_changed = on_changed
         self._launched = launched
         self._views: list[ServedView] = []
         self._begun = asyncio.Event()
@@ -114,8 +116,8 @@ class Backend:
             ConfigError: there are too few descriptors for it; the present config stays as it is.
         """
         if self.runtime is not None:
-            require_descriptors(config, self._settings, self.connections)
-        require_credentials(config, self._settings)
+            require_descriptors(config, self.settings, self.connections)
+        require_credentials(config, self.settings)
         self.config = config
         if self.runtime is not None:
             self.runtime.supervisor.exchange(config)
@@ -154,12 +156,12 @@ class Backend:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        require_descriptors(self.config, self._settings, self.connections)
-        require_credentials(self.config, self._settings)
+        require_descriptors(self.config, self.settings, self.connections)
+        require_credentials(self.config, self.settings)
         launched, self._launched = self._launched, None
         runtime = Runtime(
             self.config,
-            self._settings,
+            self.settings,
             self._options,
             profile=self.profile,
             new_endpoint=self.new_endpoint,
@@ -168,7 +170,7 @@ class Backend:
             views=self._views,
             peers=self.peers,
             changes=self.changes,
-            on_changed=self._changed,
+            on_changed=self._on_changed,
         )
         self.runtime = runtime
         try:
@@ -179,9 +181,6 @@ class Backend:
         finally:
             self.runtime = None
             self._begun.clear()
-
-    def _changed(self) -> None:
-        self.on_changed()
 
     async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, for another replica."""
@@ -196,5 +195,5 @@ class Backend:
 
     def _read_files(self) -> None:
         """Another replica has read its files anew; with `watch_config` off, this one does it when it is told to."""
-        if self._settings.watch_config:
+        if self.settings.watch_config:
             self.files.ask()

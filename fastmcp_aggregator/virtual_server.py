@@ -15,10 +15,8 @@ from fastmcp.utilities.logging import temporary_log_level
 from mcp_types import SubscriptionsListenRequestParams
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.types import Scope
 
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
-from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
@@ -39,7 +37,6 @@ from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 from fastmcp_aggregator.runtime import ServedView
-from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 class VirtualServer(FastMCP[None]):
@@ -52,15 +49,13 @@ class VirtualServer(FastMCP[None]):
     def __init__(
         self,
         backend: Backend,
-        settings: AggregatorSettings,
         *,
         group_id: str,
         name: str,
-        version: str,
         group: Group | None = None,
         auth: AuthProvider | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings = settings = backend.settings
         self._group_id = group_id
         self.policies = backend.policies
         self._backend = backend
@@ -76,7 +71,7 @@ class VirtualServer(FastMCP[None]):
         backend.show_in(ServedView(group_id, self._directory, self._live_clients))
         super().__init__(
             name,
-            version=version,
+            version=backend.version,
             auth=auth,
             dereference_schemas=False,
             request_state_security=backend.request_states.security(name),
@@ -207,7 +202,7 @@ class VirtualServer(FastMCP[None]):
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
         wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
-            app.router.routes.extend(sse_routes(self, path, self._session_denied))
+            app.router.routes.extend(sse_routes(self, path, self.policies, self._group_id))
         app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
@@ -226,11 +221,6 @@ class VirtualServer(FastMCP[None]):
         with stop_on_signals(files.ask if files else None) as stop:
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
-
-    def _session_denied(self, scope: Scope) -> None:
-        """Audit a message into the session of another principal."""
-        reason = "the session belongs to somebody else"
-        self.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
 
     def _serve_requests(self) -> Pipeline:
         """Join our pipeline to FastMCP's low-level server."""

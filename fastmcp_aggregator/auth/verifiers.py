@@ -1,13 +1,14 @@
-"""Token verifiers: API keys, also in the header `X-API-Key`, and the JWTs of an identity provider."""
+"""The auth provider that the settings describe, and its token verifiers: API keys, and JWTs of an identity provider."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
-from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
+from fastmcp.server.auth import AccessToken, AuthProvider, MultiAuth, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from pydantic import PrivateAttr
 from starlette.middleware import Middleware
@@ -17,6 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
+from fastmcp_aggregator.config.files import text_of
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 class KeyToken(AccessToken):
@@ -133,3 +137,48 @@ class ApiKeyHeader:
 def _comparable(authorization: bytes) -> bytes:
     scheme, _, token = authorization.strip().partition(b" ")
     return b"Bearer " + token.strip() if scheme.lower() == b"bearer" else authorization
+
+
+def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
+    """What lets callers in: API keys, tokens of an identity provider, or either of both; None where neither is set.
+
+    Reads the files that the settings name, and asks nobody over the network.
+
+    Raises:
+        ConfigError: one of the files cannot be used; with every problem of it.
+    """
+    keys = None if settings.keys_file is None else KeyVerifier(FollowedKeys(_path(settings.keys_file)))
+    tokens = _provider_tokens(settings)
+    if tokens is None:
+        return keys
+    provider = _announced(tokens, settings) or tokens
+    if keys is None:
+        return provider
+    if isinstance(provider, RemoteAuthProvider):
+        return AnyVerifier(server=provider, verifiers={"keys": keys}, server_source_id="provider")
+    return AnyVerifier(verifiers={"keys": keys, "provider": tokens})
+
+
+def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
+    if settings.jwt_issuer is None:
+        return None
+    key = settings.jwt_public_key_file
+    return ProviderTokens(
+        groups_claim=settings.jwt_groups_claim,
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        algorithm=settings.jwt_algorithm,
+        jwks_uri=settings.jwt_jwks_url,
+        public_key=None if key is None else text_of(_path(key)),
+    )
+
+
+def _announced(tokens: ProviderTokens, settings: AggregatorSettings) -> RemoteAuthProvider | None:
+    """With the metadata by which clients find the identity provider (RFC 9728), for which our address must be known."""
+    if settings.public_url is None or settings.jwt_issuer is None:
+        return None
+    return IssuerMetadataProvider(tokens, [settings.jwt_issuer], settings.public_url)  # type: ignore[list-item]
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()

@@ -6,6 +6,7 @@ import hashlib
 import re
 import string
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 Separator = Literal[":", "__", ".", "_"]
@@ -80,31 +81,25 @@ class NameRule:
 
 
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
-_WORD_AND_DASH = _WORD | {"-"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Profile:
     """What a family of clients accepts as a name; see `NameRule` for the fields."""
 
-    name: str
     alphabet: frozenset[str] | None = None
     limit: int | None = None
 
 
-PLAIN = Profile("plain")
+PLAIN = Profile()
 """Takes names as they are: every client that is not known to refuse some."""
 # Claude Desktop withholds all tools of a server for one bad name. Claude Code allows 128 characters, but puts
-# `mcp__<server>__` in front.
-CLAUDE = Profile("claude", _WORD_AND_DASH, 64)
-OPENAI = Profile("openai", _WORD_AND_DASH, 64)
-COPILOT = Profile("copilot", _WORD_AND_DASH, 64)
+# `mcp__<server>__` in front. OpenAI's clients and GitHub Copilot have the same limits.
+STRICT = Profile(_WORD | {"-"}, 64)
+"""Also what `__` promises to everyone: users of agent frameworks set it, and those cannot be recognised by name."""
 # Cursor takes 60 characters for tool and server together, and the server is whatever the user called the
 # aggregator in Cursor's own config. We never see that name, so 10 characters are left for it.
-CURSOR = Profile("cursor", _WORD, 50)
-# What `__` promises to everyone: users of agent frameworks set it, and those cannot be recognised by name.
-SAFE = Profile("safe", _WORD_AND_DASH, 64)
-_PROFILES = (PLAIN, CLAUDE, OPENAI, COPILOT, CURSOR)
+CURSOR = Profile(_WORD, 50)
 _SEPARATORS: tuple[Separator, ...] = (":", "__", ".", "_")
 _SETTINGS: tuple[SeparatorSetting, ...] = ("auto", *_SEPARATORS)
 
@@ -122,13 +117,13 @@ class ClientRule:
 
 
 CLIENT_RULES: tuple[ClientRule, ...] = (
-    ClientRule("claude-ai", "Claude Desktop", CLAUDE),
-    ClientRule("claude-code", "Claude Code", CLAUDE),
-    ClientRule("codex-mcp-client", "OpenAI Codex", OPENAI),
-    ClientRule("Codex", "OpenAI Codex", OPENAI),
-    ClientRule("ChatGPT", "ChatGPT", OPENAI),
-    ClientRule("openai-mcp", "ChatGPT", OPENAI),
-    ClientRule("github-copilot-developer", "GitHub Copilot CLI", COPILOT),
+    ClientRule("claude-ai", "Claude Desktop", STRICT),
+    ClientRule("claude-code", "Claude Code", STRICT),
+    ClientRule("codex-mcp-client", "OpenAI Codex", STRICT),
+    ClientRule("Codex", "OpenAI Codex", STRICT),
+    ClientRule("ChatGPT", "ChatGPT", STRICT),
+    ClientRule("openai-mcp", "ChatGPT", STRICT),
+    ClientRule("github-copilot-developer", "GitHub Copilot CLI", STRICT),
     ClientRule("cursor-vscode", "Cursor", CURSOR),
     ClientRule("Visual Studio Code", "VS Code", PLAIN),
     ClientRule("Visual-Studio-Code", "VS Code", PLAIN),
@@ -147,7 +142,7 @@ def rule_for(client_name: str | None, *, separator: SeparatorSetting, prefix: bo
     Equal rules are one object, made at import: this is a look-up, whatever name the client sends.
     """
     profile = _PROFILE_OF.get(client_name, PLAIN)
-    return _RULES[profile.name, separator, prefix]
+    return _RULES[profile, separator, prefix]
 
 
 def every_rule(*, prefix: bool) -> tuple[NameRule, ...]:
@@ -157,29 +152,21 @@ def every_rule(*, prefix: bool) -> tuple[NameRule, ...]:
     return tuple(dict.fromkeys((*plain, *strict)))
 
 
-def _make_rule(profile: Profile, setting: SeparatorSetting, prefix: bool) -> NameRule:
+def _rule(profile: Profile, setting: SeparatorSetting, prefix: bool) -> NameRule:
     if setting == "__" and profile is PLAIN:
-        profile = SAFE
-    if setting != "auto":
-        separator: Separator = setting
-    else:
-        separator = ":" if profile is PLAIN else "__"
-    return NameRule(separator, profile.alphabet, profile.limit, prefix)
+        profile = STRICT
+    separator: Separator = (":" if profile is PLAIN else "__") if setting == "auto" else setting
+    return _shared_rule(separator, profile.alphabet, profile.limit, prefix)
 
 
-def _make_rules() -> dict[tuple[str, SeparatorSetting, bool], NameRule]:
-    shared: dict[NameRule, NameRule] = {}
-    rules: dict[tuple[str, SeparatorSetting, bool], NameRule] = {}
-    for profile in _PROFILES:
-        for setting in _SETTINGS:
-            for prefix in (True, False):
-                rule = _make_rule(profile, setting, prefix)
-                rules[profile.name, setting, prefix] = shared.setdefault(rule, rule)
-    return rules
-
-
+_shared_rule = cache(NameRule)
 _PROFILE_OF: dict[str | None, Profile] = {client.name: client.profile for client in CLIENT_RULES}
-_RULES = _make_rules()
+_RULES = {
+    (profile, setting, prefix): _rule(profile, setting, prefix)
+    for profile in (PLAIN, STRICT, CURSOR)
+    for setting in _SETTINGS
+    for prefix in (True, False)
+}
 _PREFIXED = every_rule(prefix=True)
 _UNPREFIXED = every_rule(prefix=False)
 

@@ -10,7 +10,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,10 +78,8 @@ class RecentCalls(Policy):
 
     def latest(self, count: int, may_see: Callable[[RecentCall], bool]) -> list[RecentCall]:
         """The last ones among those that may be seen, latest first."""
-        return list(itertools.islice(self._visible(may_see), count))
-
-    def _visible(self, may_see: Callable[[RecentCall], bool]) -> Iterator[RecentCall]:
-        return (call for call in reversed(self._calls) if may_see(call))
+        visible = (call for call in reversed(self._calls) if may_see(call))
+        return list(itertools.islice(visible, count))
 
 
 def _name(call: Call) -> str:

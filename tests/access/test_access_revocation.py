@@ -24,8 +24,7 @@ from support.wire_sse import SseClient
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
-from fastmcp_aggregator.auth.providers import auth_from_settings
-from fastmcp_aggregator.auth.verifiers import KeyVerifier
+from fastmcp_aggregator.auth.verifiers import KeyVerifier, auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 BOUND = 5.0

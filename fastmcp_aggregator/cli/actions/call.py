@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -15,6 +14,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
+from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -58,11 +58,7 @@ def _args_text(given: str) -> tuple[str, str]:
         return sys.stdin.read(), "stdin"
     if not given.startswith("@"):
         return given, "--args"
-    try:
-        return Path(given[1:]).read_text("utf-8"), given[1:]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"{given[1:]} cannot be read: {reason}") from None
+    return given_text(given[1:], given[1:]), given[1:]
 
 
 def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:

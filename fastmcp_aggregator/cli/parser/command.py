@@ -46,11 +46,11 @@ class Command:
         return parser
 
 
-def action(module: str) -> Callable[[argparse.Namespace], int]:
-    """The function `run` of a module of `cli.actions`, which is imported when it is called."""
+def action(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
+    """A function of a module of `cli.actions`, which is imported when it is called."""
 
     def run(options: argparse.Namespace) -> int:
-        code: int = import_module(f"fastmcp_aggregator.cli.actions.{module}").run(options)
+        code: int = getattr(import_module(f"fastmcp_aggregator.cli.actions.{module}"), function)(options)
         return code
 
     return run

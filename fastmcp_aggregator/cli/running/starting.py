@@ -16,7 +16,7 @@ from fastmcp_aggregator.children.process.process import ChildProcess, kill_recor
 from fastmcp_aggregator.cli.output.progress import follow
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
-from fastmcp_aggregator.cli.running.env_file import add_variables_of
+from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -141,7 +141,7 @@ async def built_early(
 
 
 def _auth(settings: AggregatorSettings) -> Any:
-    from fastmcp_aggregator.auth.providers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
+    from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
 
     return auth_from_settings(settings)
 

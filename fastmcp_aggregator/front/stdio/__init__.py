@@ -1,1 +1,0 @@
-"""The stdio transport to the client, with its graceful shutdown."""

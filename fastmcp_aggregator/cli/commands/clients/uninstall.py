@@ -11,5 +11,5 @@ COMMAND = Command(
     usage="uninstall CLIENT [options]",
     examples=("uninstall claude-desktop",),
     add_arguments=add_client,
-    run=action("uninstall"),
+    run=action("install", "run_uninstall"),
 )
