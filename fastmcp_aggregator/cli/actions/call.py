@@ -11,11 +11,10 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
 from fastmcp_aggregator.cli.running.given_files import given_text
-from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _given_arguments(options: argparse.Namespace) -> ArgumentsOf:
@@ -88,8 +87,7 @@ def _unknown_server(name: str, keys: Iterable[str]) -> str:
 async def _call(
     config: McpConfig, settings: AggregatorSettings, name: str, arguments_of: ArgumentsOf, *, as_json: bool
 ) -> int:
-    report = brief_report(config.servers)
-    async with started(config, settings, report) as app:
+    async with started(config, settings) as (app, report):
         result = await _ask(app, name, arguments_of(_input_schema(app, name)), report)
         report.close()
         if as_json:

@@ -19,18 +19,10 @@ from fastmcp_aggregator.cli.output.name_report import (
     pattern,
     plain_name,
 )
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
-from fastmcp_aggregator.cli.running.starting import (
-    interruptible,
-    load,
-    load_named_groups,
-    run_to_end,
-    started,
-    tolerant,
-)
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
-from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding, Source
@@ -77,7 +69,7 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
             put_json(_document(config, settings, groups, examination))
         return FINE
     work = _connect(config, settings, groups, examination if options.json else None)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
@@ -145,7 +137,7 @@ async def _connect(
     examination: Examination | None,
 ) -> int:
     """With an examination, everything is one document."""
-    async with started(config, tolerant(settings), brief_report(config.servers)) as app:
+    async with started(config, tolerant(settings)) as (app, _):
         statuses = list(app.health().values())
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))

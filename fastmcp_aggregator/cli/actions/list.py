@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, why_failed
-from fastmcp_aggregator.cli.running.starting import (
-    interruptible,
-    load,
-    load_named_groups,
-    run_to_end,
-    started,
-    tolerant,
-)
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.naming.rules import rule_for
@@ -45,12 +37,11 @@ def run(options: argparse.Namespace) -> int:
     config, settings = load(options)
     load_named_groups(options, config)
     work = _list(config, settings, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
-    report = brief_report(config.servers)
-    async with started(config, tolerant(settings), report) as app:
+    async with started(config, tolerant(settings)) as (app, report):
         servers = described(app)
         sizes = await _sizes(app)
         report.close()

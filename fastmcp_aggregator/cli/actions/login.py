@@ -19,9 +19,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.http.credentials import default_oauth_dir, shown_url
 from fastmcp_aggregator.children.http.oauth import Tokens, keep_tokens
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end
+from fastmcp_aggregator.cli.running.starting import load, run_command
 from fastmcp_aggregator.cli.terminal.console import say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.libraries import OF_LOGIN, require_parts
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs what is told below, with a traceback
     directory = default_oauth_dir() if settings.oauth_dir is None else Path(settings.oauth_dir).expanduser()
     work = _log_in(server, directory, options.port, is_used=_is_used(settings, server.key))
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _remote(config: McpConfig, key: str) -> RemoteServer:

@@ -9,9 +9,8 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
+from fastmcp_aggregator.cli.running.starting import load, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     approved = None if options.approve is None else _keys(options.approve, config)
     known = {} if not options.diff and not path.exists() else read_pins(path)
     work = _pin(config, settings, path, known, approved, writes=not options.diff, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _path(options: argparse.Namespace, settings: AggregatorSettings) -> Path:
@@ -60,9 +59,8 @@ async def _pin(
     as_json: bool,
 ) -> int:
     """With `writes`, servers that have no pins get them, and those in `approved` get new ones."""
-    report = brief_report(config.servers)
     # What is served does not matter here, and the pins may not be there yet.
-    async with started(config, tolerant(settings).model_copy(update={"pins": None}), report) as app:
+    async with started(config, tolerant(settings).model_copy(update={"pins": None})) as (app, _):
         offered, failed = _offered(app)
     found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
-from fastmcp_aggregator.cli.output.progress import follow, full_report
+from fastmcp_aggregator.cli.output.progress import follow, new_report
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
@@ -47,7 +47,7 @@ def _check_address(settings: AggregatorSettings) -> None:
 async def _serve(
     config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
 ) -> int:
-    report = full_report(config.servers if group is None else groups[group].servers)
+    report = new_report(config.servers if group is None else groups[group].servers, is_full=True)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
     try:
@@ -56,8 +56,8 @@ async def _serve(
             failed: StartupError | None = None
             try:
                 await _run_front(app, group, transport)
-            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
-                failed = _first(errors)
+            except StartupError as error:
+                failed = error
                 await following
             finally:
                 following.cancel()
@@ -82,11 +82,6 @@ def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
     tell(f"serving on {url}")
     if has_page and settings.dashboard and settings.path != "/":
         tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
-
-
-def _first(group: ExceptionGroup[StartupError]) -> StartupError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _why_it_ended(error: StartupError) -> str:

@@ -31,25 +31,13 @@ class Lines(Report):
         tell(summary_of(self._all))
 
 
-def on_terminal() -> bool:
-    """Whether stderr is read by a person."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def full_report(keys: Iterable[str]) -> Report:
-    """For serving: what came of each child is told."""
-    return _display(keys, with_table=True) if on_terminal() else Lines()
-
-
-def brief_report(keys: Iterable[str]) -> Report:
-    """For commands whose result tells it: only a status line, on a terminal."""
-    return _display(keys, with_table=False) if on_terminal() else Report()
-
-
-def _display(keys: Iterable[str], *, with_table: bool) -> Report:
+def new_report(keys: Iterable[str], *, is_full: bool) -> Report:
+    """In full, for serving, what came of each child is told; else, where a result tells it, there is a status line."""
+    if sys.stderr is None or not sys.stderr.isatty():  # no person reads it
+        return Lines() if is_full else Report()
     from fastmcp_aggregator.cli.output.display import Display  # noqa: PLC0415 - rich is for terminals only
 
-    return Display(keys, with_table=with_table)
+    return Display(keys, with_table=is_full)
 
 
 async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None:

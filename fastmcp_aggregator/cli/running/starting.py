@@ -13,7 +13,7 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
-from fastmcp_aggregator.cli.output.progress import follow
+from fastmcp_aggregator.cli.output.progress import follow, new_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
@@ -131,19 +131,17 @@ async def built_early(
             # Only now, by its first use here, is FastMCP imported. That takes a second, in which the children start.
             with _without_collections():
                 aggregator_type = package.Aggregator
-            auth = _auth(settings) if has_callers and settings.has_auth else None
+            auth = None
+            if has_callers and settings.has_auth:
+                from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
+
+                auth = auth_from_settings(settings)
             app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
             take_over("fastmcp")
             hide(lambda: secrets_in(app.config))  # which changes with its file
             yield app
         finally:
             await asyncio.gather(*map(_end, launched.values()))
-
-
-def _auth(settings: AggregatorSettings) -> Any:
-    from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
-
-    return auth_from_settings(settings)
 
 
 @contextmanager
@@ -165,24 +163,30 @@ async def _end(launched: asyncio.Task[ChildProcess]) -> None:
 
 
 @asynccontextmanager
-async def started(config: McpConfig, settings: AggregatorSettings, report: Report) -> AsyncIterator[package.Aggregator]:
-    """The app, once the first start of each of its children has succeeded or failed.
+async def started(config: McpConfig, settings: AggregatorSettings) -> AsyncIterator[tuple[package.Aggregator, Report]]:
+    """The app, once the first start of each of its children has succeeded or failed, and the report of what it does.
 
     Raises:
         StartupError: strict, and something failed.
     """
     leave_out(lambda _: True)  # the code that waits for the start says what has failed
+    report = new_report(config.servers, is_full=False)
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:
             following = asyncio.create_task(follow(app, report, once=True))
             async with app:
                 await following
-                yield app
+                yield app, report
     finally:
         if following is not None:
             following.cancel()
         report.close()
+
+
+def run_command(work: Coroutine[Any, Any, int]) -> int:
+    """Run the work of a command; a signal interrupts it, and it has failed then."""
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def tolerant(settings: AggregatorSettings) -> AggregatorSettings:
