@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
+"""The gravest first."""
 Phase = Literal["startup", "initialization", "runtime"]
 
 
@@ -48,18 +49,10 @@ class ConfigError(AggregatorError):
     shape before a missing variable.
     """
 
-    _GRAVITY: tuple[ConfigErrorCode, ...] = (
-        "file_not_found",
-        "invalid_json",
-        "invalid_schema",
-        "missing_env_var",
-        "too_few_descriptors",
-    )
-
     def __init__(self, source: str, details: Sequence[ConfigProblem]) -> None:
         self.source = source
         self.details = tuple(details)
-        self.code: ConfigErrorCode = min((d.code for d in details), key=self._GRAVITY.index)
+        self.code: ConfigErrorCode = min((d.code for d in details), key=get_args(ConfigErrorCode).index)
         count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
         super().__init__("\n".join([f"{source}: {count}", *(f"  {detail}" for detail in self.details)]))
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
+from fastmcp_aggregator.config.documents import Place, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import read_json, stamp_of
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 

@@ -19,7 +19,7 @@ from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
-from fastmcp_aggregator.config.files import text_of
+from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 

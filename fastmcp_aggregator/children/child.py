@@ -287,7 +287,7 @@ class Child:
     async def until_settled(self) -> None:
         """Wait until the first start has succeeded or failed, which gets priority meanwhile."""
         self._awaited += 1
-        self.context.start_slots.admit_wanted()
+        self.context.start_slots.admit()
         try:
             await self.settled.wait()
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs import jsonc
 from fastmcp_aggregator.client_configs.known import Format
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
 
 

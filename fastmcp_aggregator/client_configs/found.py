@@ -11,7 +11,7 @@ from typing import Any
 from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, STANDARD, ClientConfig, Machine
 from fastmcp_aggregator.client_configs.translation import Translated, translated
-from fastmcp_aggregator.config.files import text_of
+from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.errors import ConfigError
 
 _OURS = re.compile(r"fastmcp[-_]aggregator")

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config.dialects import missing_servers_message
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import read_json
 from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.servers import read_server, say_ignored
 from fastmcp_aggregator.errors import ConfigError
 

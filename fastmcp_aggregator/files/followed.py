@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from fastmcp_aggregator.config.files import Stamp, stamp_of
+from fastmcp_aggregator.config.documents import Stamp, stamp_of
 from fastmcp_aggregator.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import read_json
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups, is_group_id
 from fastmcp_aggregator.naming.suggestions import closest
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import read_json
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 from mcp_types import INVALID_PARAMS
 
-from fastmcp_aggregator.config.paths import path_step
+from fastmcp_aggregator.config.documents import path_step
 from fastmcp_aggregator.policies.json_size import TooCostly
 from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.client_configs.jsonc import with_member
-from fastmcp_aggregator.config.files import parse_json, text_of
+from fastmcp_aggregator.config.documents import Place, parse_json, text_of
 from fastmcp_aggregator.config.loader import entries_of
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PUBLIC
 from fastmcp_aggregator.scaffold.rules import Plan

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fastmcp_aggregator.concurrency.fair_share import share_of
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.naming.rules import SeparatorSetting
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT

@@ -9,10 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from inspect import isawaitable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -30,8 +29,6 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
-
-Handler = Callable[[Request], Any]
 
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
@@ -60,6 +57,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
 
 
 def _routes(hub: Hub, path: str) -> list[BaseRoute]:
+    # Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop.
+
     async def metrics(request: Request) -> Response:
         if principal_in(request.scope).groups is not None:
             return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
@@ -68,48 +67,38 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
             return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
         return Response(rendered[0], headers={"Content-Type": rendered[1]})
 
-    def servers(request: Request) -> Response:
+    async def servers(request: Request) -> Response:
         principal = principal_in(request.scope)
         if principal.groups is None:
             return _table(hub, is_local=is_local(request.scope))
         mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
         return _table(hub, mine.__contains__)
 
-    def groups(request: Request) -> Response:
+    async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
-    def closed(path: str, handler: Handler) -> BaseRoute:
-        """Behind authentication, where there is any."""
-        return guarded_route(path, _async(handler), hub.auth)
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(description(path))
+
+    async def alive(_: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        """200 while requests are welcome; 503 while servers start, the program ends, or when a strict one failed."""
+        reason = "ending" if request.scope.get(IS_ENDING, False) else _why_not_ready(hub)
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
 
     return [
-        Route("/health", _async(lambda _: JSONResponse({"status": "alive"}))),
-        Route("/ready", _async(lambda request: _ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
-        closed("/status", servers),
-        closed("/metrics", metrics),
-        closed("/groups", groups),
-        closed("/openapi.json", lambda _: JSONResponse(description(path))),
+        Route("/health", alive),
+        Route("/ready", ready),
+        guarded_route("/status", servers, hub.auth),
+        guarded_route("/metrics", metrics, hub.auth),
+        guarded_route("/groups", groups, hub.auth),
+        guarded_route("/openapi.json", openapi, hub.auth),
     ]
-
-
-def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop."""
-
-    async def handle(request: Request) -> Response:
-        answer = handler(request)
-        response: Response = await answer if isawaitable(answer) else answer
-        return response
-
-    return handle
-
-
-def _ready(hub: Hub, *, is_ending: bool) -> Response:
-    """200 while requests are welcome; 503 while servers start, while the program ends, or when a strict one failed."""
-    reason = "ending" if is_ending else _why_not_ready(hub)
-    if reason is None:
-        return JSONResponse({"status": "ready"})
-    return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
 
 
 def _table(hub: Hub, may_see: Callable[[str], bool] = lambda _: True, *, is_local: bool = False) -> Response:

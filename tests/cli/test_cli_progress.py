@@ -10,8 +10,8 @@ from rich.console import Console
 
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.cli.output.display import Display
-from fastmcp_aggregator.cli.output.progress import Lines, follow, new_report
-from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
+from fastmcp_aggregator.cli.output.report import Lines, Report, follow, line_of, summary_of
+from fastmcp_aggregator.cli.running.starting import new_report
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus

@@ -18,7 +18,7 @@ from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.children.http.oauth import Login, login_for
 from fastmcp_aggregator.children.session.ownership import headers_of_caller
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.config.remote import header_fault
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings

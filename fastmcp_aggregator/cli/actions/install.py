@@ -26,7 +26,7 @@ from fastmcp_aggregator.client_configs.installing import (
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.config.files import text_of
+from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.escaping import printable
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
-from fastmcp_aggregator.cli.output.progress import follow, new_report
-from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
+from fastmcp_aggregator.cli.output.report import follow
+from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals

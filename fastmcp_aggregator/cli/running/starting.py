@@ -7,14 +7,14 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
-from fastmcp_aggregator.cli.output.progress import follow, new_report
-from fastmcp_aggregator.cli.output.report import Report
+from fastmcp_aggregator.cli.output.report import Lines, Report, follow
 from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
@@ -101,6 +101,15 @@ def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> i
         return asyncio.run(watched())
     finally:
         kill_recorded_groups()
+
+
+def new_report(keys: Iterable[str], *, is_full: bool) -> Report:
+    """In full, for serving, what came of each child is told; else, where a result tells it, there is a status line."""
+    if sys.stderr is None or not sys.stderr.isatty():  # no person reads it
+        return Lines() if is_full else Report()
+    from fastmcp_aggregator.cli.output.display import Display  # noqa: PLC0415 - rich is for terminals only
+
+    return Display(keys, with_table=is_full)
 
 
 @asynccontextmanager
