@@ -73,7 +73,6 @@ class FairLimiter:
 
     @property
     def taken(self) -> int:
-        """Slots taken."""
         return self._slots.taken
 
     @contextmanager

@@ -62,10 +62,6 @@ class ConcurrencyLimiter:
                 slot.set_result(None)
                 self.taken += 1
 
-    def reacquire(self) -> None:
-        """Take back a slot that was released for a while, even if none is free: the limit is exceeded for a moment."""
-        self.taken += 1
-
 
 DRAIN_TIMEOUT = 30.0
 """Seconds that requests in flight have to finish once the program is told to end."""

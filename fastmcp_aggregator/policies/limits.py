@@ -52,7 +52,6 @@ class RateLimiting(Policy):
         return None
 
     async def close(self) -> None:
-        """Close the limiter."""
         await self._limiter.close()
 
     def _rate_of(self, call: Call) -> tuple[str, Rate]:

@@ -208,7 +208,7 @@ class Directory:
         ]
         table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming, None, self._changes)
         for rule in self.naming.listed_rules():
-            known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
+            known = {(f.public_name, f.server_keys) for f in failures if isinstance(f, NameConflictError)}
             failures += [
                 conflict
                 for conflict in table.conflicts(rule)
@@ -229,7 +229,3 @@ class Directory:
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])
-
-
-def _conflicts_in(failures: Sequence[ChildServerError | NameConflictError]) -> list[NameConflictError]:
-    return [failure for failure in failures if isinstance(failure, NameConflictError)]

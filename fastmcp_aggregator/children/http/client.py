@@ -109,7 +109,6 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             return self._answer_for(request, of_exception(error))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._network.aclose()
 
     # One way to send each kind of message.

@@ -41,16 +41,6 @@ class StartSlots:
         self._waiting: dict[Hashable, tuple[asyncio.Event, Callable[[], bool]]] = {}
         self._held: dict[Hashable, asyncio.TimerHandle] = {}
 
-    @property
-    def held(self) -> int:
-        """Slots held."""
-        return len(self._held)
-
-    @property
-    def waiting(self) -> int:
-        """The length of the queue."""
-        return len(self._waiting)
-
     @asynccontextmanager
     async def slot(self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool]) -> AsyncIterator[None]:
         """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,13 +21,12 @@ from fastmcp_aggregator.cli.output.name_report import (
 )
 from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
 from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.libraries import installed_version
 from fastmcp_aggregator.protocol import extensions
@@ -63,7 +62,7 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
     examination = examined(config, settings)
     if not options.json:
         files = [*_servers(config), *_groups(named_groups)]
-        put(_lines([*files, "", *_names(config, groups), "", *told(examination, config.source)]))
+        put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *told(examination, config.source)]))
     if not options.connect:
         if options.json:
             put_json(_document(config, settings, groups, examination))
@@ -164,7 +163,7 @@ async def _connect(
             ),
             _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
         ]
-        put(_lines(line for section in sections if section for line in ["", *section]))
+        put_lines(line.rstrip() for section in sections if section for line in ["", *section])
     is_fine = not conflicts and all(map(is_running, statuses))
     return FINE if is_fine or not settings.strict else SERVER_FAILED
 
@@ -211,10 +210,6 @@ def _change(original: str, seen: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(printable(line.rstrip()) for line in lines)
 
 
 def described(examination: Examination) -> dict[str, Any]:

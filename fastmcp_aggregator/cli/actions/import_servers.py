@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.given_files import env_text
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
@@ -21,7 +21,6 @@ from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variabl
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
 Servers = dict[str, dict[str, Any]]
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         written = {"written": str(output), "servers": list(servers), "renamed": together.renamed}
         put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
     else:
-        put("\n".join(map(printable, _outcome(output, env_file, servers, together.renamed, variables, missing))))
+        put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
     _tell_problems(servers, variables)
     return FINE
 
@@ -101,8 +100,7 @@ def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]],
     if as_json:
         put_json({**_described(files, found), "withoutValue": _without_value(found)})
         return
-    if files:
-        put("\n".join(printable(line.rstrip()) for line in _shown(files)))
+    put_lines(map(str.rstrip, _shown(files)))
     there = {file.client.id for file in files}
     missing = [client.label for client in CLIENT_CONFIGS.values() if client.id not in there]
     say("" if not missing else f"No config found of: {', '.join(missing)}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.given_files import add_variables_of, variables_of
-from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
 from fastmcp_aggregator.client_configs.documents import read
@@ -28,7 +28,6 @@ from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.config.servers import missing_variables
-from fastmcp_aggregator.escaping import printable
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
 
@@ -76,7 +75,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
             return FAILED
         if not options.json:
             ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]
-            put("\n".join(map(printable, shown_diff(change, ours))))
+            put_lines(shown_diff(change, ours))
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -137,7 +136,7 @@ def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
 
 def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
     lines = list(shown_diff(change, entry))
-    put("\n".join(map(printable, lines)) if lines else f"{change.path} has it already")
+    put_lines(lines or [f"{change.path} has it already"])
     if unset:
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "

@@ -11,10 +11,9 @@ import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.report import is_running
 from fastmcp_aggregator.cli.running.starting import load, run_command, started, tolerant
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
@@ -95,8 +94,7 @@ def _document(found: list[Difference], kept: Pins, failed: list[str], path: Path
 
 def _tell(found: list[Difference], kept: Pins, known: Pins, offered: Pins, path: Path) -> None:
     shown = [entry for entry in found if entry.server in known or not kept]
-    if shown:
-        put("\n".join(map(printable, _lines(shown))))
+    put_lines(_lines(shown))
     for key, pins in offered.items():
         for text in hidden_characters(key, pins):
             say(f"warning: {text}")

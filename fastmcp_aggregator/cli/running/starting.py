@@ -1,4 +1,8 @@
-"""From the options to a running app: config and settings, processes first, FastMCP second; and the way out."""
+"""From the options to a running app: config and settings, processes first, FastMCP second; and the way out.
+
+A config that contains the aggregator that serves it is rejected: each aggregator tells the processes that it starts
+which configs are served above them, in an environment variable.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
+from fastmcp_aggregator.children.process.environment import CONFIGS_ABOVE
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
-from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
@@ -215,3 +220,38 @@ async def interruptible(work: Coroutine[Any, Any, int]) -> int:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         return FAILED
+
+
+def reject_recursive_config(config: str) -> None:
+    """Look whether this file is served above us already.
+
+    Raises:
+        UsageError: it is.
+    """
+    if _identity(config) in _above():
+        raise UsageError(
+            f"{config} contains the aggregator itself, with this same file: it would start itself without end; "
+            "remove that entry, or give the aggregator a config of its own"
+        )
+
+
+@contextmanager
+def as_ancestor(config: str) -> Iterator[None]:
+    """What is started meanwhile is told that this file is served above it."""
+    before = os.environ.get(CONFIGS_ABOVE)
+    os.environ[CONFIGS_ABOVE] = os.pathsep.join([*_above(), _identity(config)])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[CONFIGS_ABOVE]
+        else:
+            os.environ[CONFIGS_ABOVE] = before
+
+
+def _above() -> list[str]:
+    return [path for path in os.environ.get(CONFIGS_ABOVE, "").split(os.pathsep) if path]
+
+
+def _identity(config: str) -> str:
+    return os.path.normcase(Path(config).resolve())

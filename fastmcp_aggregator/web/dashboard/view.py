@@ -16,7 +16,6 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
 from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
-from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
@@ -90,7 +89,9 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
         "last_error": _error(child, sources),
         "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
         **{name: getattr(status, name) for name in fields},
-        **_others(status),
+        # What a server has besides tools belongs to every group that has the server.
+        "resources": status.resources + status.templates,
+        "prompts": status.prompts,
     }
 
 
@@ -99,11 +100,6 @@ def _error(child: Child, sources: Sources) -> str | None:
     if failure is None:
         return None
     return failure.reason if sources.is_local else failure.public_reason
-
-
-def _others(status: ServerStatus) -> dict[str, int]:
-    """What a server has besides tools belongs to every group that has the server."""
-    return {"resources": status.resources + status.templates, "prompts": status.prompts}
 
 
 def _tools_of(key: str, sources: Sources) -> set[str]:
