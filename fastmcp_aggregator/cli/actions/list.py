@@ -17,6 +17,7 @@ from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.naming.rules import rule_for
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def _sizes(app: package.Aggregator) -> dict[str, int]:
     """What a list of all tools weighs, and one with a search instead, as an ordinary client gets them."""
     rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
     return {
-        "bytes": app.views.size_of(app.routes.listing(Kind.TOOL, rule)),
+        "bytes": json_size({"tools": app.routes.listing(Kind.TOOL, rule)}),
         "bytesWithToolSearch": await app.views.size_of_search(),
     }
 

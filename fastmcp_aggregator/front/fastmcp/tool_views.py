@@ -7,7 +7,6 @@ on being served by the route table, also while they are not listed.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -25,6 +24,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -125,13 +125,5 @@ class ToolViews:
     async def size_of_search(self) -> int:
         """The bytes of a list of tools with a search instead of the children's tools."""
         tools = await self.search.transform_tools([])
-        return self.size_of(
-            [tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
-        )
-
-    @staticmethod
-    def size_of(tools: Sequence[Any]) -> int:
-        """The bytes of the result of `tools/list` with these tools."""
-        return len(
-            json.dumps({"tools": list(tools)}, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-        )
+        listed = [tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+        return json_size({"tools": listed})
