@@ -185,8 +185,10 @@ class Aggregator(VirtualServer):
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""
-        async for status in self._backend.settling():
-            yield status
+        await self._backend.begun.wait()
+        if self._backend.runtime is not None:
+            async for status in self._backend.runtime.supervisor.settling():
+                yield status
 
     @property
     def children(self) -> Mapping[str, Child]:

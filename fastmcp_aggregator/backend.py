@@ -36,7 +36,6 @@ from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
-from fastmcp_aggregator.status.server_status import ServerStatus
 
 
 class Backend:
@@ -87,7 +86,8 @@ class Backend:
         self._on_changed = on_changed
         self._launched = launched
         self._views: list[ServedView] = []
-        self._begun = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Set while there is a run."""
         self._life = SharedContext(self._run)
         self._sharing = SharedContext(self._share)
 
@@ -132,13 +132,6 @@ class Backend:
         if self.runtime is not None:
             await self.runtime.supervisor.exchanged()
 
-    async def settling(self) -> AsyncIterator[ServerStatus]:
-        """Wait for the children to start; then the status of each once its first start has succeeded or failed."""
-        await self._begun.wait()
-        if self.runtime is not None:
-            async for status in self.runtime.supervisor.settling():
-                yield status
-
     @property
     def children(self) -> Mapping[str, Child]:
         """The children by server key, in config order; empty while nobody uses a virtual server."""
@@ -175,12 +168,12 @@ class Backend:
         self.runtime = runtime
         try:
             async with runtime.open():
-                self._begun.set()
+                self.begun.set()
                 async with self.policies.open():
                     yield
         finally:
             self.runtime = None
-            self._begun.clear()
+            self.begun.clear()
 
     async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, for another replica."""

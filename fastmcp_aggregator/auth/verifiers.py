@@ -22,6 +22,9 @@ from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
+_KEY_HEADER = b"x-api-key"
+_STANDARD_HEADER = b"authorization"
+
 
 class KeyToken(AccessToken):
     """The token of an API key, and what has become of the key since it was found; the key itself is not in it."""
@@ -109,10 +112,6 @@ def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
-_OURS = b"x-api-key"
-_STANDARD = b"authorization"
-
-
 class ApiKeyHeader:
     """ASGI middleware in front of authentication. Rejects a request with two different credentials with a 400."""
 
@@ -120,18 +119,18 @@ class ApiKeyHeader:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        keys = [value for name, value in scope.get("headers", ()) if name == _OURS]
+        keys = [value for name, value in scope.get("headers", ()) if name == _KEY_HEADER]
         if not keys:
             await self._app(scope, receive, send)
             return
         bearer = b"Bearer " + keys[0].strip()
-        others = [value for name, value in scope["headers"] if name == _STANDARD]
+        others = [value for name, value in scope["headers"] if name == _STANDARD_HEADER]
         if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
             answer = PlainTextResponse("send one credential: Authorization or X-API-Key, not two that differ", 400)
             await answer(scope, receive, send)
             return
-        rest = [header for header in scope["headers"] if header[0] != _STANDARD]
-        await self._app({**scope, "headers": [*rest, (_STANDARD, bearer)]}, receive, send)
+        rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]
+        await self._app({**scope, "headers": [*rest, (_STANDARD_HEADER, bearer)]}, receive, send)
 
 
 def _comparable(authorization: bytes) -> bytes:

@@ -62,7 +62,7 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
     examination = examined(config, settings)
     if not options.json:
         files = [*_servers(config), *_groups(named_groups)]
-        put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *told(examination, config.source)]))
+        put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *_told(examination, config.source)]))
     if not options.connect:
         if options.json:
             put_json(_document(config, settings, groups, examination))
@@ -94,7 +94,7 @@ def _document(
             }
             for group in groups
         ],
-        **described(examination),
+        **_described(examination),
         **({"problems": _problems(refused, config.source)} if refused else {}),
     }
 
@@ -212,8 +212,8 @@ def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
 
 
-def described(examination: Examination) -> dict[str, Any]:
-    """The document."""
+def _described(examination: Examination) -> dict[str, Any]:
+    """What an examination found, as a part of the document."""
     return {
         "versions": _versions(),
         "programs": [asdict(program) for program in examination.programs],
@@ -221,8 +221,8 @@ def described(examination: Examination) -> dict[str, Any]:
     }
 
 
-def told(examination: Examination, source: str) -> Iterator[str]:
-    """The words, line by line. `source` is the config file."""
+def _told(examination: Examination, source: str) -> Iterator[str]:
+    """What an examination found, in words, line by line. `source` is the config file."""
     yield f"Versions: {', '.join(f'{name} {number}' for name, number in _versions().items())}"
     if examination.programs:
         yield "Programs:"

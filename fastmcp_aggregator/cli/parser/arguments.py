@@ -13,6 +13,12 @@ from typing import Any
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 
+Schema = Mapping[str, Any]
+
+_UNIONS = ("anyOf", "oneOf")
+_MOST_STEPS = 200
+"""Where to give up on a schema that refers to itself."""
+
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, list[str]]:
     """The texts by key, in the order in which they were given.
@@ -64,13 +70,6 @@ def parse_object(text: str, source: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{source} must be a JSON object, with the tool's arguments by name")
     return value
-
-
-Schema = Mapping[str, Any]
-
-_UNIONS = ("anyOf", "oneOf")
-_MOST_STEPS = 200
-"""Where to give up on a schema that refers to itself."""
 
 
 class Mismatch(Exception):

@@ -19,6 +19,11 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.library_internals import route_path
 
 Handler = Callable[[Request], Awaitable[Response]]
+OnDenied = Callable[[Principal, str, str, str], None]
+"""Called with the principal, the group, the path of the request, and why it was denied."""
+_CREDENTIALS = (b"authorization", b"x-api-key")
+_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
+"""What pages may read of the headers of an answer, besides those that they always may."""
 
 
 def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
@@ -45,10 +50,6 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
     return lambda inner: RequireAuthMiddleware(inner, *options)
 
 
-OnDenied = Callable[[Principal, str, str, str], None]
-"""Called with the principal, the group, the path of the request, and why it was denied."""
-
-
 class Membership:
     """An ASGI layer around the app of a group, behind authentication: rejects who may not use the group.
 
@@ -73,10 +74,6 @@ class Membership:
         await self._app(scope, receive, send)
 
 
-_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
-"""What pages may read of the headers of an answer, besides those that they always may."""
-
-
 def cors(origins: Sequence[str]) -> list[Middleware]:
     """What lets pages of these origins in, `*`: of all; nothing without any."""
     if not origins:
@@ -89,9 +86,6 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
         expose_headers=list(_EXPOSED),
     )
     return [layer]
-
-
-_CREDENTIALS = (b"authorization", b"x-api-key")
 
 
 class AuthenticationFailures:

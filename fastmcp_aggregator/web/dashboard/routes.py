@@ -73,14 +73,11 @@ def dashboard_routes(hub: Hub, path: str) -> list[BaseRoute]:
     has_auth = hub.auth is not None
     states = _States(hub, path)
 
-    async def page(request: Request) -> Response:
-        return asset_response(request, PAGE, has_auth=has_auth)
-
     async def file(request: Request) -> Response:
-        return asset_response(request, request.path_params["file"], has_auth=has_auth)
+        return asset_response(request, request.path_params.get("file", PAGE), has_auth=has_auth)
 
     return [
-        Route("/", page),
+        Route("/", file),
         guarded_route("/dashboard/state", states.answer, hub.auth),
         guarded_route("/dashboard/names", states.names, hub.auth),
         Route("/dashboard/{file}", file),
