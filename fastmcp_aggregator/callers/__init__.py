@@ -1,0 +1,1 @@
+"""Callers: who sent a request, the call, and the way back to its client."""

@@ -1,0 +1,1 @@
+"""Byte pipes: a line splitter and a token bucket, shared by the front's stdio and the servers'."""

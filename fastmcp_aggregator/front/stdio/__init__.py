@@ -1,0 +1,1 @@
+"""The stdio transport to the client, with its graceful shutdown."""
