@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -213,6 +214,10 @@ class VirtualServer(FastMCP[None]):
     def routes(self) -> RouteTable:
         """The present route table: what is listed, and the child of each name."""
         return self._directory.table
+
+    async def public_name(self, kind: Kind, name: str) -> str:
+        """The public name of what may be named without its server; see `Directory`."""
+        return await self._directory.public_name(kind, name)
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[asyncio.Event]:

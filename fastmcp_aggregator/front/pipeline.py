@@ -139,7 +139,7 @@ class Pipeline:
         """
         try:
             stack = self._policies.stack
-            return await (stack.run(call, self._send) if stack.policies else self._send(call))
+            return await (stack.run(call, self._send) if stack.policies or stack.recorders else self._send(call))
         except (MCPError, ChildServerError):
             raise
         except Exception as error:

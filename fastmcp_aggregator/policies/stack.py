@@ -34,6 +34,8 @@ class PolicyStack:
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
+        self.recorders: tuple[Policy, ...] = ()
+        """Told of every call, after all policies, and not asked before."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -42,7 +44,7 @@ class PolicyStack:
             MCPError: a policy rejected it, or the child's own error.
             ChildServerError: as `send`.
         """
-        passed: list[Policy] = []
+        passed: list[Policy] = [*self.recorders]
         try:
             for policy in self.policies:
                 pending = policy.before(call)
@@ -122,7 +124,7 @@ class Policies:
         """Keep the calls that end from now on, for people who look."""
         if self._recent is None:
             self._recent = RecentCalls()
-            self.stack.policies = (self._recent, *self.stack.policies)
+            self.stack.recorders = (self._recent,)
         return self._recent
 
     @asynccontextmanager

@@ -56,8 +56,8 @@ async def _serve(
             failed: StartupError | None = None
             try:
                 await _run_front(app, group, transport)
-            except StartupError as error:
-                failed = error
+            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
+                failed = _first(errors)
                 await following
             finally:
                 following.cancel()
@@ -82,6 +82,11 @@ def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
     tell(f"serving on {url}")
     if has_page and settings.dashboard and settings.path != "/":
         tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
+
+
+def _first(group: ExceptionGroup[StartupError]) -> StartupError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _why_it_ended(error: StartupError) -> str:

@@ -11,7 +11,6 @@ from enum import Enum, auto
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
-from fastmcp_aggregator.front.http.resume.event_store import header
 from fastmcp_aggregator.library_internals import route_path
 
 _LISTEN = "subscriptions/listen"
@@ -48,12 +47,12 @@ class Endpoints:
         The session's own endpoint checks that it exists and whose it is.
         """
         path = route_path(scope)
-        return path == self.messages or (path == self.mcp and header(scope, b"mcp-session-id") is not None)
+        return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
 
     def _only_listens(self, scope: Scope, content: bytes) -> bool:
         return (
             route_path(scope) == self.mcp
-            and header(scope, b"mcp-method") == _LISTEN.encode()
+            and _header(scope, b"mcp-method") == _LISTEN.encode()
             and _is_modern(scope)
             and len(content) <= _LISTEN_BYTES
             and _method_of(content) == _LISTEN
@@ -70,7 +69,7 @@ def _may_be_request(content: bytes) -> bool:
 
 def _is_modern(scope: Scope) -> bool:
     """Whether the SDK takes a request for one of 2026-07-28 or later."""
-    version = header(scope, b"mcp-protocol-version")
+    version = _header(scope, b"mcp-protocol-version")
     return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
 
 
@@ -81,3 +80,7 @@ def _method_of(content: bytes) -> str | None:
         return None
     method = message.get("method") if isinstance(message, dict) else None
     return method if isinstance(method, str) else None
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)
