@@ -68,7 +68,6 @@ SPEAKS_MCP = {
     "children.session",
     "children.stdio",
     "cli.actions",
-    "cli.running",
     "front",
     "front.fastmcp",
     "front.http",

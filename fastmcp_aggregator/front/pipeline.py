@@ -40,7 +40,7 @@ from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
@@ -49,14 +49,7 @@ class Rejected(Exception):
         self.data = data
 
 
-class Recorder(Protocol):
-    """What takes note of calls."""
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
-
-
-class Policy(Recorder, Protocol):
+class Policy:
     """One concern around each call."""
 
     def before(self, call: Call) -> Awaitable[None] | None:
@@ -65,3 +58,7 @@ class Policy(Recorder, Protocol):
         Raises:
             Rejected: it may not be made, or not now.
         """
+        return None
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
