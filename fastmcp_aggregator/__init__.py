@@ -22,15 +22,14 @@ if TYPE_CHECKING:
         StartupError,
     )
     from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings, load_settings
-    from fastmcp_aggregator.status.server_status import ServerStatus
-    from fastmcp_aggregator.status.state import ChildState
+    from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 _MODULES = {
     "Aggregator": "aggregator",
     "AggregatorError": "errors",
     "AggregatorSettings": "settings.model",
     "ChildServerError": "errors",
-    "ChildState": "status.state",
+    "ChildState": "status.server_status",
     "ConfigError": "errors",
     "ConfigProblem": "errors",
     "DependencyError": "errors",

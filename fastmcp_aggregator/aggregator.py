@@ -14,7 +14,6 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
-from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
@@ -22,11 +21,9 @@ from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
-from fastmcp_aggregator.front.http.rest import public_name
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
-from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -90,33 +87,26 @@ class Aggregator(VirtualServer):
         the one group that will be used: servers that are not in it are not started.
         """
         require_parts(OF_SERVING)
-        self._version = settings.server_version or VERSION
         self._whole = config
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
         self._virtual_servers: dict[str, VirtualServer] = {}
         self._reloads = asyncio.Lock()
+        self._missing_tools = MissingTools()
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
         backend = Backend(
             self._needed(config),
             settings,
-            version=self._version,
+            version=settings.server_version or VERSION,
             launched=launched,
             files=followed,
             has_auth=auth is not None,
+            on_changed=self._look_for_missing_tools,
         )
-        self._missing_tools = MissingTools()
-        backend.on_changed = self._look_for_missing_tools
         super().__init__(
-            backend,
-            settings,
-            group_id=DEFAULT_GROUP,
-            name=settings.name,
-            version=self._version,
-            group=self._restriction(DEFAULT_GROUP),
-            auth=auth,
+            backend, group_id=DEFAULT_GROUP, name=settings.name, group=self._restriction(DEFAULT_GROUP), auth=auth
         )
 
     @property
@@ -138,7 +128,7 @@ class Aggregator(VirtualServer):
             self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
         await self._backend.exchanged()
 
-    async def _read_again(self, _: Path) -> None:
+    async def _read_again(self) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
         errors: list[ConfigError] = []
         async with self._reloads:
@@ -195,8 +185,10 @@ class Aggregator(VirtualServer):
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""
-        async for status in self._backend.settling():
-            yield status
+        await self._backend.begun.wait()
+        if self._backend.runtime is not None:
+            async for status in self._backend.runtime.supervisor.settling():
+                yield status
 
     @property
     def children(self) -> Mapping[str, Child]:
@@ -232,10 +224,8 @@ class Aggregator(VirtualServer):
         if group_id not in self._virtual_servers:
             self._virtual_servers[group_id] = VirtualServer(
                 self._backend,
-                self.settings,
                 group_id=group_id,
                 name=f"{self.settings.name}/{group_id}",
-                version=self._version,
                 group=self._restriction(group_id),
                 auth=self.auth,
             )
@@ -259,7 +249,7 @@ class Aggregator(VirtualServer):
             MCPError: several servers have a tool of this name.
         """
         server = self.group(DEFAULT_GROUP if group is None else group)
-        public = await public_name(server, Kind.TOOL, name)
+        public = await server.public_name(Kind.TOOL, name)
         if server is self:
             return await super().call_tool(public, arguments, **options)
         return await server.call_tool(public, arguments, **options)
@@ -277,15 +267,9 @@ class Aggregator(VirtualServer):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
-        return await self._backend.policies.rendered_metrics()
-
-    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
-        """Take note of an HTTP request that was refused to somebody who has authenticated."""
-        self._backend.policies.request_denied(principal, group, path, reason)
-
-    def record_calls(self) -> RecentCalls:
-        """Keep the calls that end from now on, for a dashboard to show."""
-        return self._backend.policies.record_calls()
+        return await self.policies.rendered_metrics(
+            self.health(), self._backend.places.counts(), self._backend.path_counts
+        )
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
@@ -312,7 +296,4 @@ def _told_together(errors: Sequence[ConfigError]) -> ConfigError:
     """The first error, with that of another file, if there is one."""
     first = errors[0]
     other = next((error for error in errors if error.source != first.source), None)
-    if other is None:
-        return first
-    problems = [replace(problem, path=f"{e.source} {problem.path}") for e in (first, other) for problem in e.details]
-    return ConfigError(f"{first.source} and {other.source}", problems)
+    return first if other is None else first.and_also(other)

@@ -28,7 +28,7 @@ from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.pinning.pins import filter_from_settings
-from fastmcp_aggregator.policies.policies import Policies
+from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
@@ -37,7 +37,6 @@ from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.path_counts import PathCounts
-from fastmcp_aggregator.status.server_status import ServerStatus
 
 
 class Backend:
@@ -52,14 +51,14 @@ class Backend:
         launched: Launched | None,
         files: FollowedFiles,
         has_auth: bool,
+        on_changed: Callable[[], None],
     ) -> None:
+        """`on_changed` is told of each change in what a child offers."""
         self.config = config
         self.files = files
         """What the config and the groups were read from, and are read from again."""
         self.connections = 0
         """HTTP clients that may be connected at once, when it is this program that serves them."""
-        self.on_changed: Callable[[], None] = lambda: None
-        """Told of each change in what a child offers."""
         self.runtime: Runtime | None = None
         """The present run."""
         self.profile = ClientProfile()
@@ -78,23 +77,20 @@ class Backend:
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()
         """How requests have travelled, of all virtual servers."""
-        self.policies = Policies(
-            settings,
-            has_auth=has_auth,
-            paths=self.path_counts,
-            statuses=lambda: {key: child.status() for key, child in self.children.items()},
-            http_requests=self.places.counts,
-        )
+        self.policies = Policies(settings, has_auth=has_auth)
         self._options = partial(
             ChildOptions.from_settings,
             settings,
             version=version,
             catalogue_filter=filter_from_settings(settings),
         )
-        self._settings = settings
+        self.settings = settings
+        self.version = version
+        self._on_changed = on_changed
         self._launched = launched
         self._views: list[ServedView] = []
-        self._begun = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Set while there is a run."""
         self._life = SharedContext(self._run)
         self._sharing = SharedContext(self._share)
 
@@ -123,8 +119,8 @@ class Backend:
             ConfigError: there are too few descriptors for it; the present config stays as it is.
         """
         if self.runtime is not None:
-            require_descriptors(config, self._settings, self.connections)
-        require_credentials(config, self._settings)
+            require_descriptors(config, self.settings, self.connections)
+        require_credentials(config, self.settings)
         self.config = config
         if self.runtime is not None:
             self.runtime.supervisor.exchange(config)
@@ -138,13 +134,6 @@ class Backend:
         """Wait until what a new config ended is closed."""
         if self.runtime is not None:
             await self.runtime.supervisor.exchanged()
-
-    async def settling(self) -> AsyncIterator[ServerStatus]:
-        """Wait for the children to start; then the status of each once its first start has succeeded or failed."""
-        await self._begun.wait()
-        if self.runtime is not None:
-            async for status in self.runtime.supervisor.settling():
-                yield status
 
     @property
     def children(self) -> Mapping[str, Child]:
@@ -163,12 +152,12 @@ class Backend:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        require_descriptors(self.config, self._settings, self.connections)
-        require_credentials(self.config, self._settings)
+        require_descriptors(self.config, self.settings, self.connections)
+        require_credentials(self.config, self.settings)
         launched, self._launched = self._launched, None
         runtime = Runtime(
             self.config,
-            self._settings,
+            self.settings,
             self._options,
             profile=self.profile,
             new_endpoint=self.new_endpoint,
@@ -177,20 +166,17 @@ class Backend:
             views=self._views,
             peers=self.peers,
             changes=self.changes,
-            on_changed=self._changed,
+            on_changed=self._on_changed,
         )
         self.runtime = runtime
         try:
             async with runtime.open():
-                self._begun.set()
+                self.begun.set()
                 async with self.policies.open():
                     yield
         finally:
             self.runtime = None
-            self._begun.clear()
-
-    def _changed(self) -> None:
-        self.on_changed()
+            self.begun.clear()
 
     async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, for another replica."""
@@ -205,5 +191,5 @@ class Backend:
 
     def _read_files(self) -> None:
         """Another replica has read its files anew; with `watch_config` off, this one does it when it is told to."""
-        if self._settings.watch_config:
+        if self.settings.watch_config:
             self.files.ask()

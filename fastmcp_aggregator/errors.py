@@ -14,10 +14,11 @@ What crosses the wire to a client is made from these in `front/wire/errors.py`, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
+"""The gravest first."""
 Phase = Literal["startup", "initialization", "runtime"]
 
 
@@ -48,20 +49,17 @@ class ConfigError(AggregatorError):
     shape before a missing variable.
     """
 
-    _GRAVITY: tuple[ConfigErrorCode, ...] = (
-        "file_not_found",
-        "invalid_json",
-        "invalid_schema",
-        "missing_env_var",
-        "too_few_descriptors",
-    )
-
     def __init__(self, source: str, details: Sequence[ConfigProblem]) -> None:
         self.source = source
         self.details = tuple(details)
-        self.code: ConfigErrorCode = min((d.code for d in details), key=self._GRAVITY.index)
+        self.code: ConfigErrorCode = min((d.code for d in details), key=get_args(ConfigErrorCode).index)
         count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
         super().__init__("\n".join([f"{source}: {count}", *(f"  {detail}" for detail in self.details)]))
+
+    def and_also(self, other: ConfigError) -> ConfigError:
+        """Return one error with the problems of two files."""
+        both = [replace(problem, path=f"{e.source} {problem.path}") for e in (self, other) for problem in e.details]
+        return ConfigError(f"{self.source} and {other.source}", both)
 
 
 class ChildServerError(AggregatorError):

@@ -136,7 +136,8 @@ def _names_in(found: Any) -> set[str]:
     return {name for code in codes if code is not None for name in (*code.co_names, *code.co_varnames)}
 
 
-def _installed(library: str) -> str | None:
+def installed_version(library: str) -> str | None:
+    """Return the version of what is installed; None if it is not, or in another way."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - for the error alone
 
     try:
@@ -147,7 +148,7 @@ def _installed(library: str) -> str | None:
 
 def _unusable(path: str, why: str) -> DependencyError:
     library = _LIBRARIES[path.partition(".")[0]]
-    number = _installed(library)
+    number = installed_version(library)
     what = f"{library} is not installed" if number is None else f"{library} {number} cannot be used"
     wanted = _wanted()
     advice = f"; fastmcp-aggregator works with {' and '.join(wanted)}" if wanted else ""

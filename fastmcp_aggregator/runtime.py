@@ -10,10 +10,11 @@ from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.child import Child, ChildContext
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import NewEndpoint
 from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.children.process.start_slots import StartSlots
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig
@@ -74,15 +75,9 @@ class Runtime:
         self._on_changed = on_changed
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update)
-        self.supervisor = Supervisor(
-            config,
-            options,
-            self,
-            launched,
-            profile,
-            new_endpoint=new_endpoint,
-            timings=timings,
-        )
+        slots = StartSlots(timings.starts_at_once, timings.start_patience)
+        context = ChildContext(self, profile, new_endpoint, timings, slots)
+        self.supervisor = Supervisor(config, options, context, launched)
         self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
         self.rounds = Rounds(self.log_levels, self.instances, peers)
         self._first = frozenset(self.children.values())

@@ -15,11 +15,10 @@ from fastmcp.utilities.logging import temporary_log_level
 from mcp_types import SubscriptionsListenRequestParams
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.types import Scope
 
-from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
-from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fast_path.http import FastEndpoint
@@ -42,7 +41,6 @@ from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 from fastmcp_aggregator.runtime import ServedView
-from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
 class VirtualServer(FastMCP[None]):
@@ -55,16 +53,15 @@ class VirtualServer(FastMCP[None]):
     def __init__(
         self,
         backend: Backend,
-        settings: AggregatorSettings,
         *,
         group_id: str,
         name: str,
-        version: str,
         group: Group | None = None,
         auth: AuthProvider | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings = settings = backend.settings
         self._group_id = group_id
+        self.policies = backend.policies
         self._backend = backend
         self._directory = Directory(
             Naming(settings.separator, settings.prefix),
@@ -78,7 +75,7 @@ class VirtualServer(FastMCP[None]):
         backend.show_in(ServedView(group_id, self._directory, self._live_clients))
         super().__init__(
             name,
-            version=version,
+            version=backend.version,
             auth=auth,
             dereference_schemas=False,
             request_state_security=backend.request_states.security(name),
@@ -206,14 +203,14 @@ class VirtualServer(FastMCP[None]):
             auth=self.auth,
             path=path,
             places=self._backend.places,
-            policies=self._backend.policies,
+            policies=self.policies,
         )
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
         wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
-            app.router.routes.extend(sse_routes(self, path, self._session_denied))
-        app.router.routes.append(json_route(self, path))
+            app.router.routes.extend(sse_routes(self, path, self.policies, self._group_id))
+        app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
         app.user_middleware = stack_of(parts, options, checks, self._shortcut(app, path))
@@ -233,18 +230,14 @@ class VirtualServer(FastMCP[None]):
             scopes=None if self.auth is None else self.auth.required_scopes,
         )
 
-    async def ready(self) -> None:
-        """Wait until lists can be answered.
-
-        Raises:
-            StartupError: strict, and at least one child failed.
-        """
-        await self._directory.ready()
-
     @property
     def routes(self) -> RouteTable:
         """The present route table: what is listed, and the child of each name."""
         return self._directory.table
+
+    async def public_name(self, kind: Kind, name: str) -> str:
+        """The public name of what may be named without its server; see `Directory`."""
+        return await self._directory.public_name(kind, name)
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[asyncio.Event]:
@@ -253,11 +246,6 @@ class VirtualServer(FastMCP[None]):
         with stop_on_signals(files.ask if files else None) as stop:
             async with self._lifespan_manager(), files.following(watch=self.settings.watch_config):
                 yield stop
-
-    def _session_denied(self, scope: Scope) -> None:
-        """Audit a message into the session of another principal."""
-        reason = "the session belongs to somebody else"
-        self._backend.policies.request_denied(principal_in(scope), self._group_id, scope["path"], reason)
 
     def _serve_requests(self) -> Pipeline:
         """Join our pipeline to FastMCP's low-level server."""

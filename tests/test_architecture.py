@@ -69,7 +69,6 @@ SPEAKS_MCP = {
     "children.session",
     "children.stdio",
     "cli.actions",
-    "cli.running",
     "front",
     "front.fast_path",
     "front.fastmcp",

@@ -29,7 +29,7 @@ from fastmcp_aggregator import (
 )
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.files import followed as reload
-from fastmcp_aggregator.files.followed import FollowedFile
+from fastmcp_aggregator.files.followed import FollowedFiles
 
 pytestmark = pytest.mark.process
 
@@ -424,17 +424,18 @@ async def test_whoever_gives_up_a_reload_leaves_nothing_half_done() -> None:
 class Reads:
     """Counts reads of a file, and fails the ones that are told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self.texts: list[str] = []
 
-    async def __call__(self, path: Path) -> None:
-        self.texts.append(path.read_text() if path.exists() else "")
+    async def __call__(self) -> None:
+        self.texts.append(self._path.read_text() if self._path.exists() else "")
 
 
 @asynccontextmanager
 async def followed(path: Path) -> AsyncIterator[Reads]:
-    reads = Reads()
-    async with FollowedFile(path, reads).following(watch=True):
+    reads = Reads(path)
+    async with FollowedFiles([path], reads).following(watch=True):
         await until(lambda: reads.texts)
         yield reads
 
@@ -528,14 +529,14 @@ async def test_what_goes_wrong_in_one_read_does_not_end_the_following(
 ) -> None:
     went = asyncio.Event()
 
-    async def read(_: Path) -> None:
+    async def read() -> None:
         if not went.is_set():
             went.set()
             raise RuntimeError("a bug")
         done.set()
 
     done = asyncio.Event()
-    file = FollowedFile(tmp_path / "config.json", read)
+    file = FollowedFiles([tmp_path / "config.json"], read)
     async with file.following(watch=False):
         file.ask()
         await went.wait()
@@ -553,7 +554,7 @@ async def test_a_bad_file_is_told_once_for_each_change_with_all_that_is_wrong_an
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
-    async with app, connected(app) as client, FollowedFile(path, app.reload).following(watch=True):
+    async with app, connected(app) as client, FollowedFiles([path], app.reload).following(watch=True):
         pid = pid_of(app, "a")
         write_config(path, a={"command": 1, "env": {"T": SECRET}}, b={"url": SECRET})
         await until(told)

@@ -62,7 +62,7 @@ async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(t
     using = asyncio.create_task(use())
     await until(lambda: app.health() and app.health()["a"].state == "running")
     enough.set()
-    await until(lambda: app._backend._life.is_changing)
+    await until(app._backend._life._changes.locked)
     async with Client(app) as client:
         assert using.done()
         assert await answers(client)

@@ -1,1 +1,0 @@
-"""Access control over HTTP: API keys, safe addresses to bind, and the principal that a caller has authenticated as."""

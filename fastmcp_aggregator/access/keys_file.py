@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
+from fastmcp_aggregator.config.documents import Place, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text, stamp_of
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
@@ -39,11 +38,10 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """
     root = Place()
     _check_owner_only(path, root)
-    text = read_text(path, root)
-    document = None if text is None else parse_json(text, root)
-    keys = [] if root.problems else _keys(document, root)
-    if root.problems:
-        raise ConfigError(str(path), root.problems)
+    document = read_json(path, root)
+    root.raise_problems(str(path))
+    keys = _keys(document, root)
+    root.raise_problems(str(path))
     return tuple(keys)
 
 
@@ -51,7 +49,7 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
     """Replace the keys of a file, which only its owner may read then.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        AggregatorError: it cannot be written; the file is as it was.
     """
     document = {"keys": [_entry(key) for key in keys]}
     write_whole(path, json.dumps(document, indent=2) + "\n", mode=PRIVATE)

@@ -16,7 +16,6 @@ class Principal:
     groups: frozenset[str] | None = None
 
     def may_use(self, group: str) -> bool:
-        """Whether it may use a group."""
         return self.groups is None or group in self.groups
 
 

@@ -1,1 +1,0 @@
-"""Authentication over HTTP: FastMCP auth providers made of API keys and tokens."""

@@ -1,46 +1,36 @@
-"""Token verifiers: API keys, and the JWTs of an identity provider."""
+"""The auth provider that the settings describe, and its token verifiers: API keys, and JWTs of an identity provider."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from fastmcp.server.auth import AccessToken, MultiAuth, TokenVerifier
+from fastmcp.server.auth import AccessToken, AuthProvider, MultiAuth, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from pydantic import PrivateAttr
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
-from fastmcp_aggregator.auth.api_key_header import ApiKeyHeader
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
+from fastmcp_aggregator.config.documents import text_of
+from fastmcp_aggregator.settings.model import AggregatorSettings
 
-
-@dataclass(frozen=True, slots=True)
-class KeyStanding:
-    """What has become of a key since it was found."""
-
-    key: ApiKey
-    keys: FollowedKeys
-
-    def lets_in(self, groups: Iterable[str] | None) -> bool:
-        """Whether it may still be used for these groups; None: for all that it was for."""
-        now = self.keys.current(self.key)
-        needed = self.key.groups if groups is None else groups
-        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
-
-    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
-        """While something depends on it; `on_change` is told when it may be another."""
-        return self.keys.watched(self.key, on_change)
+_KEY_HEADER = b"x-api-key"
+_STANDARD_HEADER = b"authorization"
 
 
 class KeyToken(AccessToken):
-    """The token of an API key; the key itself is not in it."""
+    """The token of an API key, and what has become of the key since it was found; the key itself is not in it."""
 
-    _standing: KeyStanding = PrivateAttr()
+    _key: ApiKey = PrivateAttr()
+    _keys: FollowedKeys = PrivateAttr()
 
     @classmethod
     def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
@@ -52,13 +42,18 @@ class KeyToken(AccessToken):
             expires_at=None if key.expires is None else int(key.expires.timestamp()),
             claims=claim_of(key.name, key.groups),
         )
-        token._standing = KeyStanding(key, keys)
+        token._key, token._keys = key, keys
         return token
 
-    @property
-    def standing(self) -> KeyStanding:
-        """What has become of its key since."""
-        return self._standing
+    def lets_in(self, groups: Iterable[str] | None) -> bool:
+        """Whether its key may still be used for these groups; None: for all that it was for."""
+        now = self._keys.current(self._key)
+        needed = self._key.groups if groups is None else groups
+        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
+
+    def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
+        """While something depends on its key; `on_change` is told when it may be another."""
+        return self._keys.watched(self._key, on_change)
 
 
 class KeyVerifier(TokenVerifier):
@@ -115,3 +110,74 @@ def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
     if isinstance(value, str):
         return value.split()
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+class ApiKeyHeader:
+    """ASGI middleware in front of authentication. Rejects a request with two different credentials with a 400."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        keys = [value for name, value in scope.get("headers", ()) if name == _KEY_HEADER]
+        if not keys:
+            await self._app(scope, receive, send)
+            return
+        bearer = b"Bearer " + keys[0].strip()
+        others = [value for name, value in scope["headers"] if name == _STANDARD_HEADER]
+        if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
+            answer = PlainTextResponse("send one credential: Authorization or X-API-Key, not two that differ", 400)
+            await answer(scope, receive, send)
+            return
+        rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]
+        await self._app({**scope, "headers": [*rest, (_STANDARD_HEADER, bearer)]}, receive, send)
+
+
+def _comparable(authorization: bytes) -> bytes:
+    scheme, _, token = authorization.strip().partition(b" ")
+    return b"Bearer " + token.strip() if scheme.lower() == b"bearer" else authorization
+
+
+def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
+    """What lets callers in: API keys, tokens of an identity provider, or either of both; None where neither is set.
+
+    Reads the files that the settings name, and asks nobody over the network.
+
+    Raises:
+        ConfigError: one of the files cannot be used; with every problem of it.
+    """
+    keys = None if settings.keys_file is None else KeyVerifier(FollowedKeys(_path(settings.keys_file)))
+    tokens = _provider_tokens(settings)
+    if tokens is None:
+        return keys
+    provider = _announced(tokens, settings) or tokens
+    if keys is None:
+        return provider
+    if isinstance(provider, RemoteAuthProvider):
+        return AnyVerifier(server=provider, verifiers={"keys": keys}, server_source_id="provider")
+    return AnyVerifier(verifiers={"keys": keys, "provider": tokens})
+
+
+def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
+    if settings.jwt_issuer is None:
+        return None
+    key = settings.jwt_public_key_file
+    return ProviderTokens(
+        groups_claim=settings.jwt_groups_claim,
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        algorithm=settings.jwt_algorithm,
+        jwks_uri=settings.jwt_jwks_url,
+        public_key=None if key is None else text_of(_path(key)),
+    )
+
+
+def _announced(tokens: ProviderTokens, settings: AggregatorSettings) -> RemoteAuthProvider | None:
+    """With the metadata by which clients find the identity provider (RFC 9728), for which our address must be known."""
+    if settings.public_url is None or settings.jwt_issuer is None:
+        return None
+    return IssuerMetadataProvider(tokens, [settings.jwt_issuer], settings.public_url)  # type: ignore[list-item]
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()

@@ -20,7 +20,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import ANYBODY
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of

@@ -36,8 +36,7 @@ from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.settings.options import ChildOptions
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState, may_become
+from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState, ServerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +234,7 @@ class Child:
     def _become(self, state: ChildState) -> None:
         if state is self.state:
             return
-        if not may_become(self.state, state):
+        if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"child {self.key!r}: no transition {self.state} → {state}")
         self.state = state
         self._since = self._clock()
@@ -288,7 +287,7 @@ class Child:
     async def until_settled(self) -> None:
         """Wait until the first start has succeeded or failed, which gets priority meanwhile."""
         self._awaited += 1
-        self.context.start_slots.admit_wanted()
+        self.context.start_slots.admit()
         try:
             await self.settled.wait()
         finally:

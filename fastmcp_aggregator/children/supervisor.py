@@ -15,12 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastmcp_aggregator.children.child import Child, ChildContext, ChildEvents
-from fastmcp_aggregator.children.client_profile import ClientProfile
-from fastmcp_aggregator.children.endpoint import Launch, NewEndpoint, endpoint_for
+from fastmcp_aggregator.children.child import Child, ChildContext
+from fastmcp_aggregator.children.endpoint import Launch, endpoint_for
 from fastmcp_aggregator.children.process.process import ChildProcess, Launched
-from fastmcp_aggregator.children.process.start_slots import StartSlots
-from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -38,28 +35,17 @@ class Supervisor:
         self,
         config: McpConfig,
         options: Callable[[ServerConfig], ChildOptions],
-        events: ChildEvents,
-        launched: Launched | None = None,
-        profile: ClientProfile | None = None,
-        *,
-        new_endpoint: NewEndpoint = endpoint_for,
-        timings: Timings = DEFAULT_TIMINGS,
+        context: ChildContext,
+        launched: Launched | None,
     ) -> None:
         self._options = options
-        self._stop_bound = timings.stop_bound
-        self._context = ChildContext(
-            events=events,
-            profile=profile or ClientProfile(),
-            new_endpoint=new_endpoint,
-            timings=timings,
-            start_slots=StartSlots(timings.starts_at_once, timings.start_patience),
-        )
+        self._context = context
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._variables = contextvars.copy_context()
         """The context variables of the children's tasks, whichever task brings a new config."""
-        first = replace(self._context, new_endpoint=partial(endpoint_for, launch=_once(launched))) if launched else None
+        first = replace(context, new_endpoint=partial(endpoint_for, launch=_once(launched))) if launched else None
         self.children = {key: self._child(server, first) for key, server in config.servers.items()}
         """By server key, in config order."""
 
@@ -143,7 +129,7 @@ class Supervisor:
         tasks = [self._tasks[child] for child in children if child in self._tasks]
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=self._stop_bound)
+        _, late = await asyncio.wait(tasks, timeout=self._context.timings.stop_bound)
         for task in late:
             logger.warning("%s did not close in time", task.get_name())
             task.cancel()

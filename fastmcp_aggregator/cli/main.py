@@ -67,7 +67,7 @@ def _refuse_misspelled_command(parser: argparse.ArgumentParser, word: str) -> No
     """Refuse a first word that is no config, and nearly a command."""
     if not word.isalpha() or os.path.exists(word):
         return
-    from fastmcp_aggregator.naming import closest  # noqa: PLC0415 - only for those who have mistyped
+    from fastmcp_aggregator.naming.suggestions import closest  # noqa: PLC0415 - only for those who have mistyped
 
     if similar := closest(word, all_commands(), 1):
         parser.error(f"{word!r} is neither a command nor a config file; did you mean `{similar[0]}`?")

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.client_configs import jsonc
 from fastmcp_aggregator.client_configs.known import Format
-from fastmcp_aggregator.config.files import read_text
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
-
-
-def text_of(path: Path) -> str:
-    """The text of a file, as it is but for a byte order mark.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    place = Place()
-    text = read_text(path, place)
-    if text is None:
-        raise ConfigError(str(path), place.problems)
-    return text
 
 
 def read(text: str, format_: Format, source: str) -> dict[str, Any]:

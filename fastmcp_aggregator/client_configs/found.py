@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.client_configs.documents import read, text_of
+from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, STANDARD, ClientConfig, Machine
 from fastmcp_aggregator.client_configs.translation import Translated, translated
+from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.errors import ConfigError
 
 _OURS = re.compile(r"fastmcp[-_]aggregator")

@@ -24,7 +24,7 @@ from fastmcp_aggregator.client_configs.documents import read, with_entry, withou
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.secrets import DOTS, masked
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.version import VERSION

@@ -1,6 +1,6 @@
 """The config files of known clients: where each is on each system, its servers' key, and what `$` means in a value.
 
-Which names a client accepts is another matter: `naming/client_rules.py`.
+Which names a client accepts is another matter: `naming/rules.py`.
 
 Sources, read in November 2026:
 

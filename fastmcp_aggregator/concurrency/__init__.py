@@ -1,1 +1,0 @@
-"""Concurrency: FIFO and fair limiters (semaphores), a drain counter, a reference-counted context."""

@@ -18,11 +18,6 @@ class SharedContext:
         self._life = AsyncExitStack()
         self._changes = asyncio.Lock()
 
-    @property
-    def is_changing(self) -> bool:
-        """Whether it is being entered or exited."""
-        return self._changes.locked()
-
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
         """Use it. Raises what entering it raises; then the next user tries again."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.config.texts import Text, plain
+from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.expansion import Text, plain
 
 _ONE_STRING = "write one string in quotes"
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config.dialects import missing_servers_message
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text
 from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.servers import read_server, say_ignored
 from fastmcp_aggregator.errors import ConfigError
 
@@ -72,8 +71,7 @@ def _parsed(source: str | Path, root: Place) -> Any:
     if _is_json_text(source):
         root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
         return None
-    text = read_text(Path(source), root)
-    return None if text is None else parse_json(text, root)
+    return read_json(Path(source), root)
 
 
 def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
+from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
 from fastmcp_aggregator.config.fields import Fields, kind_of
 from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
-from fastmcp_aggregator.config.paths import Place
 from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault, url_label
-from fastmcp_aggregator.config.texts import Text, expanded, missing_in
 
 logger = logging.getLogger(__name__)
 

@@ -1,19 +1,23 @@
-"""All that is looked at, in the order in which it is told."""
+"""All that is looked at, in the order in which it is told. Of the network, only ports of this machine are asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from fastmcp_aggregator.config import McpConfig, UnresolvedServer
+from fastmcp_aggregator.client_configs.secrets import secrets_of
+from fastmcp_aggregator.client_configs.variables import variable_name
+from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
-from fastmcp_aggregator.doctor.network import silent_servers, taken_port
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
-from fastmcp_aggregator.doctor.written_secrets import written_secrets
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _ORDER = ("error", "warning", "note")
+_HERE = {"localhost", "127.0.0.1", "::1"}
+_PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,49 @@ def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:
     for server in config.servers.values():
         for problem in server.problems if isinstance(server, UnresolvedServer) else ():
             yield Finding("error", server.key, problem.message, problem.path, source.line(problem.path))
+
+
+def silent_servers(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Servers of a URL on this machine where nobody listens."""
+    for server in config.servers.values():
+        if not isinstance(server, RemoteServer):
+            continue
+        parts = urlsplit(server.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if parts.hostname in _HERE and not _listens(parts.hostname, port):
+            message = f"nothing listens at port {port} of this machine; start the server, or change the URL"
+            yield source.finding("warning", server.key, message, "url")
+
+
+def taken_port(host: str, port: int) -> Iterator[Finding]:
+    """The port to serve HTTP on, if somebody else has it."""
+    if host in _HERE and port and _listens(host, port):
+        message = f"port {port} is taken: to serve HTTP, give another with --port, or end what listens there"
+        yield Finding("note", None, message)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Values of `env` and `headers`, and URLs, that look like a secret."""
+    for key in config.servers:
+        entry = source.entry(key)
+        for field in ("env", "headers"):
+            values = entry.get(field)
+            for name, value in values.items() if isinstance(values, Mapping) else ():
+                if isinstance(value, str) and secrets_of(name, value):
+                    variable = variable_name(name) if field == "env" else variable_name(key, name)
+                    yield _finding(source, key, field, name, change=f"${{{variable}}}")
+        if isinstance(url := entry.get("url"), str) and secrets_of("", url):
+            yield _finding(source, key, "url", change="${VARIABLE} in place of the secret")
+
+
+def _finding(source: Source, key: str, *steps: str, change: str) -> Finding:
+    message = f"{steps[-1]} looks like a secret that is written into the file; put it into a variable"
+    return source.finding("note", key, message, *steps, change=change)

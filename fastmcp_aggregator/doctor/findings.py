@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastmcp_aggregator.client_configs import jsonc
-from fastmcp_aggregator.config.paths import Place, path_step
+from fastmcp_aggregator.config.documents import Place, path_step
 
 Severity = Literal["error", "warning", "note"]
 

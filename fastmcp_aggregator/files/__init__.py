@@ -1,1 +1,0 @@
-"""Files: atomic writes, rotation, and following changes."""

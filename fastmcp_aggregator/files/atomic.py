@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from fastmcp_aggregator.errors import AggregatorError
+
 PRIVATE = 0o600
 """For its owner only."""
 PUBLIC = 0o644
@@ -19,10 +21,13 @@ def write_whole(path: Path, text: str, *, mode: int) -> None:
     """Replace the file's content; who reads it meanwhile gets the old or the new. A link is followed, not replaced.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        AggregatorError: it cannot be written; the file is as it was.
     """
-    with staged(path, text, mode=mode) as put_in_place:
-        put_in_place()
+    try:
+        with staged(path, text, mode=mode) as put_in_place:
+            put_in_place()
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
 @contextmanager

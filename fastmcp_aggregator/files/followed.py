@@ -1,4 +1,4 @@
-"""Hot reload: a file watcher that has the config read again when it changes, or on demand (SIGHUP).
+"""Hot reload: a file watcher that has config files read again when one changes, or on demand (SIGHUP).
 
 Editors write a file anew, or write another and rename it; a mounted volume exchanges a link somewhere above. So the
 directory is watched, and whatever happens there only leads to a look at the file. The look is repeated from time to
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from fastmcp_aggregator.config.files import Stamp, stamp_of
+from fastmcp_aggregator.config.documents import Stamp, stamp_of
 from fastmcp_aggregator.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -24,24 +24,27 @@ QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
 
 
-class FollowedFile:
-    """Watches one config file. Reloads never overlap."""
+class FollowedFiles:
+    """Watches config files; a change of any reloads all. Reloads never overlap."""
 
-    def __init__(self, path: Path, read_again: Callable[[Path], Awaitable[None]]) -> None:
-        self._path = path
+    def __init__(self, paths: Sequence[Path], read_again: Callable[[], Awaitable[object]]) -> None:
+        self._paths = paths
         self._read_again = read_again
         self._asked = asyncio.Event()
 
+    def __bool__(self) -> bool:
+        return bool(self._paths)
+
     def ask(self) -> None:
-        """Request a reload, whether the file has changed or not."""
+        """Request a reload, whether a file has changed or not."""
         self._asked.set()
 
     @asynccontextmanager
     async def following(self, *, watch: bool) -> AsyncIterator[None]:
-        """Read the file whenever that is asked for; with `watch`, whenever it changes too."""
-        tasks = [asyncio.create_task(self._obey(), name="reload")]
+        """Read the files whenever that is asked for; with `watch`, whenever one changes too."""
+        tasks = [asyncio.create_task(self._obey(), name="reload")] if self._paths else []
         if watch:
-            tasks.append(asyncio.create_task(self._watch(), name="watch"))
+            tasks += [asyncio.create_task(self._watch(path), name="watch") for path in self._paths]
         try:
             yield
         finally:
@@ -54,51 +57,29 @@ class FollowedFile:
             await self._asked.wait()
             self._asked.clear()
             try:
-                await self._read_again(self._path)
+                await self._read_again()
             except ConfigError as error:
                 logger.warning("the config in use is kept, for the new one cannot be used: %s", error)
             except Exception:
                 logger.exception("unhandled exception while the config was reloaded; the config in use is kept")
 
-    async def _watch(self) -> None:
+    async def _watch(self, path: Path) -> None:
         """Request a reload after every change, and once at first: it may have changed since the program read it."""
         seen = None
-        async with aclosing(_occasions(self._path.parent)) as occasions:
+        async with aclosing(_occasions(path.parent)) as occasions:
             async for _ in occasions:
-                if seen is None or stamp_of(self._path) != seen:
-                    seen = await self._quiet_stamp()
+                if seen is None or stamp_of(path) != seen:
+                    seen = await _quiet_stamp(path)
                     self.ask()
 
-    async def _quiet_stamp(self) -> Stamp:
-        stamp = stamp_of(self._path)
-        while True:
-            await asyncio.sleep(QUIET)
-            before, stamp = stamp, stamp_of(self._path)
-            if stamp == before:
-                return stamp
 
-
-class FollowedFiles:
-    """Watches several files; a change of any reloads all."""
-
-    def __init__(self, paths: Sequence[Path], read_again: Callable[[Path], Awaitable[None]]) -> None:
-        self._files = [FollowedFile(path, read_again) for path in paths]
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
-
-    def ask(self) -> None:
-        """Request a reload of all."""
-        for file in self._files[:1]:
-            file.ask()
-
-    @asynccontextmanager
-    async def following(self, *, watch: bool) -> AsyncIterator[None]:
-        """Read the files whenever that is asked for; with `watch`, whenever one changes too."""
-        async with AsyncExitStack() as stack:
-            for file in self._files:
-                await stack.enter_async_context(file.following(watch=watch))
-            yield
+async def _quiet_stamp(path: Path) -> Stamp:
+    stamp = stamp_of(path)
+    while True:
+        await asyncio.sleep(QUIET)
+        before, stamp = stamp, stamp_of(path)
+        if stamp == before:
+            return stamp
 
 
 async def _occasions(folder: Path) -> AsyncGenerator[None]:

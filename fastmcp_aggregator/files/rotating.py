@@ -60,7 +60,6 @@ class RotatingFile:
         return written
 
     def close(self) -> None:
-        """Close the file."""
         descriptor, self._descriptor = self._descriptor, -1
         self._is_torn = False
         if descriptor >= 0:

@@ -33,7 +33,6 @@ class ClientMessages:
         return runtime
 
     async def relay_notification(self, ctx: Context) -> None:
-        """Relay a client's notification."""
         if ctx.method == ROOTS_CHANGED.name:
             await roots_changed(self._runtime.children_of(connection_of(ctx.session)))
 
@@ -59,7 +58,6 @@ class ClientMessages:
         await self._runtime.subscriptions.subscribe(caller.connection, serving, original, uri, caller.account)
 
     async def unsubscribe(self, caller: Caller, uri: str) -> None:
-        """End the client's subscription."""
         await self._runtime.subscriptions.unsubscribe(caller.connection, uri)
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:

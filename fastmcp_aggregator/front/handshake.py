@@ -6,7 +6,7 @@ offer, and a client reads the capabilities once: then everything is declared tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
@@ -18,9 +18,16 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol import client_capabilities, extensions
-from fastmcp_aggregator.protocol.server_capabilities import RELAYED, Capabilities, union
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED, capabilities_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
+
+Capabilities = Mapping[str, Any]
+
+_RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.RELAYED}
+"""Everything that can be passed on, and so may turn out to be offered."""
+_KEPT = frozenset({*_RELAYED, "experimental"})
+"""Tasks are not."""
 
 
 class Handshakes:
@@ -77,12 +84,33 @@ class Handshakes:
             extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
         ]
         if len(known) < len(children):
-            known.append(RELAYED)
+            known.append(_RELAYED)
         if not self._own.is_empty:
             known.append(own)
         elif self._own.has_views:
             known.append({"tools": {}})
-        return union(known)
+        return _union(known)
+
+
+def _union(of_children: Iterable[Capabilities]) -> dict[str, Any]:
+    """Everything that at least one child can do, and not more. That a list changed, we tell for every child."""
+    together: dict[str, Any] = {}
+    for capabilities in of_children:
+        for name, value in capabilities.items():
+            if name in _KEPT and isinstance(value, Mapping):
+                together[name] = _merged(together.get(name, {}), value)
+    for name in LIST_CHANGED:
+        if name in together:
+            together[name]["listChanged"] = True
+    return together
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A flag is set if either sets it; of other values the first stays."""
+    merged = dict(one)
+    for name, value in other.items():
+        merged[name] = merged.get(name) or value
+    return merged
 
 
 def instructions(children: Sequence[Child]) -> str:
@@ -92,13 +120,9 @@ def instructions(children: Sequence[Child]) -> str:
     lines = [
         "This server combines several MCP servers. A tool, prompt or resource belongs to the server whose key its "
         "name begins with:",
-        *(f"- {child.key}{_description(child)}" for child in children),
+        *(f"- {child.key}: {about}" if (about := child.server.description) else f"- {child.key}" for child in children),
     ]
     for child in children:
         if child.catalogue is not None and child.catalogue.instructions:
             lines += ["", f"## {child.key}", child.catalogue.instructions]
     return "\n".join(lines)
-
-
-def _description(child: Child) -> str:
-    return f": {child.server.description}" if child.server.description else ""

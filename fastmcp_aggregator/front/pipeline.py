@@ -42,7 +42,7 @@ from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods

@@ -6,10 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text
-from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups, is_group_id
 from fastmcp_aggregator.naming.suggestions import closest
 
@@ -45,16 +43,10 @@ def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
         for group in groups:
             _check_servers(group.servers, root.at(group.id).at("servers"), servers)
     else:
-        document = source if isinstance(source, Mapping) else _parsed(Path(source), root)
+        document = source if isinstance(source, Mapping) else read_json(Path(source), root)
         groups = _groups(document, root, servers) if not root.problems else []
-    if root.problems:
-        raise ConfigError(name, root.problems)
+    root.raise_problems(name)
     return groups
-
-
-def _parsed(path: Path, root: Place) -> Any:
-    text = read_text(path, root)
-    return None if text is None else parse_json(text, root)
 
 
 def _groups(document: object, root: Place, servers: Collection[str]) -> list[Group]:

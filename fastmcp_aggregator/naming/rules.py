@@ -1,12 +1,16 @@
-"""The name rule: how the tools and prompts of a child are listed for one kind of client."""
+"""Name rules: how names are listed for each kind of client, and which clients reject which names."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import string
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 Separator = Literal[":", "__", ".", "_"]
+SeparatorSetting = Literal["auto", ":", "__", ".", "_"]
 
 _FILLER = "_"
 _HASH_DIGITS = 8
@@ -74,3 +78,105 @@ class NameRule:
         if self.alphabet is None:
             return name
         return "".join(c if c in self.alphabet else _FILLER for c in name)
+
+
+_WORD = frozenset(string.ascii_letters + string.digits + "_")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """What a family of clients accepts as a name; see `NameRule` for the fields."""
+
+    alphabet: frozenset[str] | None = None
+    limit: int | None = None
+
+
+PLAIN = Profile()
+"""Takes names as they are: every client that is not known to refuse some."""
+# Claude Desktop withholds all tools of a server for one bad name. Claude Code allows 128 characters, but puts
+# `mcp__<server>__` in front. OpenAI's clients and GitHub Copilot have the same limits.
+STRICT = Profile(_WORD | {"-"}, 64)
+"""Also what `__` promises to everyone: users of agent frameworks set it, and those cannot be recognised by name."""
+# Cursor takes 60 characters for tool and server together, and the server is whatever the user called the
+# aggregator in Cursor's own config. We never see that name, so 10 characters are left for it.
+CURSOR = Profile(_WORD, 50)
+_SEPARATORS: tuple[Separator, ...] = (":", "__", ".", "_")
+_SETTINGS: tuple[SeparatorSetting, ...] = ("auto", *_SEPARATORS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRule:
+    """The names that a client accepts, which is recognised by the exact `clientInfo.name` that it sends.
+
+    Several may share a `label`, which is what people call the program.
+    """
+
+    name: str
+    label: str
+    profile: Profile
+
+
+CLIENT_RULES: tuple[ClientRule, ...] = (
+    ClientRule("claude-ai", "Claude Desktop", STRICT),
+    ClientRule("claude-code", "Claude Code", STRICT),
+    ClientRule("codex-mcp-client", "OpenAI Codex", STRICT),
+    ClientRule("Codex", "OpenAI Codex", STRICT),
+    ClientRule("ChatGPT", "ChatGPT", STRICT),
+    ClientRule("openai-mcp", "ChatGPT", STRICT),
+    ClientRule("github-copilot-developer", "GitHub Copilot CLI", STRICT),
+    ClientRule("cursor-vscode", "Cursor", CURSOR),
+    ClientRule("Visual Studio Code", "VS Code", PLAIN),
+    ClientRule("Visual-Studio-Code", "VS Code", PLAIN),
+    ClientRule("gemini-cli-mcp-client", "Gemini CLI", PLAIN),
+)
+
+
+def loose(name: str) -> str:
+    """The name with everything made equal that some spelling may replace."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name)
+
+
+def rule_for(client_name: str | None, *, separator: SeparatorSetting, prefix: bool) -> NameRule:
+    """The rule for a client, by its `clientInfo.name` and the two settings.
+
+    Equal rules are one object, made at import: this is a look-up, whatever name the client sends.
+    """
+    profile = _PROFILE_OF.get(client_name, PLAIN)
+    return _RULES[profile, separator, prefix]
+
+
+def every_rule(*, prefix: bool) -> tuple[NameRule, ...]:
+    """Every rule that `rule_for` may give to some client under some separator; the plain ones first."""
+    plain = (NameRule(separator, prefix=prefix) for separator in _SEPARATORS)
+    strict = (rule for rule in _RULES.values() if rule.is_strict and rule.prefix is prefix)
+    return tuple(dict.fromkeys((*plain, *strict)))
+
+
+def _rule(profile: Profile, setting: SeparatorSetting, prefix: bool) -> NameRule:
+    if setting == "__" and profile is PLAIN:
+        profile = STRICT
+    separator: Separator = (":" if profile is PLAIN else "__") if setting == "auto" else setting
+    return _shared_rule(separator, profile.alphabet, profile.limit, prefix)
+
+
+_shared_rule = cache(NameRule)
+_PROFILE_OF: dict[str | None, Profile] = {client.name: client.profile for client in CLIENT_RULES}
+_RULES = {
+    (profile, setting, prefix): _rule(profile, setting, prefix)
+    for profile in (PLAIN, STRICT, CURSOR)
+    for setting in _SETTINGS
+    for prefix in (True, False)
+}
+_PREFIXED = every_rule(prefix=True)
+_UNPREFIXED = every_rule(prefix=False)
+
+
+def every_spelling(server_key: str, original_name: str, *, prefix: bool = True) -> tuple[str, ...]:
+    """All public names of a component, without duplicates.
+
+    `key:name` comes first; with `prefix=False` (the setting) the original name and what strict clients see of
+    it come before that. Spellings of two components can be equal (`a_b` + `c` and `a` + `b_c`, joined with
+    `_`), so a route table must give a name to the component that is listed under it before any other.
+    """
+    rules = _PREFIXED if prefix else (*_UNPREFIXED, *_PREFIXED)
+    return tuple(dict.fromkeys(rule.public_name(server_key, original_name) for rule in rules))

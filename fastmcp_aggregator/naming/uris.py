@@ -1,4 +1,4 @@
-"""Public URIs of resources and resource templates: `scheme://{serverKey}/rest`.
+"""Public URIs of resources and resource templates, `scheme://{serverKey}/rest`; the expansions of a template.
 
     file:///a/b    of `files`   ⇄   file://files//a/b
     test://{id}    of `demo`    ⇄   test://demo/{id}
@@ -19,6 +19,7 @@ _OPAQUE_MARK = ":"
 
 # Up to the first colon outside template expressions: `{var:3}` is a prefix modifier (RFC 6570, 2.4.1).
 _OPAQUE_SCHEME = re.compile(r"((?:\{[^{}]*\}|[^:{])*):")
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 def public_uri(server_key: str, original_uri: str) -> str:
@@ -54,3 +55,24 @@ def _decoded(host: str) -> str | None:
         return unquote(host, errors="surrogatepass")
     except UnicodeDecodeError:
         return None
+
+
+def fits(template: str, uri: str) -> bool:
+    """Whether a URI template (RFC 6570) can have this expansion, with anything for its expressions.
+
+    Linear in the length of both: the fixed parts must stand in the URI, in their order.
+    """
+    first, *others = _EXPRESSION.split(template)
+    if not others:
+        return uri == template
+    last = others.pop()
+    if len(uri) < len(first) + len(last) or not (uri.startswith(first) and uri.endswith(last)):
+        return False
+    between = uri[len(first) : len(uri) - len(last)]
+    at = 0
+    for part in others:
+        found = between.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

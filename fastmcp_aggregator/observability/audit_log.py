@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.files.rotating import RotatingFile
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +35,8 @@ _RETRY_PAUSE = 1.0
 """Seconds before a destination that has failed is tried again."""
 
 
-class Destination(Protocol):
-    """Where the lines go. Its text is its name; see `RotatingFile` for the methods."""
-
-    def open(self) -> None: ...
-
-    def write(self, lines: bytes) -> int: ...
-
-    def close(self) -> None: ...
-
-
 class StandardOutput:
-    """Lines on stdout, for a program that serves HTTP in a container."""
+    """In place of a file: lines on stdout, for a program that serves HTTP in a container."""
 
     def __str__(self) -> str:
         return "stdout"
@@ -64,7 +55,7 @@ class StandardOutput:
 class AuditLog:
     """Takes entries from any thread and writes them in order, while it is entered."""
 
-    def __init__(self, destination: Destination, *, rejects: bool = False) -> None:
+    def __init__(self, destination: RotatingFile | StandardOutput, *, rejects: bool = False) -> None:
         self._destination = destination
         self._rejects = rejects
         self.lost = 0

@@ -45,7 +45,6 @@ class Redactor:
         self._sources.append(source)
 
     def text(self, text: str) -> str:
-        """Redact a text."""
         for source in self._sources:
             self.learn(source())
         for value in self._hidden:

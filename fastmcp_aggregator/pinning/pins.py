@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +52,18 @@ class Pins:
         found = differences(server_key, self._of(server_key), offered)
         return [*map(self._told, found), *hidden_characters(server_key, offered)]
 
+    def filtered(self, server_key: str, catalogue: Catalogue) -> Catalogue:
+        """Return the catalogue without what is blocked; log what is not as it was pinned."""
+        for warning in self.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
+            logger.warning("%s", warning)
+        tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not self.is_blocked(server_key, tool))
+        is_blocked = self.are_instructions_blocked(server_key, catalogue.instructions)
+        return replace(
+            catalogue,
+            components={**catalogue.components, Kind.TOOL: tools},
+            instructions=None if is_blocked else catalogue.instructions,
+        )
+
     def _told(self, difference: Difference) -> str:
         effect = ", and is left out" if self._blocks and difference.kind != "gone" else ""
         return f"{difference.what} {_HAS[difference.kind]}{effect}; see `fastmcp-aggregator pin CONFIG --diff`"
@@ -89,17 +100,4 @@ def filter_from_settings(settings: AggregatorSettings) -> CatalogueFilter:
         ConfigError: the pins file cannot be used; with every problem of it.
     """
     pins = pins_from_settings(settings)
-    return unfiltered if pins is None else partial(_without_blocked, pins)
-
-
-def _without_blocked(pins: Pins, server_key: str, catalogue: Catalogue) -> Catalogue:
-    """Return the catalogue without what is blocked; log what is not as it was pinned."""
-    for warning in pins.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
-        logger.warning("%s", warning)
-    tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not pins.is_blocked(server_key, tool))
-    is_blocked = pins.are_instructions_blocked(server_key, catalogue.instructions)
-    return replace(
-        catalogue,
-        components={**catalogue.components, Kind.TOOL: tools},
-        instructions=None if is_blocked else catalogue.instructions,
-    )
+    return unfiltered if pins is None else pins.filtered

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.files import parse_json, read_text
-from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
@@ -24,11 +22,10 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
         ConfigError: with every problem that was found.
     """
     root = Place()
-    text = read_text(path, root)
-    document = None if text is None else parse_json(text, root)
-    pins = {} if root.problems else _servers(document, root)
-    if root.problems:
-        raise ConfigError(str(path), root.problems)
+    document = read_json(path, root)
+    root.raise_problems(str(path))
+    pins = _servers(document, root)
+    root.raise_problems(str(path))
     return pins
 
 
@@ -36,7 +33,7 @@ def write_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:
     """Replace the file. What is not ASCII is written as its escape, so that nothing in it is invisible.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        AggregatorError: it cannot be written; the file is as it was.
     """
     document = {"servers": {key: _entry(server) for key, server in pins.items()}}
     write_whole(path, json.dumps(document, indent=2) + "\n", mode=PUBLIC)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.files.rotating import RotatingFile
-from fastmcp_aggregator.observability.audit_log import AuditLog, Destination, StandardOutput
+from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.policy import CallEnd, Policy, Rejected
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -34,7 +34,7 @@ def audit_of(settings: AggregatorSettings) -> Audit | None:
     """The audit that the settings ask for."""
     if settings.audit is None:
         return None
-    destination: Destination = StandardOutput()
+    destination: RotatingFile | StandardOutput = StandardOutput()
     if settings.audit != "stdout":
         path = Path(settings.audit).expanduser()
         destination = RotatingFile(path, max_bytes=int(settings.audit_max_mb * 1024**2), keep=settings.audit_keep)
@@ -42,7 +42,7 @@ def audit_of(settings: AggregatorSettings) -> Audit | None:
     return Audit(log, with_arguments=settings.audit_arguments == "full")
 
 
-class Audit:
+class Audit(Policy):
     """A policy that records every call, and has the words for what never becomes one."""
 
     def __init__(self, log: AuditLog, *, with_arguments: bool = False) -> None:
@@ -52,10 +52,6 @@ class Audit:
         # Failed authentications must not push everything else out of the log.
         self._strangers = TokenBucket(burst=100, rate=10)
         self._unnamed = 0
-
-    def is_ready_for(self, call: Call) -> bool:
-        """Always."""
-        return True
 
     def before(self, call: Call) -> None:
         """Reject calls while they cannot be recorded, if they must be."""

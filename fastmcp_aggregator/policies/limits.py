@@ -8,32 +8,35 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.policies.policy import CallEnd, Rejected
-from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate, RateLimiter
-from fastmcp_aggregator.settings.access import DEFAULT_RATE, GROUP_MARK
+from fastmcp_aggregator.policies.policy import Policy, Rejected
+from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.sections import DEFAULT_RATE, GROUP_MARK
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
+    from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter
 
 
 TOO_MANY_CALLS = -32029
 """JSON-RPC: the caller exceeds its rate limit; what 429 is in HTTP."""
 
 
-class RateLimiting:
+class RateLimiting(Policy):
     """Rejects calls beyond the rate limit. `of_callers` has what differs from `general`: by a caller's name, or by
     `group:` and a group's id.
     """
 
-    def __init__(self, general: Rate, of_callers: Mapping[str, Rate], limiter: RateLimiter) -> None:
+    def __init__(
+        self, general: Rate, of_callers: Mapping[str, Rate], limiter: InMemoryRateLimiter | RedisRateLimiter
+    ) -> None:
         self._general = general
         self._of_callers = of_callers
         self._limiter = limiter
 
     def is_ready_for(self, call: Call) -> bool:
         """Unless the buckets are elsewhere."""
-        return self._limiter.is_immediate or not call.caller.is_remote
+        return isinstance(self._limiter, InMemoryRateLimiter) or not call.caller.is_remote
 
     def before(self, call: Call) -> Awaitable[None] | None:
         """Take a token of the caller's.
@@ -52,11 +55,7 @@ class RateLimiting:
         _decide(wait, rate)
         return None
 
-    def after(self, call: Call, end: CallEnd) -> None:
-        """Keep the token taken, whatever came of the call."""
-
     async def close(self) -> None:
-        """Close the limiter."""
         await self._limiter.close()
 
     def _rate_of(self, call: Call) -> tuple[str, Rate]:
@@ -86,7 +85,7 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
     return RateLimiting(general, of_callers, _limiter(settings))
 
 
-def _limiter(settings: AggregatorSettings) -> RateLimiter:
+def _limiter(settings: AggregatorSettings) -> InMemoryRateLimiter | RedisRateLimiter:
     if settings.redis_url is None:
         return InMemoryRateLimiter()
     from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter  # noqa: PLC0415 - an extra, for replicas only

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Raw
 
@@ -54,18 +54,12 @@ class Rejected(Exception):
         self.data = data
 
 
-class Recorder(Protocol):
-    """What takes note of calls."""
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""
-
-
-class Policy(Recorder, Protocol):
+class Policy:
     """One concern around each call."""
 
     def is_ready_for(self, call: Call) -> bool:
         """Whether `before` decides at once; it has no effect, and holds until something else is done."""
+        return True
 
     def before(self, call: Call) -> Awaitable[None] | None:
         """Let the call pass; an awaitable, where the decision is made elsewhere, is awaited.
@@ -73,3 +67,7 @@ class Policy(Recorder, Protocol):
         Raises:
             Rejected: it may not be made, or not now.
         """
+        return None
+
+    def after(self, call: Call, end: CallEnd) -> None:
+        """The call is over. A policy is told of every call that passed it, and of what later ones refused."""

@@ -10,12 +10,12 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.policies.policy import CallEnd, Outcome
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -45,7 +45,7 @@ class RecentCall:
     ended: float
 
 
-class RecentCalls:
+class RecentCalls(Policy):
     """Keeps the last calls, and gives each who looks those that it may see."""
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -78,10 +78,8 @@ class RecentCalls:
 
     def latest(self, count: int, may_see: Callable[[RecentCall], bool]) -> list[RecentCall]:
         """The last ones among those that may be seen, latest first."""
-        return list(itertools.islice(self._visible(may_see), count))
-
-    def _visible(self, may_see: Callable[[RecentCall], bool]) -> Iterator[RecentCall]:
-        return (call for call in reversed(self._calls) if may_see(call))
+        visible = (call for call in reversed(self._calls) if may_see(call))
+        return list(itertools.islice(visible, count))
 
 
 def _name(call: Call) -> str:

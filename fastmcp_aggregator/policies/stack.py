@@ -1,23 +1,31 @@
-"""The policy stack: all policies around a call, in one order.
+"""The policy stack: the policies that the settings ask for around each call, in one order, and what they hold open.
 
 Audit is outermost, so that it records what the others reject; metrics next, for the same reason; then limits, which
-are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call.
+are cheap; then what looks into the arguments. With no policy at all, nothing is done for a call. Nothing is loaded that
+is off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
 from msgspec import Raw
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Recorder, Rejected
+from fastmcp_aggregator.policies.audit import audit_of
+from fastmcp_aggregator.policies.limits import limits_from_settings
+from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
+from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.path_counts import PathCounts
+from fastmcp_aggregator.status.server_status import ServerStatus
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -28,8 +36,8 @@ class PolicyStack:
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
-        self.recorders: tuple[Recorder, ...] = ()
-        """Told of every call, after all policies."""
+        self.recorders: tuple[Policy, ...] = ()
+        """Told of every call, after all policies, and not asked before."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -73,9 +81,9 @@ class Admission:
 
     __slots__ = ("_call", "passed")
 
-    def __init__(self, call: Call, recorders: Sequence[Recorder]) -> None:
+    def __init__(self, call: Call, recorders: Sequence[Policy]) -> None:
         self._call = call
-        self.passed: list[Recorder] = [*recorders]
+        self.passed: list[Policy] = [*recorders]
 
     async def around(self, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, which the policies are told of.
@@ -148,3 +156,81 @@ def _failed(call: Call, error: BaseException) -> CallEnd:
             return CallEnd("cancelled", seconds)
         case _:
             return CallEnd("error", seconds)
+
+
+class Policies:
+    """All policies of one aggregator, for all its virtual servers."""
+
+    def __init__(self, settings: AggregatorSettings, *, has_auth: bool) -> None:
+        self._settings = settings
+        self._audit = audit_of(settings)
+        self._limits = limits_from_settings(settings, has_auth=has_auth)
+        self._metrics: Any = None
+        self._recent: RecentCalls | None = None
+        policies: list[Policy | None] = [self._audit]
+        if settings.metrics:
+            from fastmcp_aggregator.policies.metrics import Metrics  # noqa: PLC0415 - only if asked for
+
+            self._metrics = Metrics()
+            policies.append(self._metrics)
+        policies.append(self._limits)
+        if settings.validate_arguments:
+            from fastmcp_aggregator.policies.validation import ArgumentValidation  # noqa: PLC0415 - as above
+
+            policies.append(ArgumentValidation())
+        self.stack = PolicyStack([policy for policy in policies if policy is not None])
+
+    def record_calls(self) -> RecentCalls:
+        """Keep the calls that end from now on, for people who look."""
+        if self._recent is None:
+            self._recent = RecentCalls()
+            self.stack.recorders = (self._recent,)
+        return self._recent
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While calls may come.
+
+        Raises:
+            AggregatorError: the audit log cannot be opened, or traces cannot be exported.
+        """
+        with ExitStack() as stack:
+            if self._audit is not None:
+                stack.enter_context(self._audit.log)
+            if self._settings.telemetry:
+                from fastmcp_aggregator.observability.telemetry import exporting_traces  # noqa: PLC0415 - as above
+
+                stack.enter_context(exporting_traces(self._settings.name))
+            try:
+                yield
+            finally:
+                if self._limits is not None:
+                    await self._limits.close()
+
+    async def rendered_metrics(
+        self, statuses: Mapping[str, ServerStatus], http_requests: tuple[int, int], paths: PathCounts
+    ) -> tuple[bytes, str] | None:
+        """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
+        if self._metrics is None:
+            return None
+        from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
+
+        lost = self._audit.log.lost if self._audit is not None else 0
+        return await self._metrics.render(Scrape(statuses, http_requests, lost, paths)), CONTENT_TYPE
+
+    def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
+        """Somebody has asked for a name that is not in the group."""
+        if self._audit is not None:
+            self._audit.denied(principal, group, method, name, "there is nothing of this name in the group")
+
+    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
+        """An HTTP request was refused to somebody who has authenticated."""
+        if self._audit is not None:
+            self._audit.request_denied(principal, group, path, reason)
+
+    def authentication_failed(self, client: str, path: str, reason: str) -> None:
+        """An HTTP request had no valid credentials."""
+        if self._audit is not None:
+            self._audit.authentication_failed(client, path, reason)
+        if self._metrics is not None:
+            self._metrics.authentication_failed()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 from mcp_types import INVALID_PARAMS
 
-from fastmcp_aggregator.config.paths import path_step
+from fastmcp_aggregator.config.documents import path_step
 from fastmcp_aggregator.policies.json_size import TooCostly
-from fastmcp_aggregator.policies.policy import CallEnd, Rejected
+from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _PATTERNS = {1_000: 10, 3_000: 20, 10_000: 50, 100_000: 400, 1_000_000: 4000}
 """Bytes of a compiled pattern, and steps that one of this size takes for a character."""
 
 
-class ArgumentValidation:
+class ArgumentValidation(Policy):
     """The policy. A schema is prepared in a thread when it is first needed, one at a time; those used last are kept."""
 
     def __init__(self) -> None:
@@ -71,9 +71,6 @@ class ArgumentValidation:
                 check = await asyncio.to_thread(_Check, schema, (call.server, call.name))
                 self._keep((call.server, call.name), check)
         check.refuse_invalid(call)
-
-    def after(self, call: Call, end: CallEnd) -> None:
-        """Do nothing: arguments are checked before."""
 
     def _known(self, call: Call, schema: Mapping[str, Any]) -> _Check | None:
         tool = call.server, call.name
@@ -109,7 +106,7 @@ class _Check:
         try:
             self._cost = SchemaCost(schema, _text_steps)
             self.parts = self._cost.parts
-            self._validator = _compiled(schema)
+            self._validator = _compiled(_without_hard_patterns(schema))
         except (TooCostly, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             self._unusable = str(error).partition("\n")[0][:_MOST_TEXT]
             logger.warning(
@@ -155,11 +152,7 @@ class _Check:
         return None
 
 
-def _compiled(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
-    return _validator(_without_hard_patterns(schema))
-
-
-def _validator(schema: Any, pattern_size: int = max(_PATTERNS)) -> jsonschema_rs.Validator:
+def _compiled(schema: Any, pattern_size: int = max(_PATTERNS)) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for(
         dict(schema),
         mask=_MASK,
@@ -178,12 +171,8 @@ def _without_hard_patterns(part: Any) -> Any:
     return {
         name: _without_hard_patterns(item)
         for name, item in part.items()
-        if not (name == "pattern" and isinstance(item, str) and _is_hard(item))
+        if not (name == "pattern" and isinstance(item, str) and _text_steps(item) == 0)
     }
-
-
-def _is_hard(pattern: str) -> bool:
-    return _text_steps(pattern) == 0
 
 
 @lru_cache(maxsize=1000)
@@ -191,7 +180,7 @@ def _text_steps(pattern: str) -> int:
     """What a pattern takes for a character; 0 if it is not for an engine that takes linear time."""
     for size, steps in _PATTERNS.items():
         try:
-            _validator({"pattern": pattern}, size)
+            _compiled({"pattern": pattern}, size)
         except jsonschema_rs.ValidationError:
             continue
         return steps

@@ -1,1 +1,0 @@
-"""What the MCP specification says, as values: capabilities, log levels, the shapes of its eras."""

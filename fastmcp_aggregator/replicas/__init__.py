@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastmcp_aggregator.replicas.peers import NoPeers, Peers
+from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
@@ -13,7 +13,7 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
         ConfigError: `redis_url` cannot be the address of a Redis, or the package for it is missing.
     """
     if settings.redis_url is None:
-        return NoPeers()
+        return Peers()
     from fastmcp_aggregator.replicas.redis_peers import RedisPeers  # noqa: PLC0415 - an extra, for replicas only
 
     return RedisPeers(settings.redis_url.get_secret_value())

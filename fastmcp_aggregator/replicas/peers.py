@@ -1,4 +1,4 @@
-"""The other replicas: the `Peers` contract, publish/subscribe and RPC, and `NoPeers` for one replica alone.
+"""The other replicas: publish/subscribe and RPC, and what one replica alone makes of them.
 
 Theory. A *notice* is published to all other replicas: something has changed, look for yourselves. Delivery is at most
 once; a replica that may have lost some is told so (`on_missed`), and refreshes everything. A *request* is an RPC: it
@@ -9,9 +9,9 @@ connection is lost, it fails.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 Message = dict[str, Any]
 """JSON."""
@@ -34,21 +34,22 @@ class PeerEvents:
     """Answer a request; the second argument sends a stream part. Cancelled when the requester gives up."""
 
 
-class Peers(Protocol):
-    """The other replicas."""
+class Peers:
+    """The other replicas; here of a replica that is alone, with nobody to publish to."""
 
     @property
     def id(self) -> str:
         """This replica's id, 16 hexadecimal digits; empty while the others cannot reach it."""
-        ...
+        return ""
 
-    def open(self, events: PeerEvents) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def open(self, events: PeerEvents) -> AsyncIterator[None]:
         """Subscribe, while this replica serves.
 
         Raises:
             SharedStateError: what the replicas share cannot be reached.
         """
-        ...
+        yield
 
     def publish(self, notice: Message) -> None:
         """Send a notice to all others. Never blocks; it is lost while there is no connection."""
@@ -60,27 +61,8 @@ class Peers(Protocol):
             PeerLostError: it is gone, or the connection was lost before it answered.
             TooLargeError: the question is larger than replicas send.
         """
-        ...
-
-    async def shared_key(self) -> bytes | None:
-        """Return 32 random bytes, the same for all replicas; None where there are no others."""
-        ...
-
-
-class NoPeers:
-    """One replica alone: nobody to publish to."""
-
-    id = ""
-
-    @asynccontextmanager
-    async def open(self, events: PeerEvents) -> AsyncIterator[None]:
-        yield
-
-    def publish(self, notice: Message) -> None:
-        """Nobody receives it."""
-
-    async def request(self, replica: str, question: Mapping[str, Any], on_part: OnMessage) -> Message:
         raise PeerLostError
 
     async def shared_key(self) -> bytes | None:
+        """Return 32 random bytes, the same for all replicas; None where there are no others."""
         return None

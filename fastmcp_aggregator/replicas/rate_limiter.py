@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -22,23 +21,8 @@ class Rate:
     burst: int
 
 
-class RateLimiter(Protocol):
-    """A rate limiter, by any key."""
-
-    is_immediate: bool
-    """Whether `acquire` never has to wait for its decision."""
-
-    def acquire(self, key: str, rate: Rate) -> float | Awaitable[float]:
-        """Take a token for one call; return 0, or the seconds until there is one. A call that must wait takes none."""
-
-    async def close(self) -> None:
-        """Close the connection that it has."""
-
-
 class InMemoryRateLimiter:
     """The rate limiter of one process."""
-
-    is_immediate = True
 
     def __init__(self, most: int = _MOST_CALLERS, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -46,6 +30,7 @@ class InMemoryRateLimiter:
         self._buckets: OrderedDict[tuple[str, Rate], TokenBucket] = OrderedDict()
 
     def acquire(self, key: str, rate: Rate) -> float:
+        """Take a token for one call; return 0, or the seconds until there is one. A call that must wait takes none."""
         known = key, rate
         bucket = self._buckets.get(known)
         if bucket is None:

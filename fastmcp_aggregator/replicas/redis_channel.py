@@ -36,7 +36,7 @@ ALL = "all"
 
 
 class RedisChannel:
-    """A `Channel` over Redis. `on_message` gets the sender's id and the message."""
+    """The connection to the other replicas. `on_message` gets the sender's id and the message."""
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class RedisChannel:
             await self.redis.aclose()
 
     def send(self, replica: str, message: Mapping[str, Any]) -> None:
+        """Queue a message; it is lost while there is no connection. Raises: TooLargeError, also for a full queue."""
         data = encoded({"from": self.own_id, **message})
         if not self.is_connected.is_set():
             return
@@ -87,6 +88,7 @@ class RedisChannel:
         self._to_send.set()
 
     async def send_now(self, replica: str, message: Mapping[str, Any]) -> None:
+        """Send a message to a replica that is there. Raises: PeerLostError, TooLargeError."""
         data = encoded({"from": self.own_id, **message})
         if not self.is_connected.is_set():
             raise PeerLostError
@@ -98,6 +100,7 @@ class RedisChannel:
             raise PeerLostError
 
     async def require_there(self, replica: str) -> None:
+        """Raises: PeerLostError."""
         try:
             [(_, listeners)] = await self.redis.pubsub_numsub(self._channel(replica))
         except LOST as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem, SharedStateError
@@ -67,11 +66,6 @@ def address_of(redis: Redis) -> str:
 def channel_scope(redis: Redis) -> str:
     """The prefix of one hub's channels; it names the database, because channels, unlike keys, are in none."""
     return f"{PREFIX}:{redis.connection_pool.connection_kwargs.get('db') or 0}"
-
-
-def hashed(text: str) -> str:
-    """A part of a key in Redis, from any text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _reason(address: str, error: Exception) -> str:

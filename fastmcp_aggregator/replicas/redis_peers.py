@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from fastmcp_aggregator.errors import SharedStateError
-from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, Peers
 from fastmcp_aggregator.replicas.redis_channel import ALL, RedisChannel
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX
 from fastmcp_aggregator.replicas.rpc import Rpc
@@ -24,7 +24,7 @@ _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""
 
 
-class RedisPeers:
+class RedisPeers(Peers):
     """The other replicas of one hub, at one Redis."""
 
     def __init__(self, url: str) -> None:

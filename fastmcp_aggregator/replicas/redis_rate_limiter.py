@@ -6,11 +6,12 @@ after a pause, so that a Redis that hangs delays one call in a while, and not ea
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, hashed
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
@@ -41,8 +42,6 @@ return tostring(wait)
 class RedisRateLimiter:
     """Token buckets in one Redis; `fallback` limits while it does not answer."""
 
-    is_immediate = False
-
     def __init__(self, url: str, fallback: InMemoryRateLimiter) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
         self._redis = connect(url)
@@ -52,6 +51,7 @@ class RedisRateLimiter:
         self._is_down = False
 
     async def acquire(self, key: str, rate: Rate) -> float:
+        """As the fallback does, by the tokens of all replicas."""
         if time.monotonic() >= self._retry_at:
             try:
                 found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
@@ -80,4 +80,5 @@ class RedisRateLimiter:
 
 def _name(key: str, rate: Rate) -> str:
     """The key of a bucket, hashed: a caller's name may be any text. Another rate is another bucket."""
-    return f"{PREFIX}:calls:{hashed(f'{key} {rate.per_minute:g} {rate.burst}')}"
+    text = f"{key} {rate.per_minute:g} {rate.burst}"
+    return f"{PREFIX}:calls:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

@@ -9,10 +9,13 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError
 from fastmcp_aggregator.replicas.wire import TooLargeError
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.replicas.redis_channel import RedisChannel
 
 logger = logging.getLogger(__name__)
 
@@ -24,23 +27,10 @@ TOO_LARGE: Message = {"too_large": True}
 Handler = Callable[[Message, OnMessage], Awaitable[Message]]
 
 
-class Channel(Protocol):
-    """The connection to the other replicas."""
-
-    def send(self, replica: str, message: Mapping[str, Any]) -> None:
-        """Queue a message; it is lost while there is no connection. Raises: TooLargeError, also for a full queue."""
-
-    async def send_now(self, replica: str, message: Mapping[str, Any]) -> None:
-        """Send a message to a replica that is there. Raises: PeerLostError, TooLargeError."""
-
-    async def require_there(self, replica: str) -> None:
-        """Raises: PeerLostError."""
-
-
 class Rpc:
     """All requests, in both directions, over one channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: RedisChannel) -> None:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[asyncio.Future[Message], OnMessage]] = {}

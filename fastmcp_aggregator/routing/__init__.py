@@ -1,1 +1,0 @@
-"""Routing: the table from public names and addresses to servers."""

@@ -7,19 +7,22 @@ meanwhile. A change in any child makes the table stale; the next look-up builds 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.naming.rules import loose
 from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
-from fastmcp_aggregator.settings.tools import ToolChanges
+from fastmcp_aggregator.settings.sections import ToolChanges
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
@@ -145,6 +148,24 @@ class Directory:
             found = self.table.find(kind, name)
         return found
 
+    async def public_name(self, kind: Kind, name: str) -> str:
+        """The public name of a tool or prompt that may be named without its server.
+
+        Raises:
+            MCPError: several servers have something of this name, or one that has not been listed may have.
+        """
+        if self.table.find(kind, name) is not None:
+            return name
+        await self.ready()
+        owners = self.table.owners(kind, name)
+        if len(owners) > 1:
+            known = ", ".join(f"{key}:{name}" for key in owners)
+            raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
+        if owners and (unlisted := self.table.unlisted()):
+            why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
+            raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
+        return f"{owners[0]}:{name}" if owners else name
+
     async def locate(self, uri: str) -> tuple[Child, str] | None:
         """The child that serves a public URI, or lists it as a template, and what the child calls it."""
         found = self.table.find_uri(uri)
@@ -196,7 +217,7 @@ class Directory:
         ]
         table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming, None, self._changes)
         for rule in self.naming.listed_rules():
-            known = {(conflict.public_name, conflict.server_keys) for conflict in _conflicts_in(failures)}
+            known = {(f.public_name, f.server_keys) for f in failures if isinstance(f, NameConflictError)}
             failures += [
                 conflict
                 for conflict in table.conflicts(rule)
@@ -213,16 +234,7 @@ class Directory:
         unlisted = (child for child in self._children if child.catalogue is None)
         if not self.naming.prefix:
             return next(unlisted, None)
-        return next((child for child in unlisted if _loose(name).startswith(f"{_loose(child.key)}_")), None)
+        return next((child for child in unlisted if loose(name[:256]).startswith(f"{loose(child.key)}_")), None)
 
     def _may_own(self, child: Child, name: str) -> bool:
-        return not self.naming.prefix or _loose(name).startswith(_loose(child.key)[:_HEAD])
-
-
-def _conflicts_in(failures: Sequence[ChildServerError | NameConflictError]) -> list[NameConflictError]:
-    return [failure for failure in failures if isinstance(failure, NameConflictError)]
-
-
-def _loose(name: str) -> str:
-    """A name with everything that some spelling may replace made equal."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name[:256])
+        return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])

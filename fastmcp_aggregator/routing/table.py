@@ -28,20 +28,12 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, K
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
-from fastmcp_aggregator.naming import (
-    CLIENT_RULES,
-    NameRule,
-    SeparatorSetting,
-    every_spelling,
-    public_uri,
-    rule_for,
-    split_public_uri,
-)
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
+from fastmcp_aggregator.naming.uris import fits, public_uri, split_public_uri
 from fastmcp_aggregator.protocol.legacy import tools_for_legacy
 from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
-from fastmcp_aggregator.routing.templates import fits
-from fastmcp_aggregator.settings.tools import ToolChanges
+from fastmcp_aggregator.settings.sections import ToolChanges
 
 Spell = Callable[[str, str], Iterable[str]]
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.client_configs.jsonc import with_member
-from fastmcp_aggregator.config.files import parse_json, read_text
+from fastmcp_aggregator.config.documents import Place, parse_json, text_of
 from fastmcp_aggregator.config.loader import entries_of
-from fastmcp_aggregator.config.paths import Place
-from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
-from fastmcp_aggregator.scaffold.project import ScaffoldError
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.files.atomic import PUBLIC
 from fastmcp_aggregator.scaffold.rules import Plan
 
 
@@ -42,32 +40,21 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
 
     Raises:
         ConfigError: the file is no config.
-        ScaffoldError: it has a server of this name, or the file cannot be put where it is said to be.
+        AggregatorError: it has a server of this name, or the file cannot be put where it is said to be.
     """
     if not path.exists():
         if not path.absolute().parent.is_dir():
-            raise ScaffoldError(f"there is no folder {path.absolute().parent} for the config")
+            raise AggregatorError(f"there is no folder {path.absolute().parent} for the config")
         return Addition(path, json.dumps({"mcpServers": {key: entry}}, indent=2, ensure_ascii=False) + "\n", PUBLIC)
     place = Place()
-    text = read_text(path, place)
-    document = None if text is None else parse_json(text, place)
-    entries = {} if text is None or place.problems else entries_of(document, place)
-    if text is None or place.problems:
-        raise ConfigError(str(path), place.problems)
+    text = text_of(path)
+    document = parse_json(text, place)
+    place.raise_problems(str(path))
+    entries = entries_of(document, place)
+    place.raise_problems(str(path))
     if key in entries:
-        raise ScaffoldError(f"{path} has a server {key!r} already; choose another name, or take that one out first")
+        raise AggregatorError(f"{path} has a server {key!r} already; choose another name, or take that one out first")
     return Addition(path, with_member(text, ["mcpServers"], key, entry), stat.S_IMODE(path.stat().st_mode))
-
-
-def add(planned: Addition) -> None:
-    """Write the config.
-
-    Raises: ScaffoldError
-    """
-    try:
-        write_whole(planned.path, planned.text, mode=planned.mode)
-    except OSError as error:
-        raise ScaffoldError(f"cannot write {planned.path}: {error.strerror}") from None
 
 
 def _literal(value: Any) -> Any:

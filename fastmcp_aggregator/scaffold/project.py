@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,19 +28,15 @@ _LINE = 90
 _TAKEN_NAMES = {"tools", "resources", "prompts", "runs", "says", "all", "str", "int", "len"}
 
 
-class ScaffoldError(AggregatorError):
-    """The server cannot be written, and nothing has been; the message says why."""
-
-
 def rendered(plan: Plan) -> dict[str, str]:
     """The project's files: text by path in the project, with `/`.
 
-    Raises: ScaffoldError, with everything that is wrong with the plan.
+    Raises: AggregatorError, with everything that is wrong with the plan.
     """
     if problems := plan.problems():
-        raise ScaffoldError("\n".join(problems))
+        raise AggregatorError("\n".join(problems))
     environment = _environment(TEMPLATES / plan.language, TEMPLATES / "shared")
-    values = {"plan": plan, "rules": RULES.values(), "fastmcp": _requirement("fastmcp")}
+    values = {"plan": plan, "rules": asdict(RULES), "fastmcp": _requirement("fastmcp")}
     return {
         _target(path, plan): environment.get_template(path).render(values)
         for path in environment.list_templates(filter_func=_is_file)
@@ -50,21 +46,21 @@ def rendered(plan: Plan) -> dict[str, str]:
 def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = False) -> list[Path]:
     """Write the files; their paths. With `overwrite` the folder may have files, and those of these names are replaced.
 
-    Raises: ScaffoldError
+    Raises: AggregatorError
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ScaffoldError(f"{folder} is there already, and is no folder; choose another with --dir")
+        raise AggregatorError(f"{folder} is there already, and is no folder; choose another with --dir")
     existing = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
     if existing and not overwrite:
         shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
-        raise ScaffoldError(
+        raise AggregatorError(
             f"{folder} is there already and has files ({shown}); choose another with --dir, "
             "or have the files of the new server put over them with --force"
         )
     try:
         _write_over(folder, files) if folder.exists() else _write_new(folder, files)
     except OSError as error:
-        raise ScaffoldError(f"cannot write {folder}: {error.strerror}") from None
+        raise AggregatorError(f"cannot write {folder}: {error.strerror}") from None
     return [folder / name for name in files]
 
 

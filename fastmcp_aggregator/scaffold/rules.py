@@ -9,11 +9,10 @@ import keyword
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Language = Literal["python", "typescript"]
-LANGUAGES: tuple[Language, ...] = ("python", "typescript")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +54,6 @@ class Rules:
     invalid_params: int = -32602
     internal_error: int = -32603
     server_error: int = -32000
-
-    def values(self) -> dict[str, Any]:
-        """All of them by name, for templates."""
-        return asdict(self)
 
 
 RULES = Rules()

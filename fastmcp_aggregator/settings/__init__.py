@@ -1,1 +1,0 @@
-"""Settings: arguments, environment, file and defaults, and the options of one child that they resolve to."""

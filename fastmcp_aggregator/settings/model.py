@@ -15,23 +15,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fastmcp_aggregator.concurrency.limiter import share_of
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.naming.rules import SeparatorSetting
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
-from fastmcp_aggregator.settings.access import (
+from fastmcp_aggregator.settings.sections import (
     DEFAULT_RATE,
     Algorithm,
     CallerSettings,
     CallsPerMinute,
     Origins,
     PassedHeaders,
+    ToolChanges,
+    ToolSettings,
     WebUrl,
 )
 from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, validated
-from fastmcp_aggregator.settings.tools import ToolChanges, ToolSettings
 
 EraSetting = Literal["auto", "legacy", "modern"]
-Separator = Literal["auto", ":", "__", ".", "_"]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -107,7 +108,7 @@ class AggregatorSettings(BaseSettings):
         default=None, description="server version shown to clients; none: the version of this package"
     )
     strict: bool = Field(default=True, description="whether a server that fails to start ends the program")
-    separator: Separator = Field(
+    separator: SeparatorSetting = Field(
         default="auto",
         description="between server key and name: `:`, `__`, `.` or `_`; `auto` is `:`, or `__` for clients that "
         "refuse it",

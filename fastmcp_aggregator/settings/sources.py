@@ -16,8 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from fastmcp_aggregator.config.files import parse_json, read_text
-from fastmcp_aggregator.config.paths import Place, path_step
+from fastmcp_aggregator.config.documents import Place, parse_json, path_step, read_text
 from fastmcp_aggregator.errors import ConfigProblem
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"

@@ -1,1 +1,0 @@
-"""Status values: a server's state machine, and a snapshot of it."""

@@ -1,11 +1,31 @@
-"""ServerStatus: a snapshot of one child at one moment."""
+"""The status of a child: its state machine, as a table without I/O, and a snapshot of it at one moment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
-from fastmcp_aggregator.status.state import ChildState
+
+class ChildState(StrEnum):
+    """Where a child is in its life."""
+
+    INITIALIZING = "initializing"
+    """Being started, connected, or listed."""
+    RUNNING = "running"
+    """Initialised and listed: its components are served."""
+    FAILED = "failed"
+    """Not usable now; it is tried again."""
+    STOPPED = "stopped"
+    """Ended for good, together with the aggregator."""
+
+
+TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
+    ChildState.INITIALIZING: frozenset({ChildState.RUNNING, ChildState.FAILED, ChildState.STOPPED}),
+    ChildState.RUNNING: frozenset({ChildState.FAILED, ChildState.STOPPED}),
+    ChildState.FAILED: frozenset({ChildState.INITIALIZING, ChildState.STOPPED}),
+    ChildState.STOPPED: frozenset(),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""What is served over HTTP beside MCP: health, status, metrics, groups, the dashboard."""

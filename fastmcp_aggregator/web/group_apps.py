@@ -132,7 +132,6 @@ class _Running:
         await self._app(scope, receive, send)
 
     async def stop(self) -> None:
-        """End the app."""
         self._events.put_nowait({"type": "lifespan.shutdown"})
         await asyncio.wait({self._task})
 

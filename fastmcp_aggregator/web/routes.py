@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from inspect import isawaitable
-from typing import Any, Protocol
+from dataclasses import asdict
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -20,32 +20,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fastmcp_aggregator.access.locality import is_local
-from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.web import status
-from fastmcp_aggregator.web.dashboard.routes import Shown, dashboard_routes
+from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
-
-Handler = Callable[[Request], Any]
-
-
-class Hub(Shown, Protocol):
-    """What the routes need of an `Aggregator`."""
-
-    @property
-    def is_starting(self) -> bool: ...
-
-    def health(self) -> dict[str, ServerStatus]: ...
-
-    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
-
-    def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None: ...
 
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
@@ -55,7 +38,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
     """
     groups = RunningGroups(make_app)
     metadata = group_metadata(hub.auth, path)
-    layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=hub.request_denied, metadata=metadata)
+    on_denied = hub.policies.request_denied
+    layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=on_denied, metadata=metadata)
     if metadata is not None:
         app.router.routes.append(metadata.route())
     app.router.routes.extend(_routes(hub, path))
@@ -73,6 +57,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
 
 
 def _routes(hub: Hub, path: str) -> list[BaseRoute]:
+    # Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop.
+
     async def metrics(request: Request) -> Response:
         if principal_in(request.scope).groups is not None:
             return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
@@ -81,37 +67,55 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
             return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
         return Response(rendered[0], headers={"Content-Type": rendered[1]})
 
-    def servers(request: Request) -> Response:
+    async def servers(request: Request) -> Response:
         principal = principal_in(request.scope)
         if principal.groups is None:
-            return status.table(hub, is_local=is_local(request.scope))
+            return _table(hub, is_local=is_local(request.scope))
         mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
-        return status.table(hub, mine.__contains__)
+        return _table(hub, mine.__contains__)
 
-    def groups(request: Request) -> Response:
+    async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
-    def closed(path: str, handler: Handler) -> BaseRoute:
-        """Behind authentication, where there is any."""
-        return guarded_route(path, _async(handler), hub.auth)
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(description(path))
+
+    async def alive(_: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        """200 while requests are welcome; 503 while servers start, the program ends, or when a strict one failed."""
+        reason = "ending" if request.scope.get(IS_ENDING, False) else _why_not_ready(hub)
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})
 
     return [
-        Route("/health", _async(lambda _: status.alive())),
-        Route("/ready", _async(lambda request: status.ready(hub, is_ending=request.scope.get(IS_ENDING, False)))),
-        closed("/status", servers),
-        closed("/metrics", metrics),
-        closed("/groups", groups),
-        closed("/openapi.json", lambda _: JSONResponse(description(path))),
+        Route("/health", alive),
+        Route("/ready", ready),
+        guarded_route("/status", servers, hub.auth),
+        guarded_route("/metrics", metrics, hub.auth),
+        guarded_route("/groups", groups, hub.auth),
+        guarded_route("/openapi.json", openapi, hub.auth),
     ]
 
 
-def _async(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop."""
+def _table(hub: Hub, may_see: Callable[[str], bool] = lambda _: True, *, is_local: bool = False) -> Response:
+    """The state of every server that the caller may see, by server key; in full for those on this machine."""
+    servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items() if may_see(key)}
+    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
 
-    async def handle(request: Request) -> Response:
-        answer = handler(request)
-        response: Response = await answer if isawaitable(answer) else answer
-        return response
 
-    return handle
+def _why_not_ready(hub: Hub) -> str | None:
+    if hub.is_starting:
+        return "starting"
+    is_one_down = any(status.last_error is not None for status in hub.health().values())
+    return "a server has failed" if hub.settings.strict and is_one_down else None
+
+
+def _fields(status: ServerStatus, *, is_local: bool) -> dict[str, Any]:
+    fields = asdict(status)
+    del fields["server_key"]
+    public_error = fields.pop("public_error")
+    return fields if is_local else {**fields, "last_error": public_error}

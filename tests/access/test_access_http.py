@@ -22,7 +22,7 @@ from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.auth.claims import principal_of
-from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.settings.model import load_settings
 

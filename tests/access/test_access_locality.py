@@ -10,7 +10,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, until
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 
 
 def scope(client: str | None = "127.0.0.1", host: str = "127.0.0.1:8000", *more: tuple[str, str]) -> dict[str, Any]:

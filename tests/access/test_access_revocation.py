@@ -25,8 +25,7 @@ from support.wire_sse import SseClient
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
-from fastmcp_aggregator.auth.providers import auth_from_settings
-from fastmcp_aggregator.auth.verifiers import KeyVerifier
+from fastmcp_aggregator.auth.verifiers import KeyVerifier, auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 BOUND = 5.0
@@ -222,7 +221,7 @@ async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_
     auth, keys = keys_for(tmp_path, "ann")
     async with hub(auth, tmp_path) as served, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
         url, headers = f"{served.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
-        await served.app.ready()
+        await served.app._directory.ready()
         followed = cast("KeyVerifier", auth)._keys
         etag = (await http.get(url, headers=headers)).headers["etag"]
         waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
@@ -308,7 +307,7 @@ async def test_a_token_of_a_key_lets_in_as_far_as_the_key_still_does(
     groups = None if has is None else frozenset(has)
     write_keys(path, [ApiKey(kept.id, kept.name, kept.sha256, groups, kept.created)])
     await auth.verify_token("another")
-    assert found.standing.lets_in(asked) == lets_in
+    assert found.lets_in(asked) == lets_in
     write_keys(path, [ApiKey(kept.id, kept.name, "0" * 64, None, kept.created)])
     await auth.verify_token("another")
-    assert not found.standing.lets_in(asked)
+    assert not found.lets_in(asked)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import public_uri, split_public_uri
 from fastmcp_aggregator.routing.addresses import (
     publish_addresses,
     publish_prompt_result,

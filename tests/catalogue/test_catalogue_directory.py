@@ -13,7 +13,7 @@ from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
-from fastmcp_aggregator.naming import SeparatorSetting, every_spelling
+from fastmcp_aggregator.naming.rules import SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import load_settings

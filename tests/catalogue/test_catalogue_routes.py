@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
-from fastmcp_aggregator.naming import NameRule, SeparatorSetting, every_spelling
+from fastmcp_aggregator.naming.rules import NameRule, SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 
 NAMED = (Kind.TOOL, Kind.PROMPT)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastmcp_aggregator.routing.templates import fits
+from fastmcp_aggregator.naming.uris import fits
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.children.backoff import Backoff, delay_before_attempt
+from fastmcp_aggregator.children.retry import Backoff, delay_before_attempt
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS as TIMES
 
 FAILURES = st.integers(min_value=1, max_value=10**9)

@@ -1,7 +1,7 @@
 """The private parts of the SDK and of FastMCP that this package relies on: each test's name says which one changed.
 
 Used in `children/session/session.py`, `children/session/client_session.py`, `callers/caller.py`,
-`relay/list_changed.py`, `front/fastmcp/components.py`, `front/pipeline.py`, `front/http/server.py` and `aggregator.py`.
+`relay/list_changed.py`, `front/fastmcp/provider.py`, `front/pipeline.py`, `front/http/server.py` and `aggregator.py`.
 """
 
 from __future__ import annotations

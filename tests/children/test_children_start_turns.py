@@ -111,7 +111,7 @@ async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
                 await stack.enter_async_context(turns.slot(name, asyncio.Event(), lambda: False))
-    assert (turns.held, turns.waiting) == (0, 0)
+    assert (turns._held, turns._waiting) == ({}, {})
 
 
 def slots(number: int) -> Timings:

@@ -3,7 +3,7 @@
 import pytest
 
 from fastmcp_aggregator.cli.output.name_report import ClientGroup, client_groups, notes, pattern
-from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting
 
 
 def groups(separator: SeparatorSetting = "auto", *, prefix: bool = True) -> dict[str, ClientGroup]:

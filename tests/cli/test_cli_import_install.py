@@ -17,7 +17,7 @@ from support.harness import lean
 from support.machines import machine, put
 
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.running.env_file import env_text, variables_of
+from fastmcp_aggregator.cli.running.given_files import env_text, variables_of
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, Machine

@@ -85,7 +85,6 @@ def probe(action: str, *arguments: str) -> tuple[subprocess.CompletedProcess[str
         (ConfigError("x", [ConfigProblem("invalid_json", "$", "x")]), 2),
         (StartupError([FAILURE]), 3),
         (FAILURE, 3),
-        (exits.CallError("x"), 1),
         (AggregatorError("x"), 1),
         (ValueError("x"), 1),
     ],

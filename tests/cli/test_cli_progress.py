@@ -10,12 +10,11 @@ from rich.console import Console
 
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.cli.output.display import Display
-from fastmcp_aggregator.cli.output.progress import Lines, brief_report, follow, full_report
-from fastmcp_aggregator.cli.output.report import Report, line_of, summary_of
+from fastmcp_aggregator.cli.output.report import Lines, Report, follow, line_of, summary_of
+from fastmcp_aggregator.cli.running.starting import new_report
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 
 def status(key: str, *, error: str | None = None, **counts: int) -> ServerStatus:
@@ -63,7 +62,7 @@ def test_a_summary_counts_what_is_served_and_names_what_failed() -> None:
 
 
 def test_without_a_terminal_each_server_is_a_line_when_it_settles(capfd: pytest.CaptureFixture[str]) -> None:
-    report = full_report(["git", "files"])
+    report = new_report(["git", "files"], is_full=True)
     assert isinstance(report, Lines)
     report.settled(GIT, 0.1)
     assert capfd.readouterr().err == line_of(GIT) + "\n"
@@ -74,7 +73,7 @@ def test_without_a_terminal_each_server_is_a_line_when_it_settles(capfd: pytest.
 
 
 def test_without_a_terminal_a_brief_report_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    report = brief_report(["git"])
+    report = new_report(["git"], is_full=False)
     report.settled(GIT, 0.1)
     report.done()
     report.doing("calling")
@@ -83,17 +82,17 @@ def test_without_a_terminal_a_brief_report_tells_nothing(capfd: pytest.CaptureFi
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("make", [full_report, brief_report])
-def test_a_terminal_gets_a_display(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_terminal_gets_a_display(is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    report = make(["git"])  # type: ignore[operator]
+    report = new_report(["git"], is_full=is_full)
     report.close()
     assert isinstance(report, Display)
 
 
 def test_a_program_without_stderr_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    assert isinstance(full_report([]), Lines)
+    assert isinstance(new_report([], is_full=True), Lines)
 
 
 def test_the_status_line_says_how_many_are_ready_and_which_are_awaited(terminal: Console) -> None:

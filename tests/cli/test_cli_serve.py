@@ -20,7 +20,7 @@ from support.harness import PATIENCE, ServerProcess, config, lean, running, unti
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.cli.actions import serve
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.output import progress
+from fastmcp_aggregator.cli.output import report
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 
 pytestmark = pytest.mark.process
@@ -294,7 +294,7 @@ def test_a_config_without_servers_is_served_too(tmp_path: Path, monkeypatch: pyt
         said.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress, "tell", hear)
+    monkeypatch.setattr(report, "tell", hear)
     assert serve_here(write(tmp_path)) == 0
     assert said == ["0 of 0 servers running, 0 tools, 0 resources, 0 prompts"]
 

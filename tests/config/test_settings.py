@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.settings.access import CallerSettings
 from fastmcp_aggregator.settings.model import (
     ENV_PREFIX,
     AggregatorSettings,
@@ -19,7 +18,7 @@ from fastmcp_aggregator.settings.model import (
     unknown_servers,
 )
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, EndpointOptions, RemoteAccess
-from fastmcp_aggregator.settings.tools import ToolSettings
+from fastmcp_aggregator.settings.sections import CallerSettings, ToolSettings
 
 
 @pytest.fixture(autouse=True)

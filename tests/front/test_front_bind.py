@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fastmcp_aggregator.access.binding import is_loopback, require_safe_bind
+from fastmcp_aggregator.access.loopback import is_loopback, require_safe_bind
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.front.http.server import listening_socket, url_of
 

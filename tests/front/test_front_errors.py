@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.front.wire import errors
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 
 RULE = NameRule(":")
 

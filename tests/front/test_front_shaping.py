@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types.methods import is_input_required
 
-from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client, is_input_required
+from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 
 STAMP = "io.modelcontextprotocol/serverInfo"
 US = {"name": "aggregator", "version": "1"}

@@ -17,7 +17,7 @@ from support.serving import serving
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 QUICK, LASTING = {"name": "a:echo"}, {"name": "a:hold"}

@@ -16,6 +16,7 @@ from support.memory import build_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.protocol.json_rpc import json_size
 
 SEARCH = ["search_tools", "call_tool"]
 WEATHER = {"description": "Tells the weather of tomorrow.", "x-unknown": {"kept": True}}
@@ -165,7 +166,7 @@ async def test_a_list_with_a_search_is_smaller_and_its_size_is_what_clients_get(
     app = hub(tool_search=True)
     async with connected(app) as caller:
         listed = (await caller.result("tools/list"))["tools"]
-        assert await app.views.size_of_search() == app.views.size_of(listed)
+        assert await app.views.size_of_search() == json_size({"tools": listed})
 
 
 # Prompts and resources as tools

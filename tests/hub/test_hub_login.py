@@ -18,7 +18,7 @@ from support.memory import build_aggregator
 from support.serving import serving
 
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 HUB = "https://hub.example.com"

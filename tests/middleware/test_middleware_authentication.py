@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
-from fastmcp_aggregator.auth.failures import AuthenticationFailures
+from fastmcp_aggregator.front.http.security import AuthenticationFailures
 
 NOBODY = "there are no credentials"
 STRANGER = "the credentials are not valid"

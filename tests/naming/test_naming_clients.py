@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
 
 SETTINGS: list[SeparatorSetting] = ["auto", ":", "__", ".", "_"]
-STRICT_NAMES = [client.name for client in CLIENT_RULES if client.rule.is_strict]
+STRICT_NAMES = [c.name for c in CLIENT_RULES if rule_for(c.name, separator="auto", prefix=True).is_strict]
 ORDINARY_NAMES = ["Visual Studio Code", "Visual-Studio-Code", "gemini-cli-mcp-client", "mcp", "", None]
 
 
@@ -96,7 +96,7 @@ def test_equal_rules_are_one_object_whatever_the_client_is_called(
 
 
 def test_clients_that_accept_the_same_names_share_one_rule() -> None:
-    rules = {id(client.rule) for client in CLIENT_RULES}
+    rules = {id(rule_for(client.name, separator="auto", prefix=True)) for client in CLIENT_RULES}
     assert len(rules) == 3
 
 

@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import (
-    NameRule,
-    closest,
-    public_uri,
-    rule_for,
-    suggestions,
-    unknown_name_message,
-    unknown_uri_message,
-)
-from fastmcp_aggregator.naming.suggestions import split_once
+from fastmcp_aggregator.naming import suggestions
+from fastmcp_aggregator.naming.rules import NameRule, rule_for
+from fastmcp_aggregator.naming.suggestions import closest, split_once, unknown_name_message, unknown_uri_message
+from fastmcp_aggregator.naming.uris import public_uri
 
 PLAIN = NameRule(":")
 SAFE = rule_for("claude-ai", separator="auto", prefix=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import NameRule, rule_for
+from fastmcp_aggregator.naming.rules import NameRule, rule_for
 
 CLAUDE = rule_for("claude-ai", separator="auto", prefix=True)
 CURSOR = rule_for("cursor-vscode", separator="auto", prefix=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming import public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import public_uri, split_public_uri
 
 SERVER_KEYS = st.text(alphabet=st.characters(exclude_characters=":"), min_size=1)
 PIECES = st.sampled_from([":", "//", "://", "/", "{id}", "{+path}", "{var:3}", "%3A", "a", "é", "?q=1", " "])

@@ -12,35 +12,38 @@ from support.memory import build_aggregator
 from support.wire import until_answered
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.callers.call import json_size
-from fastmcp_aggregator.observability.metrics import CONTENT_TYPE, OTHER, Metrics, MetricSources
-from fastmcp_aggregator.policies.call_metrics import Metering
+from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, OTHER, Metrics, Scrape
+from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.version import VERSION
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-async def read(metrics: Metrics) -> Values:
+async def read(metrics: Metrics | Aggregator, found: Scrape | None = None) -> Values:
     """Every sample: name without our prefix, labels, value."""
-    families = text_string_to_metric_families((await metrics.render()).decode())
+    if isinstance(metrics, Aggregator):
+        rendered = await metrics.rendered_metrics()
+        assert rendered is not None
+        text, _ = rendered
+    else:
+        text = await metrics.render(found or Scrape())
     return {
         (sample.name.removeprefix("fastmcp_aggregator_"), frozenset(sample.labels.items())): sample.value
-        for family in families
+        for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
 
 
-async def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return (await read(metrics)).get((name, frozenset(labels.items())))
+async def value(metrics: Metrics | Aggregator, name: str, found: Scrape | None = None, **labels: str) -> float | None:
+    return (await read(metrics, found)).get((name, frozenset(labels.items())))
 
 
 def call_tool(metrics: Metrics, server: str, tool: str, outcome: str = "ok", seconds: float = 0.02) -> None:
-    metrics.record_call(server, "tools/call", tool, outcome, seconds=seconds, request_bytes=10, response_bytes=20)
-
-
-def silent() -> Metrics:
-    return Metrics(MetricSources(dict))
+    call = doubles.call(Principal(), "default", "tools/call", server, tool, {"a": 1})
+    metrics.after(call, CallEnd(outcome, seconds))  # type: ignore[arg-type]
 
 
 async def answered(result: dict[str, Any]) -> dict[str, Any]:
@@ -60,9 +63,9 @@ async def answered(result: dict[str, Any]) -> dict[str, Any]:
 async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
     method: str, name: str, result: dict[str, Any], tool: str, outcome: str
 ) -> None:
-    metrics = silent()
+    metrics = Metrics()
     call = doubles.call(Principal(), "default", method, "git", name, {"a": 1})
-    await PolicyStack([Metering(metrics)]).run(call, lambda _: answered(result))
+    await PolicyStack([metrics]).run(call, lambda _: answered(result))
     assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
     assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')
@@ -70,7 +73,7 @@ async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
 
 
 async def test_how_long_a_call_took_is_counted_unless_it_was_denied() -> None:
-    metrics = silent()
+    metrics = Metrics()
     call_tool(metrics, "git", "log", seconds=0.02)
     call_tool(metrics, "git", "log", "error", seconds=7.0)
     call_tool(metrics, "git", "log", "denied", seconds=0.0)
@@ -81,7 +84,7 @@ async def test_how_long_a_call_took_is_counted_unless_it_was_denied() -> None:
 
 
 async def test_a_server_that_changes_its_tools_without_end_has_a_bounded_number_of_labels() -> None:
-    metrics = silent()
+    metrics = Metrics()
     for number in range(300):
         call_tool(metrics, "git", f"tool_{number}")
     call_tool(metrics, "git", "tool_0")
@@ -96,65 +99,63 @@ async def test_a_server_that_changes_its_tools_without_end_has_a_bounded_number_
 
 @pytest.mark.parametrize("name", ["x" * 129, "two\nlines", "\x1b[31m", "half \ud83d"])
 async def test_a_tool_whose_name_is_no_label_is_counted_among_the_others(name: str) -> None:
-    metrics = silent()
+    metrics = Metrics()
     call_tool(metrics, "git", name)
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=OTHER) == 1
 
 
 async def test_what_the_servers_do_is_asked_for_when_the_metrics_are_read() -> None:
-    app = build_aggregator(config(git=lean(tools=3), **{"my docs": lean()}))
-    metrics = Metrics(MetricSources(app.health))
-    assert await value(metrics, "server_state", server="git", state="running") is None
+    app = build_aggregator(config(git=lean(tools=3), **{"my docs": lean()}), metrics=True)
+    assert await value(app, "server_state", server="git", state="running") is None
     async with app, connected(app) as client:
-        assert await value(metrics, "server_state", server="git", state="running") == 1
-        assert await value(metrics, "server_state", server="git", state="failed") == 0
-        tools = [await value(metrics, "server_tools", server=key) or 0 for key in ("git", "my docs")]
+        assert await value(app, "server_state", server="git", state="running") == 1
+        assert await value(app, "server_state", server="git", state="failed") == 0
+        tools = [await value(app, "server_tools", server=key) or 0 for key in ("git", "my docs")]
         assert tools[0] == tools[1] + 3
-        assert await value(metrics, "server_restarts_total", server="git") == 0
+        assert await value(app, "server_restarts_total", server="git") == 0
         client.begin("tools/call", {"name": "git:hold"})
-        await until_answered(lambda: value(metrics, "server_calls_in_flight", server="git"), lambda found: found == 1)
+        await until_answered(lambda: value(app, "server_calls_in_flight", server="git"), lambda found: found == 1)
         await client.error("tools/call", {"name": "git:leave"})
-        await until_answered(lambda: value(metrics, "server_restarts_total", server="git"), lambda found: found == 1)
-        assert await value(metrics, "server_restarts_total", server="my docs") == 0
-    assert await value(metrics, "server_state", server="git", state="running") is None
+        await until_answered(lambda: value(app, "server_restarts_total", server="git"), lambda found: found == 1)
+        assert await value(app, "server_restarts_total", server="my docs") == 0
+    assert await value(app, "server_state", server="git", state="running") is None
 
 
 async def test_a_server_that_does_not_answer_is_seen_to_be_cut_off() -> None:
-    app = build_aggregator(config(git=lean()), call_timeout=0.05)
-    metrics = Metrics(MetricSources(app.health))
+    app = build_aggregator(config(git=lean()), call_timeout=0.05, metrics=True)
     async with app, connected(app) as client:
-        assert await value(metrics, "server_cut_off", server="git") == 0
+        assert await value(app, "server_cut_off", server="git") == 0
         for _ in range(5):
             await client.error("tools/call", {"name": "git:hold"})
-        assert await value(metrics, "server_cut_off", server="git") == 1
-        assert await value(metrics, "server_unanswered_total", server="git") == 5
+        assert await value(app, "server_cut_off", server="git") == 1
+        assert await value(app, "server_unanswered_total", server="git") == 5
 
 
 async def test_what_the_program_knows_is_asked_for_too() -> None:
-    metrics = Metrics(MetricSources(dict, http_requests=lambda: (3, 40), audit_entries_lost=lambda: 5))
+    metrics, found = Metrics(), Scrape(http_requests=(3, 40), audit_entries_lost=5)
     metrics.authentication_failed()
-    assert await value(metrics, "http_requests_running") == 3
-    assert await value(metrics, "http_requests_waiting") == 40
-    assert await value(metrics, "audit_entries_lost_total") == 5
-    assert await value(metrics, "authentication_failures_total") == 1
-    assert await value(metrics, "info", version=VERSION) == 1
+    assert await value(metrics, "http_requests_running", found) == 3
+    assert await value(metrics, "http_requests_waiting", found) == 40
+    assert await value(metrics, "audit_entries_lost_total", found) == 5
+    assert await value(metrics, "authentication_failures_total", found) == 1
+    assert await value(metrics, "info", found, version=VERSION) == 1
 
 
 async def test_two_aggregators_in_one_process_count_apart() -> None:
-    one, other = silent(), silent()
+    one, other = Metrics(), Metrics()
     call_tool(one, "git", "log")
-    assert await value(one, "request_bytes_total", server="git") == 10
+    assert await value(one, "request_bytes_total", server="git") == len('{"a":1}')
     assert await value(other, "request_bytes_total", server="git") is None
 
 
 async def test_a_server_key_that_has_no_utf8_does_not_end_all_metrics() -> None:
-    metrics = silent()
+    metrics = Metrics()
     call_tool(metrics, "half \ud83d", "log")
-    assert await value(metrics, "request_bytes_total", server="half ?") == 10
+    assert await value(metrics, "request_bytes_total", server="half ?") == len('{"a":1}')
 
 
 async def test_metrics_are_text_and_say_no_times_at_which_counters_were_made() -> None:
-    metrics = silent()
+    metrics = Metrics()
     call_tool(metrics, "git", "log")
     assert CONTENT_TYPE.startswith("text/plain")
-    assert b"_created" not in await metrics.render()
+    assert b"_created" not in await metrics.render(Scrape())

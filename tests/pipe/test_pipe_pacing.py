@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from support.harness import until
 
-from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
+from fastmcp_aggregator.children.stdio.transport import PacedFlowControl
 
 LONG = 3600.0
 

@@ -19,7 +19,7 @@ from support.serving import serving
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = [pytest.mark.real, requires_servers]

@@ -20,7 +20,7 @@ from support.wire_http import HttpClient
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.providers import auth_from_settings
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = pytest.mark.process

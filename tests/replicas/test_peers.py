@@ -18,7 +18,7 @@ from support.wire import until_answered
 
 from fastmcp_aggregator.relay import remote_rounds
 from fastmcp_aggregator.replicas import redis_channel, rpc
-from fastmcp_aggregator.replicas.peers import Message, NoPeers, OnMessage, PeerEvents, PeerLostError
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, PeerLostError, Peers
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 from fastmcp_aggregator.replicas.rpc import TOO_LARGE
@@ -225,7 +225,7 @@ async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
 
 
 async def test_alone_nobody_is_told_or_asked() -> None:
-    alone = NoPeers()
+    alone = Peers()
     async with alone.open(PeerEvents(lambda notice: None, lambda: None, None)):  # type: ignore[arg-type]
         alone.publish({"kind": "a"})
         assert (alone.id, await alone.shared_key()) == ("", None)

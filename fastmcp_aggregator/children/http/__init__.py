@@ -1,1 +1,0 @@
-"""The HTTP transports to a remote server: client, credentials, failures."""

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
+from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
 from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, read_body
@@ -48,8 +49,6 @@ _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
-_METHOD_NOT_FOUND = -32601
-_INTERNAL_ERROR = -32603
 
 
 class RemoteHttp(httpx2.AsyncBaseTransport):
@@ -110,7 +109,6 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             return self._answer_for(request, of_exception(error))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._network.aclose()
 
     # One way to send each kind of message.
@@ -244,7 +242,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     def _error_for(self, request: httpx2.Request, failure: HttpFailure, status: int = 0) -> bytes:
         """The code is the one that the SDK chooses, which decides how it goes on when it connects."""
         data = {"mark": self._mark, "kind": failure.kind, "reason": failure.reason, "pause": failure.pause}
-        code = _METHOD_NOT_FOUND if status == 404 else _INTERNAL_ERROR
+        code = METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR
         error = {"code": code, "message": failure.reason, "data": data}
         return json.dumps({"jsonrpc": "2.0", "id": request_id(request.content), "error": error}).encode()
 

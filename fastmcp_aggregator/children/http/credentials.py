@@ -18,9 +18,9 @@ from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.children.http.oauth import Login, login_for
 from fastmcp_aggregator.children.session.ownership import headers_of_caller
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.config.remote import header_fault
-from fastmcp_aggregator.errors import ChildServerError, ConfigError
+from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
@@ -114,8 +114,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
         if variable is not None and not os.environ.get(variable, "").strip():
             message = f"the environment variable {variable} is not set"
             place.at("bearer_env").report(message, code="missing_env_var")
-    if root.problems:
-        raise ConfigError("settings", root.problems)
+    root.raise_problems("settings")
 
 
 def shown_url(url: str) -> str:

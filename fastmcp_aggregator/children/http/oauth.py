@@ -64,7 +64,7 @@ def keep_tokens(directory: Path, tokens: Tokens) -> Path:
     """Write them where `serve` looks for them, readable by their owner only; return the file.
 
     Raises:
-        OSError: they cannot be written.
+        AggregatorError, OSError: they cannot be written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = tokens_file(directory, tokens.url)

@@ -1,1 +1,0 @@
-"""The process of a stdio server: spawn, environment, stderr, graceful shutdown and kill."""

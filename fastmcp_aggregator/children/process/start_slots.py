@@ -41,16 +41,6 @@ class StartSlots:
         self._waiting: dict[Hashable, tuple[asyncio.Event, Callable[[], bool]]] = {}
         self._held: dict[Hashable, asyncio.TimerHandle] = {}
 
-    @property
-    def held(self) -> int:
-        """Slots held."""
-        return len(self._held)
-
-    @property
-    def waiting(self) -> int:
-        """The length of the queue."""
-        return len(self._waiting)
-
     @asynccontextmanager
     async def slot(self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool]) -> AsyncIterator[None]:
         """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most.
@@ -59,7 +49,7 @@ class StartSlots:
         """
         came = asyncio.Event()
         self._waiting[name] = came, is_wanted
-        self._admit()
+        self.admit()
         try:
             await wait_first(came, stopping)
             yield
@@ -67,11 +57,8 @@ class StartSlots:
             self._waiting.pop(name, None)
             self._end(name)
 
-    def admit_wanted(self) -> None:
-        """Let a process start that a request has begun to wait for, though others are still starting."""
-        self._admit()
-
-    def _admit(self) -> None:
+    def admit(self) -> None:
+        """Let processes start while there are slots, or a request waits for one though others are still starting."""
         while self._waiting:
             wanted = next((name for name, (_, is_wanted) in self._waiting.items() if is_wanted()), None)
             if len(self._held) >= (self._limit if wanted is None else 2 * self._limit):
@@ -84,4 +71,4 @@ class StartSlots:
     def _end(self, name: Hashable) -> None:
         if timer := self._held.pop(name, None):
             timer.cancel()
-            self._admit()
+            self.admit()

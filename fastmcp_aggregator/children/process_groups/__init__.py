@@ -1,1 +1,0 @@
-"""Process groups, one implementation for each operating system."""

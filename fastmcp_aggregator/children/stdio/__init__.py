@@ -1,1 +1,0 @@
-"""The stdio transport to a server, with its flow control."""

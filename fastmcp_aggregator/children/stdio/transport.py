@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -21,8 +22,7 @@ from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.session.transport import WatchedTransport
-from fastmcp_aggregator.children.stdio.flow_control import PacedFlowControl
-from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.message_streams import FlowControl, MessageReader, MessageWriter, encode
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,38 @@ _ANSWER_HEAD = re.compile(
 _RESULT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:')
 _ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 """How the answers of servers built on the TypeScript SDK begin and end: the id comes last."""
+
+
+class PacedFlowControl:
+    """Pauses a pipe while there is one of two reasons to; each ends by itself."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        self._flow = flow
+        self._is_wanted = True
+        self._is_throttled = False
+
+    def pause_reading(self) -> None:
+        self._is_wanted = False
+        self._flow.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_wanted = True
+        self._resume_if_free()
+
+    def throttle(self, seconds: float) -> None:
+        """Throttle: pause for that long, so that other servers' messages are read meanwhile."""
+        if not self._is_throttled:
+            self._is_throttled = True
+            self._flow.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._is_throttled = False
+        self._resume_if_free()
+
+    def _resume_if_free(self) -> None:
+        if self._is_wanted and not self._is_throttled:
+            self._flow.resume_reading()
 
 
 class ProcessTransport(WatchedTransport):

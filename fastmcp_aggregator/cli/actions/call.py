@@ -6,20 +6,21 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
-from fastmcp_aggregator.cli.running.starting import interruptible, load, load_named_groups, run_to_end, started
+from fastmcp_aggregator.cli.running.given_files import given_text
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming import CLIENT_RULES, closest
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, loose
+from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _given_arguments(options: argparse.Namespace) -> ArgumentsOf:
@@ -56,11 +57,7 @@ def _args_text(given: str) -> tuple[str, str]:
         return sys.stdin.read(), "stdin"
     if not given.startswith("@"):
         return given, "--args"
-    try:
-        return Path(given[1:]).read_text("utf-8"), given[1:]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"{given[1:]} cannot be read: {reason}") from None
+    return given_text(given[1:], given[1:]), given[1:]
 
 
 def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:
@@ -76,13 +73,8 @@ def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:
 
 def _may_own(server_key: str, name: str) -> bool:
     """Whether some spelling of a tool of this server may be the name; also one in which the key was shortened."""
-    owner, wanted = _loose(server_key) + "_", _loose(name)
+    owner, wanted = loose(server_key) + "_", loose(name)
     return wanted.startswith(owner) or (len(name) in _LIMITS and owner.startswith(wanted[:-_HASH]))
-
-
-def _loose(name: str) -> str:
-    """The name with everything made equal that some spelling may replace."""
-    return re.sub("[^A-Za-z0-9]", "_", name)
 
 
 def _unknown_server(name: str, keys: Iterable[str]) -> str:
@@ -95,8 +87,7 @@ def _unknown_server(name: str, keys: Iterable[str]) -> str:
 async def _call(
     config: McpConfig, settings: AggregatorSettings, name: str, arguments_of: ArgumentsOf, *, as_json: bool
 ) -> int:
-    report = brief_report(config.servers)
-    async with started(config, settings, report) as app:
+    async with started(config, settings) as (app, report):
         result = await _ask(app, name, arguments_of(_input_schema(app, name)), report)
         report.close()
         if as_json:
@@ -114,14 +105,43 @@ def _input_schema(app: package.Aggregator, name: str) -> Mapping[str, Any]:
 
 
 async def _ask(app: package.Aggregator, name: str, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
-    from fastmcp_aggregator.cli.running.request import call_tool  # noqa: PLC0415 - imports FastMCP: not before the start
-
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
         report.doing(f"calling {name}: {share}{f', {message}' if message else ''}")
 
     report.doing(f"calling {name}")
-    return await call_tool(app, name, arguments, on_progress)
+    return await _call_tool(app, name, arguments, on_progress)
+
+
+async def _call_tool(
+    app: package.Aggregator,
+    name: str,
+    arguments: dict[str, Any],
+    on_progress: Callable[[float, float | None, str | None], Awaitable[None]],
+) -> dict[str, Any]:
+    """The result of `tools/call`, by an ordinary client in memory, with everything that the server has put into it.
+
+    Raises:
+        AggregatorError: the call came back with an error.
+    """
+    # Not before the start: FastMCP takes a second, in which the children start.
+    from fastmcp import Client  # noqa: PLC0415
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+    from mcp_types import CallToolRequest, CallToolRequestParams  # noqa: PLC0415
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    async with Client(app, mode="legacy") as client:
+        try:
+            any_object = TypeAdapter(dict[str, Any])
+            result: dict[str, Any] = await client.session.send_request(
+                request, any_object, progress_callback=on_progress
+            )
+        except MCPError as error:
+            raise AggregatorError(f"error {error.code}: {error.message}") from error
+        except ValidationError as error:
+            raise AggregatorError(f"the answer of {name} is no tool result: {error.error_count()} faults") from error
+    return result
 
 
 def readable(result: Mapping[str, Any]) -> str:

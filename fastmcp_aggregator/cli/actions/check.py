@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.findings import described, told
 from fastmcp_aggregator.cli.output.name_report import (
     ClientGroup,
     accepted_by,
@@ -18,26 +19,19 @@ from fastmcp_aggregator.cli.output.name_report import (
     pattern,
     plain_name,
 )
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
-from fastmcp_aggregator.cli.running.starting import (
-    interruptible,
-    load,
-    load_named_groups,
-    run_to_end,
-    started,
-    tolerant,
-)
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
-from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines
+from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
-from fastmcp_aggregator.doctor.findings import Source
+from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.libraries import installed_version
 from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.version import VERSION
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,13 +62,13 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
     examination = examined(config, settings)
     if not options.json:
         files = [*_servers(config), *_groups(named_groups)]
-        put(_lines([*files, "", *_names(config, groups), "", *told(examination, config.source)]))
+        put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *_told(examination, config.source)]))
     if not options.connect:
         if options.json:
             put_json(_document(config, settings, groups, examination))
         return FINE
     work = _connect(config, settings, groups, examination if options.json else None)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
@@ -100,7 +94,7 @@ def _document(
             }
             for group in groups
         ],
-        **described(examination),
+        **_described(examination),
         **({"problems": _problems(refused, config.source)} if refused else {}),
     }
 
@@ -142,7 +136,7 @@ async def _connect(
     examination: Examination | None,
 ) -> int:
     """With an examination, everything is one document."""
-    async with started(config, tolerant(settings), brief_report(config.servers)) as app:
+    async with started(config, tolerant(settings)) as (app, _):
         statuses = list(app.health().values())
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
@@ -169,7 +163,7 @@ async def _connect(
             ),
             _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
         ]
-        put(_lines(line for section in sections if section for line in ["", *section]))
+        put_lines(line.rstrip() for section in sections if section for line in ["", *section])
     is_fine = not conflicts and all(map(is_running, statuses))
     return FINE if is_fine or not settings.strict else SERVER_FAILED
 
@@ -218,5 +212,47 @@ def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
 
 
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(printable(line.rstrip()) for line in lines)
+def _described(examination: Examination) -> dict[str, Any]:
+    """What an examination found, as a part of the document."""
+    return {
+        "versions": _versions(),
+        "programs": [asdict(program) for program in examination.programs],
+        "findings": [asdict(finding) for finding in examination.findings],
+    }
+
+
+def _told(examination: Examination, source: str) -> Iterator[str]:
+    """What an examination found, in words, line by line. `source` is the config file."""
+    yield f"Versions: {', '.join(f'{name} {number}' for name, number in _versions().items())}"
+    if examination.programs:
+        yield "Programs:"
+        width = max(len(program.command) for program in examination.programs)
+        for program in examination.programs:
+            where = "" if program.path == program.command else program.path or "not found"
+            yield f"  {program.command:{width}}  {program.version or '':10}  {where}"
+    yield ""
+    if not examination.findings:
+        yield "Nothing to mend was found."
+        return
+    yield "Findings:"
+    for finding in examination.findings:
+        yield from _finding(finding, source)
+
+
+def _finding(finding: Finding, source: str) -> Iterator[str]:
+    whose = f"{finding.server}: " if finding.server is not None else ""
+    yield f"  {finding.severity:7}  {whose}{finding.message}"
+    if finding.path is None:
+        return
+    where = source if finding.line is None else f"{source}:{finding.line}"
+    written = f'"{finding.written}"' if finding.written is not None else finding.path
+    yield f"  {'':7}    {where}: {written}" + (f' → "{finding.change}"' if finding.change is not None else "")
+
+
+def _versions() -> dict[str, str]:
+    """Of ourselves and what we stand on."""
+    found = {"fastmcp-aggregator": VERSION, "Python": platform.python_version()}
+    for library in ("fastmcp", "mcp"):
+        if number := installed_version(library):
+            found[library] = number
+    return {**found, "system": sys.platform}

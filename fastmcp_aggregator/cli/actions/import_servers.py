@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.cli.running.env_file import env_text
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.running.given_files import env_text
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
@@ -20,8 +20,7 @@ from fastmcp_aggregator.client_configs.merging import Decision, Definition, defi
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.servers import missing_variables
-from fastmcp_aggregator.errors import AggregatorError, ConfigError
-from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
 Servers = dict[str, dict[str, Any]]
@@ -47,14 +46,14 @@ def run(options: argparse.Namespace) -> int:
         servers = {key: with_variables(key, entry, variables) for key, entry in servers.items()}
     missing = _users([missing_variables(servers, {**os.environ, **variables})])
     assert output is not None
-    _write(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n")
+    write_whole(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", mode=PRIVATE)
     if env_file is not None:
-        _write(env_file, env_text(variables, missing))
+        write_whole(env_file, env_text(variables, missing), mode=PRIVATE)
     if options.json:
         written = {"written": str(output), "servers": list(servers), "renamed": together.renamed}
         put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
     else:
-        put("\n".join(map(printable, _outcome(output, env_file, servers, together.renamed, variables, missing))))
+        put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
     _tell_problems(servers, variables)
     return FINE
 
@@ -97,19 +96,11 @@ def _require_free(path: Path, *, overwrites: bool) -> None:
         raise UsageError(f"{path} exists; give --overwrite to replace it, or another name")
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text, mode=PRIVATE)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
-
-
 def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]], *, as_json: bool) -> None:
     if as_json:
         put_json({**_described(files, found), "withoutValue": _without_value(found)})
         return
-    if files:
-        put("\n".join(printable(line.rstrip()) for line in _shown(files)))
+    put_lines(map(str.rstrip, _shown(files)))
     there = {file.client.id for file in files}
     missing = [client.label for client in CLIENT_CONFIGS.values() if client.id not in there]
     say("" if not missing else f"No config found of: {', '.join(missing)}.")

@@ -1,4 +1,4 @@
-"""The installation into a client's config: the difference, a question, a backup."""
+"""The installation into a client's config: the difference, a question, a backup; and its removal, which undoes it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.cli.running.env_file import add_variables_of, variables_of
-from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.running.given_files import add_variables_of, variables_of
+from fastmcp_aggregator.cli.terminal.console import put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
-from fastmcp_aggregator.client_configs.documents import read, text_of
+from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.installing import (
     Change,
     FileChanged,
@@ -20,12 +20,14 @@ from fastmcp_aggregator.client_configs.installing import (
     entries_of,
     entry_for,
     installation,
+    removal,
+    restore,
     shown_diff,
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.config.servers import missing_variables
-from fastmcp_aggregator.escaping import printable
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
 
@@ -39,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.env_file is not None:
         add_variables_of(options.env_file)
     config = load_config(options.config, strict=False)
-    client, path = client_file(options)
+    client, path = _client_file(options)
     entry = entry_for(client, _arguments(options), os.environ)
     unset = _unset(options.config, options.env_file)
     while True:
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE
-        if not allowed(options, f"Write {path}?"):
+        if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
             backup = apply(change, keeps_backup=options.name in known)
@@ -64,7 +66,34 @@ def run(options: argparse.Namespace) -> int:
     return FINE
 
 
-def client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
+def run_uninstall(options: argparse.Namespace) -> int:
+    client, path = _client_file(options)
+    while True:
+        change, is_exact = removal(client, path, options.name)
+        if change.before == change.after:
+            say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
+            return FAILED
+        if not options.json:
+            ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]
+            put_lines(shown_diff(change, ours))
+        if not _allowed(options, f"Write {path}?"):
+            return FAILED
+        try:
+            restore(change, is_exact=is_exact)
+        except FileChanged as error:
+            say(f"{error}. It is read again.")
+            continue
+        break
+    if options.json:
+        put_json({"client": client.id, "path": str(path), "name": options.name, "restored": is_exact})
+    elif is_exact:
+        say(f"{path} is what it was before." if change.after is not None else f"{path} is gone, as it was before.")
+    else:
+        say(f"{path} has changed since, so only the entry {options.name!r} was taken out.")
+    return FINE
+
+
+def _client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
     """The client that is meant, and its file."""
     client = CLIENT_CONFIGS[options.client]
     if options.client_config is not None:
@@ -73,7 +102,7 @@ def client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
     return client, next((path for path in candidates if path.is_file()), candidates[0])
 
 
-def allowed(options: argparse.Namespace, question: str) -> bool:
+def _allowed(options: argparse.Namespace, question: str) -> bool:
     """Whether a change may be made: by option, or because a person says so."""
     if options.yes:
         return True
@@ -107,7 +136,7 @@ def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
 
 def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
     lines = list(shown_diff(change, entry))
-    put("\n".join(map(printable, lines)) if lines else f"{change.path} has it already")
+    put_lines(lines or [f"{change.path} has it already"])
     if unset:
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.principal import ANYONE
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
-from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.escaping import printable
 
 
@@ -45,7 +43,7 @@ def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *
     known = read_keys(path) if path.exists() else ()
     expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     key, kept = new_key(name, groups, expires)
-    _write(path, (*known, kept))
+    write_keys(path, (*known, kept))
     if as_json:
         put_json({"key": key, **_described(kept)})
     else:
@@ -62,7 +60,7 @@ def _revoke(path: Path, name: str, *, as_json: bool) -> int:
     if not gone:
         say(f"there is no key of {name!r} in {path}")
         return FAILED
-    _write(path, [key for key in known if key not in gone])
+    write_keys(path, [key for key in known if key not in gone])
     if as_json:
         put_json({"revoked": [_described(key) for key in gone]})
     for key in gone:
@@ -109,10 +107,3 @@ def _rights(key: ApiKey) -> str:
         return f"{groups}, does not expire"
     verb = "expired" if key.is_expired(datetime.now(UTC)) else "expires"
     return f"{groups}, {verb} {key.expires:%Y-%m-%d}"
-
-
-def _write(path: Path, keys: Iterable[ApiKey]) -> None:
-    try:
-        write_keys(path, keys)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None

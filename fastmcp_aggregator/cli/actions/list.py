@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, why_failed
-from fastmcp_aggregator.cli.output.tree import Branch, put_outline
-from fastmcp_aggregator.cli.running.starting import (
-    interruptible,
-    load,
-    load_named_groups,
-    run_to_end,
-    started,
-    tolerant,
-)
-from fastmcp_aggregator.cli.terminal.console import put_json, say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.naming import rule_for
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.naming.rules import rule_for
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
 
 _BYTES_A_TOKEN = 4
 _WORTH_TELLING = 4000
@@ -40,12 +38,11 @@ def run(options: argparse.Namespace) -> int:
     config, settings = load(options)
     load_named_groups(options, config)
     work = _list(config, settings, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
-    report = brief_report(config.servers)
-    async with started(config, tolerant(settings), report) as app:
+    async with started(config, tolerant(settings)) as (app, report):
         servers = described(app)
         sizes = await _sizes(app)
         report.close()
@@ -63,7 +60,7 @@ async def _sizes(app: package.Aggregator) -> dict[str, int]:
     """What a list of all tools weighs, and one with a search instead, as an ordinary client gets them."""
     rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
     return {
-        "bytes": app.views.size_of(app.routes.listing(Kind.TOOL, rule)),
+        "bytes": json_size({"tools": app.routes.listing(Kind.TOOL, rule)}),
         "bytesWithToolSearch": await app.views.size_of_search(),
     }
 
@@ -124,3 +121,43 @@ def _about(component: Mapping[str, Any]) -> str:
         if isinstance(text, str) and text.strip():
             return text.strip().splitlines()[0]
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A label, what is said about it, and what is below it."""
+
+    label: str
+    remark: str = ""
+    branches: Sequence[Branch] = ()
+    is_bad: bool = False
+
+
+def put_outline(branches: Sequence[Branch]) -> None:
+    """Write the branches to stdout."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - rich is for terminals only
+
+        console = Console()
+        for branch in branches:
+            console.print(_tree(branch))
+    elif branches:
+        put("\n".join(line for branch in branches for line in _indented(branch, 0)))
+
+
+def _indented(branch: Branch, depth: int) -> Iterator[str]:
+    yield printable("  " * depth + "  ".join(filter(None, (branch.label, branch.remark))))
+    for below in branch.branches:
+        yield from _indented(below, depth + 1)
+
+
+def _tree(branch: Branch) -> Tree:
+    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.tree import Tree  # noqa: PLC0415 - as above
+
+    label = Text(printable(branch.label), "red" if branch.is_bad else "bold" if branch.branches else "")
+    if branch.remark:
+        label.append(f"  {printable(branch.remark)}", "dim")
+    tree = Tree(label, guide_style="dim")
+    tree.children.extend(_tree(below) for below in branch.branches)
+    return tree

@@ -19,13 +19,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.http.credentials import default_oauth_dir, shown_url
 from fastmcp_aggregator.children.http.oauth import Tokens, keep_tokens
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end
+from fastmcp_aggregator.cli.running.starting import load, run_command
 from fastmcp_aggregator.cli.terminal.console import say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.libraries import OF_LOGIN, require_parts
-from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
 
 _LISTENING_PAUSE = 0.01
@@ -51,8 +50,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.debug:
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs what is told below, with a traceback
     directory = default_oauth_dir() if settings.oauth_dir is None else Path(settings.oauth_dir).expanduser()
-    work = _log_in(server, directory, options.port, is_used=_is_used(settings, server.key))
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    is_used = server.key in settings.servers and settings.servers[server.key].oauth
+    work = _log_in(server, directory, options.port, is_used=is_used)
+    return run_command(work)
 
 
 def _remote(config: McpConfig, key: str) -> RemoteServer:
@@ -64,10 +64,6 @@ def _remote(config: McpConfig, key: str) -> RemoteServer:
     remote = [other for other, entry in config.servers.items() if isinstance(entry, RemoteServer)]
     why = "there is no server" if server is None else "there is no login for a server without a `url`:"
     raise UsageError(f"{why} {key!r}; servers with a `url`: {', '.join(map(repr, remote)) or 'none'}")
-
-
-def _is_used(settings: AggregatorSettings, key: str) -> bool:
-    return key in settings.servers and settings.servers[key].oauth
 
 
 async def _log_in(server: RemoteServer, directory: Path, port: int | None, *, is_used: bool) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fastmcp_aggregator.cli.terminal.console import put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
-from fastmcp_aggregator.scaffold.entries import add, addition, entry_for
+from fastmcp_aggregator.files.atomic import write_whole
+from fastmcp_aggregator.scaffold.entries import addition, entry_for
 from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_project
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
 
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     planned = None if config is None else addition(config, plan.name, entry)
     files = write_project(folder, rendered(plan), overwrite=options.force)
     if planned is not None:
-        add(planned)
+        write_whole(planned.path, planned.text, mode=planned.mode)
     steps = list(_next_steps(plan, folder, config))
     if options.json:
         put_json(

@@ -9,14 +9,11 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.progress import brief_report
 from fastmcp_aggregator.cli.output.report import is_running, line_of, why_failed
-from fastmcp_aggregator.cli.running.starting import interruptible, load, run_to_end, started, tolerant
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.running.starting import load, run_command, started, tolerant
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
@@ -34,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     approved = None if options.approve is None else _keys(options.approve, config)
     known = {} if not options.diff and not path.exists() else read_pins(path)
     work = _pin(config, settings, path, known, approved, writes=not options.diff, as_json=options.json)
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    return run_command(work)
 
 
 def _path(options: argparse.Namespace, settings: AggregatorSettings) -> Path:
@@ -62,14 +59,13 @@ async def _pin(
     as_json: bool,
 ) -> int:
     """With `writes`, servers that have no pins get them, and those in `approved` get new ones."""
-    report = brief_report(config.servers)
     # What is served does not matter here, and the pins may not be there yet.
-    async with started(config, tolerant(settings).model_copy(update={"pins": None}), report) as app:
+    async with started(config, tolerant(settings).model_copy(update={"pins": None})) as (app, _):
         offered, failed = _offered(app)
     found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
     if writes and kept:
-        _write(path, {**known, **kept})
+        write_pins(path, {**known, **kept})
     written = {key: pins for key, pins in kept.items() if writes}
     if as_json:
         put_json(_document(found, written, failed, path))
@@ -91,13 +87,6 @@ def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[Serve
     return offered, failed
 
 
-def _write(path: Path, pins: Pins) -> None:
-    try:
-        write_pins(path, pins)
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
-
-
 def _document(found: list[Difference], kept: Pins, failed: Sequence[ServerStatus], path: Path) -> dict[str, Any]:
     differences = [
         {"server": entry.server, "tool": entry.tool, "kind": entry.kind, "diff": list(diff(entry))} for entry in found
@@ -112,8 +101,7 @@ def _tell(
     for status in failed:
         say(line_of(status))
     shown = [entry for entry in found if entry.server in known or not kept]
-    if shown:
-        put("\n".join(map(printable, _lines(shown))))
+    put_lines(_lines(shown))
     for key, pins in offered.items():
         for text in hidden_characters(key, pins):
             say(f"warning: {text}")

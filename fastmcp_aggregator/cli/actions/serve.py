@@ -8,10 +8,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.access.binding import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
-from fastmcp_aggregator.cli.output.progress import follow, full_report
-from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
+from fastmcp_aggregator.cli.output.report import follow
+from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -47,14 +47,11 @@ def _check_address(settings: AggregatorSettings) -> None:
 async def _serve(
     config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
 ) -> int:
-    report = full_report(config.servers if group is None else groups[group].servers)
+    report = new_report(config.servers if group is None else groups[group].servers, is_full=True)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
     try:
-        connections = settings.max_connections if transport == "http" else 0
-        async with built_early(
-            config, settings, connections, groups=groups, only=group, has_callers=transport == "http"
-        ) as app:
+        async with built_early(config, settings, groups=groups, only=group, has_callers=transport == "http") as app:
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:

@@ -10,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 
@@ -62,11 +62,7 @@ def run(options: argparse.Namespace) -> int:
 def _api_key(file: str | None) -> str | None:
     if file is None:
         return os.environ.get("FASTMCP_AGGREGATOR_API_KEY") or None
-    try:
-        return Path(file).expanduser().read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--api-key-file {file} cannot be read: {reason}") from None
+    return given_text(file, f"--api-key-file {file}").strip()
 
 
 def _watch(instance: Instance, every: float, *, as_json: bool) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.command import Command, action
-from fastmcp_aggregator.cli.parser.options import add_config, add_json, add_settings
+from fastmcp_aggregator.cli.parser.command import Command, action, add_config, add_json, add_settings
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.command import PROGRAM, Command, action
-from fastmcp_aggregator.cli.parser.options import add_environment, add_view
+from fastmcp_aggregator.cli.parser.command import PROGRAM, Command, action, add_environment, add_view
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

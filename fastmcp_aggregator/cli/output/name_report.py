@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastmcp_aggregator.naming import CLIENT_RULES, NameRule, SeparatorSetting, rule_for
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, rule_for
 
 _ANYONE = "every other client"
 _LETTERS_AND_DIGITS = frozenset(string.ascii_letters + string.digits)

@@ -1,14 +1,19 @@
-"""The report of a start: what each server has come to, in words."""
+"""The report of a start: what each server has come to, told on stderr line by line, in a display, or not at all."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.cli.terminal.console import counted
+from fastmcp_aggregator.cli.terminal.logs import tell
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.aggregator import Aggregator
 
 
 class Report:
@@ -72,3 +77,36 @@ def counts_of(statuses: Iterable[ServerStatus]) -> str:
     parts = [counted(tools, "tool"), counted(resources, "resource")]
     parts += [counted(templates, "template")] if templates else []
     return ", ".join([*parts, counted(prompts, "prompt")])
+
+
+class Lines(Report):
+    """A line for each child as it settles, and one for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._all: list[ServerStatus] = []
+
+    def settled(self, status: ServerStatus, seconds: float) -> None:
+        self._all.append(status)
+        tell(line_of(status), logging.INFO if is_running(status) else logging.ERROR)
+
+    def done(self) -> None:
+        tell(summary_of(self._all))
+
+
+async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None:
+    """Tell a report how the start of the app's children goes.
+
+    A strict start that has failed is about to end, and so is an app that is only looked at `once`: what has failed is
+    not tried again meanwhile.
+    """
+    ends = False
+    async for status in app.settling():
+        if status.state is ChildState.STOPPED and status.last_error is None:
+            return  # the app ends before the child was up
+        report.settled(status, time.monotonic() - report.began)
+        if not is_running(status) and (once or app.settings.strict):
+            app.children[status.server_key].suspend_retries()
+        ends |= app.settings.strict and not is_running(status)
+    report.done()
+    report.is_done = not ends

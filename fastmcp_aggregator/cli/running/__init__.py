@@ -1,1 +1,0 @@
-"""Running an app for a command, or reaching one that runs."""

@@ -1,4 +1,8 @@
-"""From the options to a running app: config and settings, processes first, FastMCP second; and the way out."""
+"""From the options to a running app: config and settings, processes first, FastMCP second; and the way out.
+
+A config that contains the aggregator that serves it is rejected: each aggregator tells the processes that it starts
+which configs are served above them, in an environment variable.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
+from fastmcp_aggregator.children.process.environment import CONFIGS_ABOVE
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
-from fastmcp_aggregator.cli.output.progress import follow
-from fastmcp_aggregator.cli.output.report import Report
-from fastmcp_aggregator.cli.running.ancestors import as_ancestor, reject_recursive_config
-from fastmcp_aggregator.cli.running.env_file import add_variables_of
+from fastmcp_aggregator.cli.output.report import Lines, Report, follow
+from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -70,8 +74,7 @@ def _with_problems_of_config(error: ConfigError, config: str) -> ConfigError:
     try:
         load_config(config)
     except ConfigError as other:
-        both = [replace(d, path=f"{e.source} {d.path}") for e in (other, error) for d in e.details]
-        return ConfigError(f"{other.source} and {error.source}", both)
+        return other.and_also(error)
     return error
 
 
@@ -105,11 +108,19 @@ def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> i
         kill_recorded_groups()
 
 
+def new_report(keys: Iterable[str], *, is_full: bool) -> Report:
+    """In full, for serving, what came of each child is told; else, where a result tells it, there is a status line."""
+    if sys.stderr is None or not sys.stderr.isatty():  # no person reads it
+        return Lines() if is_full else Report()
+    from fastmcp_aggregator.cli.output.display import Display  # noqa: PLC0415 - rich is for terminals only
+
+    return Display(keys, with_table=is_full)
+
+
 @asynccontextmanager
 async def built_early(
     config: McpConfig,
     settings: AggregatorSettings,
-    connections: int = 0,
     *,
     groups: Groups | None = None,
     only: str | None = None,
@@ -122,10 +133,10 @@ async def built_early(
     With `only`, the id of a group, the other servers are left out.
 
     Raises:
-        ConfigError: there are not enough file descriptors for the servers and so many HTTP connections.
+        ConfigError: there are not enough file descriptors for the servers and the HTTP connections.
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
-    require_descriptors(needed, settings, connections)
+    require_descriptors(needed, settings, settings.max_connections if has_callers else 0)
     with as_ancestor(config.source):
         launched = launch_early(needed, EndpointOptions.from_settings(settings))
         try:
@@ -134,19 +145,17 @@ async def built_early(
             # Only now, by its first use here, is FastMCP imported. That takes a second, in which the children start.
             with _without_collections():
                 aggregator_type = package.Aggregator
-            auth = _auth(settings) if has_callers and settings.has_auth else None
+            auth = None
+            if has_callers and settings.has_auth:
+                from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
+
+                auth = auth_from_settings(settings)
             app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
             take_over("fastmcp")
             hide(lambda: secrets_in(app.config))  # which changes with its file
             yield app
         finally:
             await asyncio.gather(*map(_end, launched.values()))
-
-
-def _auth(settings: AggregatorSettings) -> Any:
-    from fastmcp_aggregator.auth.providers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
-
-    return auth_from_settings(settings)
 
 
 @contextmanager
@@ -168,24 +177,30 @@ async def _end(launched: asyncio.Task[ChildProcess]) -> None:
 
 
 @asynccontextmanager
-async def started(config: McpConfig, settings: AggregatorSettings, report: Report) -> AsyncIterator[package.Aggregator]:
-    """The app, once the first start of each of its children has succeeded or failed.
+async def started(config: McpConfig, settings: AggregatorSettings) -> AsyncIterator[tuple[package.Aggregator, Report]]:
+    """The app, once the first start of each of its children has succeeded or failed, and the report of what it does.
 
     Raises:
         StartupError: strict, and something failed.
     """
     leave_out(lambda _: True)  # the code that waits for the start says what has failed
+    report = new_report(config.servers, is_full=False)
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:
             following = asyncio.create_task(follow(app, report, once=True))
             async with app:
                 await following
-                yield app
+                yield app, report
     finally:
         if following is not None:
             following.cancel()
         report.close()
+
+
+def run_command(work: Coroutine[Any, Any, int]) -> int:
+    """Run the work of a command; a signal interrupts it, and it has failed then."""
+    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
 
 
 def tolerant(settings: AggregatorSettings) -> AggregatorSettings:
@@ -205,3 +220,38 @@ async def interruptible(work: Coroutine[Any, Any, int]) -> int:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         return FAILED
+
+
+def reject_recursive_config(config: str) -> None:
+    """Look whether this file is served above us already.
+
+    Raises:
+        UsageError: it is.
+    """
+    if _identity(config) in _above():
+        raise UsageError(
+            f"{config} contains the aggregator itself, with this same file: it would start itself without end; "
+            "remove that entry, or give the aggregator a config of its own"
+        )
+
+
+@contextmanager
+def as_ancestor(config: str) -> Iterator[None]:
+    """What is started meanwhile is told that this file is served above it."""
+    before = os.environ.get(CONFIGS_ABOVE)
+    os.environ[CONFIGS_ABOVE] = os.pathsep.join([*_above(), _identity(config)])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[CONFIGS_ABOVE]
+        else:
+            os.environ[CONFIGS_ABOVE] = before
+
+
+def _above() -> list[str]:
+    return [path for path in os.environ.get(CONFIGS_ABOVE, "").split(os.pathsep) if path]
+
+
+def _identity(config: str) -> str:
+    return os.path.normcase(Path(config).resolve())

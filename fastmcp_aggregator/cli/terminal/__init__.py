@@ -1,1 +1,0 @@
-"""The terminal and the process: console, questions, logs, signals, exit codes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from fastmcp_aggregator.escaping import printable
@@ -24,6 +25,12 @@ def say(text: str) -> None:
 def put(text: str) -> None:
     """Write a result to stdout, with a newline at its end."""
     _put(text, sys.stdout.encoding)
+
+
+def put_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout, if there are any; what is not printable in them is escaped."""
+    if text := "\n".join(map(printable, lines)):
+        put(text)
 
 
 def put_json(value: Any) -> None:

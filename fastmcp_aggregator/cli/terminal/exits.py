@@ -28,10 +28,6 @@ class UsageError(AggregatorError):
     """What was written on the command line cannot be used; the message says what to write instead."""
 
 
-class CallError(AggregatorError):
-    """A call came back with a JSON-RPC error, or with what is no result."""
-
-
 def exit_code_of(error: Exception) -> int:
     """The exit code of a program that this error ends."""
     match error:

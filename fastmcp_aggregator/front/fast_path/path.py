@@ -40,7 +40,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
-from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client, is_input_required
+from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -235,7 +235,7 @@ class FastPath:
             if name in result:
                 result[name] = raw_json.decode(result[name])
         is_modern = fast.call.caller.is_modern
-        if is_input_required(result) and not is_modern:
+        if result.get("resultType") == "input_required" and not is_modern:
             return None
         target = fast.target
         part = target.addressed

@@ -1,1 +1,0 @@
-"""FastMCP's view of the children: its provider, components and tool views."""

@@ -7,9 +7,8 @@ on being served by the route table, also while they are not listed.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastmcp.exceptions import ToolError
@@ -24,7 +23,8 @@ from fastmcp.utilities.versions import VersionSpec
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import sdk_request_of
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -32,20 +32,26 @@ SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
 
 
 class ToolSearch(BM25SearchTransform):
-    """`search_tools` and `call_tool` instead of the tools, while `is_on` says so: groups may change at any time."""
+    """`search_tools` and `call_tool` instead of the tools, while it is on: groups may change at any time."""
 
-    def __init__(self, directory: Directory, is_on: Callable[[], bool]) -> None:
+    def __init__(self, directory: Directory, default: bool) -> None:
+        """`default`: whether it is on for groups that do not say."""
         super().__init__(
             search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL, search_result_serializer=self._as_listed
         )
         self._directory = directory
-        self.is_on = is_on
+        self._default = default
+
+    @property
+    def is_on(self) -> bool:
+        """Whether clients see the search."""
+        return self._directory.searches_tools(self._default)
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        return await super().list_tools(tools) if self.is_on() else tools
+        return await super().list_tools(tools) if self.is_on else tools
 
     async def get_tool(self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None) -> Tool | None:
-        if self.is_on():
+        if self.is_on:
             return await super().get_tool(name, call_next, version=version)
         return await call_next(name, version=version)
 
@@ -100,7 +106,7 @@ class ToolViews:
     """The tool views of one virtual server."""
 
     def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings) -> None:
-        self.search = ToolSearch(directory, lambda: directory.searches_tools(settings.tool_search))
+        self.search = ToolSearch(directory, settings.tool_search)
         self._others: list[Transform] = []
         if settings.prompts_as_tools:
             self._others.append(PromptsAsTools(app))
@@ -114,18 +120,10 @@ class ToolViews:
     @property
     def are_on(self) -> bool:
         """Whether clients see other tools than those of the children."""
-        return bool(self._others) or self.search.is_on()
+        return bool(self._others) or self.search.is_on
 
     async def size_of_search(self) -> int:
         """The bytes of a list of tools with a search instead of the children's tools."""
         tools = await self.search.transform_tools([])
-        return self.size_of(
-            [tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
-        )
-
-    @staticmethod
-    def size_of(tools: Sequence[Any]) -> int:
-        """The bytes of the result of `tools/list` with these tools."""
-        return len(
-            json.dumps({"tools": list(tools)}, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-        )
+        listed = [tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+        return json_size({"tools": listed})

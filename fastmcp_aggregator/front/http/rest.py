@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from fastmcp import FastMCP
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
@@ -20,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.connection import whole_body
@@ -30,18 +31,10 @@ from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
-from fastmcp_aggregator.routing.table import RouteTable
+from fastmcp_aggregator.protocol.methods import BOTH, CLIENT_REQUESTS
+from fastmcp_aggregator.routing.directory import Directory
 
-METHODS = (
-    "tools/list",
-    "tools/call",
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-)
+METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if row.eras == BOTH)
 """What can be asked for."""
 _LONGEST_WAIT = 1e9
 """Seconds. A server may have put anything into its error."""
@@ -49,32 +42,22 @@ _STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
 
 
-class Served(Protocol):
-    """What is asked; see `VirtualServer`."""
-
-    auth: Any
-
-    @property
-    def routes(self) -> RouteTable: ...
-
-    async def ready(self) -> None: ...
-
-
-def json_route(app: Served, path: str) -> Route:
-    """The JSON endpoints of an app whose MCP endpoint is at `path`."""
+def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
+    """The JSON endpoints of an app, with what is in the directory, whose MCP endpoint is at `path`."""
 
     async def serve(request: Request) -> Response:
-        return await answer(app, request.path_params["method"], request)
+        return await _answer(app, directory, request.path_params["method"], request)
 
     return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, app.auth, methods=["POST"])
 
 
-async def answer(app: Served, method: str, request: Request) -> Response:
-    """Serve one request."""
+async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request) -> Response:
     if method not in METHODS:
         return _refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
     try:
-        params = await with_public_name(app, method, await _params(request))
+        params = await _params(request)
+        if method in _NAMED and isinstance(name := params.get("name"), str):
+            params = {**params, "name": await directory.public_name(_NAMED[method], name)}
         return _json(await exchange(sdk_server_of(app), method, params, request=request))
     except MCPError as error:
         return _refusal(error)
@@ -87,37 +70,6 @@ async def answer(app: Served, method: str, request: Request) -> Response:
         raise
     except Exception as error:
         return _refusal(unexpected(error, f"{method} of the JSON face"))
-
-
-async def with_public_name(app: Served, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters, with the public name of what was named without its server.
-
-    Raises:
-        MCPError: several servers have something of this name.
-    """
-    kind, name = _NAMED.get(method), params.get("name")
-    if kind is None or not isinstance(name, str):
-        return params
-    return {**params, "name": await public_name(app, kind, name)}
-
-
-async def public_name(app: Served, kind: Kind, name: str) -> str:
-    """The public name of a tool or prompt that may be named without its server.
-
-    Raises:
-        MCPError: several servers have something of this name, or one that has not been listed may have.
-    """
-    if app.routes.find(kind, name) is not None:
-        return name
-    await app.ready()
-    owners = app.routes.owners(kind, name)
-    if len(owners) > 1:
-        known = ", ".join(f"{key}:{name}" for key in owners)
-        raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
-    if owners and (unlisted := app.routes.unlisted()):
-        why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
-        raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
-    return f"{owners[0]}:{name}" if owners else name
 
 
 async def _params(request: Request) -> Mapping[str, Any]:

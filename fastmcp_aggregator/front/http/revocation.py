@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import access_token_of, principal_in
-from fastmcp_aggregator.auth.verifiers import KeyStanding, KeyToken
+from fastmcp_aggregator.auth.verifiers import KeyToken
 from fastmcp_aggregator.callers.caller import WHILE_LET_IN
 from fastmcp_aggregator.front.http.boundary import Sending
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
@@ -56,13 +56,13 @@ class Revocation:
         with anyio.CancelScope() as answering, ExitStack() as stack:
             if isinstance(token, KeyToken):
                 groups = [self._group_id] if route_path(scope).startswith(self._path) else None
-                while_let_in = partial(_while_let_in, token.standing, groups)
+                while_let_in = partial(_while_let_in, token, groups)
                 stack.enter_context(while_let_in(partial(self._revoked, scope, answering.cancel)))
                 scope = {**scope, WHILE_LET_IN: while_let_in}
-            listening = _Listening(scope, token, stack, answering.cancel)
+            on_listening = _ending_stream(scope, token, stack, answering.cancel)
             if scope["method"] == "GET":
-                listening.has_begun()
-            await self._app({**scope, ON_LISTENING: listening.has_begun}, receive, response.send)
+                on_listening()
+            await self._app({**scope, ON_LISTENING: on_listening}, receive, response.send)
         if answering.cancel_called and not response.has_begun:
             await JSONResponse(_INVALID, 401, _CHALLENGE)(scope, receive, send)
         elif answering.cancel_called and not response.is_complete:
@@ -75,28 +75,25 @@ class Revocation:
 
 
 @contextmanager
-def _while_let_in(standing: KeyStanding, groups: Iterable[str] | None, end: Callable[[], None]) -> Iterator[None]:
+def _while_let_in(token: KeyToken, groups: Iterable[str] | None, end: Callable[[], None]) -> Iterator[None]:
     def look() -> None:
-        if not standing.lets_in(groups):
+        if not token.lets_in(groups):
             end()
 
-    with standing.watched(look):
+    with token.watched(look):
         look()
         yield
 
 
-class _Listening:
+def _ending_stream(scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
     """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
+    outer: Callable[[], None] | None = scope.get(ON_LISTENING)
 
-    def __init__(self, scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> None:
-        self._outer: Callable[[], None] | None = scope.get(ON_LISTENING)
-        self._token = token
-        self._stack = stack
-        self._end = end
+    def on_listening() -> None:
+        if token.expires_at is not None:
+            remaining = max(0.0, token.expires_at + _MARGIN - time.time())
+            stack.callback(asyncio.get_running_loop().call_later(remaining, end).cancel)
+        if outer is not None:
+            outer()
 
-    def has_begun(self) -> None:
-        if self._token.expires_at is not None:
-            remaining = max(0.0, self._token.expires_at + _MARGIN - time.time())
-            self._stack.callback(asyncio.get_running_loop().call_later(remaining, self._end).cancel)
-        if self._outer is not None:
-            self._outer()
+    return on_listening

@@ -1,4 +1,4 @@
-"""Routes behind the authentication that the MCP endpoint has."""
+"""The layers of authentication around the MCP endpoint, and routes behind the same authentication."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, request_response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.library_internals import route_path
 
 Handler = Callable[[Request], Awaitable[Response]]
+OnDenied = Callable[[Principal, str, str, str], None]
+"""Called with the principal, the group, the path of the request, and why it was denied."""
+_CREDENTIALS = (b"authorization", b"x-api-key")
+_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
+"""What pages may read of the headers of an answer, besides those that they always may."""
 
 
 def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
@@ -45,10 +50,6 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
     return lambda inner: RequireAuthMiddleware(inner, *options)
 
 
-OnDenied = Callable[[Principal, str, str, str], None]
-"""Called with the principal, the group, the path of the request, and why it was denied."""
-
-
 class Membership:
     """An ASGI layer around the app of a group, behind authentication: rejects who may not use the group.
 
@@ -73,10 +74,6 @@ class Membership:
         await self._app(scope, receive, send)
 
 
-_EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
-"""What pages may read of the headers of an answer, besides those that they always may."""
-
-
 def cors(origins: Sequence[str]) -> list[Middleware]:
     """What lets pages of these origins in, `*`: of all; nothing without any."""
     if not origins:
@@ -89,3 +86,30 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
         expose_headers=list(_EXPOSED),
     )
     return [layer]
+
+
+class AuthenticationFailures:
+    """ASGI middleware that reports each 401, and each 403 for a missing scope: client address, path, reason."""
+
+    def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
+        self._app = app
+        self._on_failure = on_failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
+                client = scope.get("client")
+                self._on_failure(client[0] if client else "", scope["path"], reason)
+            await send(message)
+
+        await self._app(scope, receive, watched if scope["type"] == "http" else send)
+
+
+def _rejection_reason(scope: Scope, start: Message) -> str | None:
+    """Why authentication has refused a request; None if it has not."""
+    if start["status"] == 401:
+        has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
+        return "the credentials are not valid" if has_any else "there are no credentials"
+    if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
+        return "the token lacks a scope that is required"
+    return None

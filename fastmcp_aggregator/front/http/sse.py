@@ -11,7 +11,7 @@ opened it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -33,11 +33,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
 from fastmcp_aggregator.message_streams import encode
+from fastmcp_aggregator.policies.stack import Policies
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +47,10 @@ SEND_BOUND = 60.0
 """Seconds that a client has to take what it is sent; one that does not has left."""
 
 
-def sse_routes(app: FastMCP[Any], path: str, on_denied: Callable[[Scope], None]) -> list[Route]:
-    """The two endpoints of an app whose MCP endpoint is at `path`.
-
-    `on_denied` is called for a message into the session of another principal.
-    """
+def sse_routes(app: FastMCP[Any], path: str, policies: Policies, group_id: str) -> list[Route]:
+    """The two endpoints of the app of a group, whose MCP endpoint is at `path`."""
     base = path.rstrip("/")
-    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", on_denied)
+    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", policies, group_id)
     return [
         guarded_route(f"{base}/sse", sessions.opened, app.auth),
         guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
@@ -120,9 +119,10 @@ class _Session:
 class _Sessions:
     """The sessions of one app. They live in the requests that opened their streams."""
 
-    def __init__(self, server: Server[Any], endpoint: str, on_denied: Callable[[Scope], None]) -> None:
+    def __init__(self, server: Server[Any], endpoint: str, policies: Policies, group_id: str) -> None:
         self._server = server
-        self._on_denied = on_denied
+        self._policies = policies
+        self._group_id = group_id
         self._endpoint = endpoint
         self._by_id: dict[str, _Session] = {}
 
@@ -179,7 +179,8 @@ class _Sessions:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
         if session is not None and session.owner != _owner_of(request.scope):
-            self._on_denied(request.scope)
+            path, reason = request.scope["path"], "the session belongs to somebody else"
+            self._policies.request_denied(principal_in(request.scope), self._group_id, path, reason)
             return None
         return session
 

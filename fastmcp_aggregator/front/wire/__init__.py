@@ -1,1 +1,0 @@
-"""The wire format to clients: errors, the error boundary, results by era."""

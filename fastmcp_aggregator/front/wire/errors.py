@@ -11,7 +11,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from fastmcp_aggregator.errors import ChildServerError, StartupError
-from fastmcp_aggregator.naming import NameRule, unknown_name_message, unknown_uri_message
+from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.naming.suggestions import unknown_name_message, unknown_uri_message
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 
 logger = logging.getLogger(__name__)

@@ -10,16 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.methods import is_input_required
 
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tools_for_legacy
 
 _CACHEABLE = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
 _MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
-
-
-def is_input_required(result: dict[str, Any]) -> bool:
-    """Whether a modern child answers with a question instead of a result."""
-    return result.get("resultType") == "input_required"
 
 
 def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any]) -> dict[str, Any]:

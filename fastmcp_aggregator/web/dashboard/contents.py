@@ -5,18 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.naming import NameRule
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.routing.table import Route, RouteTable
-
-
-class Listed(Protocol):
-    """A group's server; see `VirtualServer`."""
-
-    @property
-    def routes(self) -> RouteTable: ...
 
 
 @dataclass(slots=True)
@@ -57,9 +50,9 @@ class KnownContents:
         self._rule = rule
         self._known: dict[str, tuple[RouteTable, list[Any], Contents]] = {}
 
-    def of(self, group_id: str, server: Listed) -> Contents:
+    def of(self, group_id: str, table: RouteTable) -> Contents:
         """What a group has now."""
-        table, known = server.routes, self._known.get(group_id)
+        known = self._known.get(group_id)
         if known is None or known[0] is not table:
             tools, parts = _read(table, self._rule)
             is_same = known is not None and known[1] == tools

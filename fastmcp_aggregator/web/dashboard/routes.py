@@ -22,18 +22,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from fastmcp_aggregator.access.locality import is_local
+from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
-from fastmcp_aggregator.web.dashboard.contents import KnownContents, Listed
+from fastmcp_aggregator.web.dashboard.contents import KnownContents
 from fastmcp_aggregator.web.dashboard.view import Sources, names_of, view_of, what_stays
 from fastmcp_aggregator.web.dashboard.watch import Watch
 
@@ -42,10 +44,11 @@ View = dict[str, Any]
 _WAIT = re.compile(r"wait=(\d{1,4})")
 
 
-class Shown(Protocol):
-    """What is shown; see `Aggregator`."""
+class Hub(Protocol):
+    """What the routes beside MCP need of an `Aggregator`."""
 
     auth: Any
+    policies: Policies
 
     @property
     def settings(self) -> AggregatorSettings: ...
@@ -53,26 +56,28 @@ class Shown(Protocol):
     @property
     def children(self) -> Mapping[str, Child]: ...
 
-    def record_calls(self) -> RecentCalls: ...
+    @property
+    def is_starting(self) -> bool: ...
+
+    def health(self) -> dict[str, ServerStatus]: ...
+
+    async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
     def groups(self) -> list[Group]: ...
 
-    def group(self, group_id: str) -> Listed: ...
+    def group(self, group_id: str) -> VirtualServer: ...
 
 
-def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
+def dashboard_routes(hub: Hub, path: str) -> list[BaseRoute]:
     """The routes, for a hub whose MCP endpoint is at `path`."""
     has_auth = hub.auth is not None
     states = _States(hub, path)
 
-    async def page(request: Request) -> Response:
-        return asset_response(request, PAGE, has_auth=has_auth)
-
     async def file(request: Request) -> Response:
-        return asset_response(request, request.path_params["file"], has_auth=has_auth)
+        return asset_response(request, request.path_params.get("file", PAGE), has_auth=has_auth)
 
     return [
-        Route("/", page),
+        Route("/", file),
         guarded_route("/dashboard/state", states.answer, hub.auth),
         guarded_route("/dashboard/names", states.names, hub.auth),
         Route("/dashboard/{file}", file),
@@ -82,10 +87,10 @@ def dashboard_routes(hub: Shown, path: str) -> list[BaseRoute]:
 class _States:
     """Answers with what a viewer may see."""
 
-    def __init__(self, hub: Shown, path: str) -> None:
+    def __init__(self, hub: Hub, path: str) -> None:
         self._hub = hub
         self._path = path
-        self._calls = hub.record_calls()
+        self._calls = hub.policies.record_calls()
         self._contents = KnownContents(Naming(hub.settings.separator, hub.settings.prefix).rule(None))
         self._watch = Watch(self._look)
 
@@ -139,7 +144,7 @@ class _States:
             # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
             await asyncio.sleep(0)
             if viewer.may_use(group.id) and group in self._hub.groups():
-                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id)))
+                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id).routes))
         return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
 
     def _look(self) -> Hashable:

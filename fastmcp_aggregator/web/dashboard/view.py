@@ -9,14 +9,13 @@ in full to those on this machine alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
 from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
-from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
@@ -90,7 +89,9 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
         "last_error": _error(child, sources),
         "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
         **{name: getattr(status, name) for name in fields},
-        **_others(status),
+        # What a server has besides tools belongs to every group that has the server.
+        "resources": status.resources + status.templates,
+        "prompts": status.prompts,
     }
 
 
@@ -99,11 +100,6 @@ def _error(child: Child, sources: Sources) -> str | None:
     if failure is None:
         return None
     return failure.reason if sources.is_local else failure.public_reason
-
-
-def _others(status: ServerStatus) -> dict[str, int]:
-    """What a server has besides tools belongs to every group that has the server."""
-    return {"resources": status.resources + status.templates, "prompts": status.prompts}
 
 
 def _tools_of(key: str, sources: Sources) -> set[str]:
@@ -127,15 +123,4 @@ def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
 
 
 def _call(call: RecentCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "ended": call.ended,
-        "principal": call.principal.name,
-        "group": call.group,
-        "method": call.method,
-        "server": call.server,
-        "name": call.name,
-        "outcome": call.outcome,
-        "code": call.code,
-        "seconds": call.seconds,
-    }
+    return {**{field.name: getattr(call, field.name) for field in fields(call)}, "principal": call.principal.name}

@@ -1,1 +1,0 @@
-"""The commands about the configs of MCP clients on this machine."""

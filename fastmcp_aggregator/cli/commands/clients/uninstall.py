@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastmcp_aggregator.cli.parser.command import Command, action
-from fastmcp_aggregator.cli.parser.options import add_client
+from fastmcp_aggregator.cli.parser.command import Command, action, add_client
 
 COMMAND = Command(
     name="uninstall",
@@ -11,5 +10,5 @@ COMMAND = Command(
     usage="uninstall CLIENT [options]",
     examples=("uninstall claude-desktop",),
     add_arguments=add_client,
-    run=action("uninstall"),
+    run=action("install", "run_uninstall"),
 )

@@ -1,1 +1,0 @@
-"""Streams that an HTTP client may resume."""

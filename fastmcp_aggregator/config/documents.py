@@ -1,4 +1,4 @@
-"""File reader and JSON parser that report every problem instead of raising it.
+"""Documents of the user, read and parsed, with every problem reported at its place instead of raised.
 
 Nothing here lets an exception of the JSON parser out: it carries the whole text, with its secrets.
 """
@@ -6,14 +6,44 @@ Nothing here lets an exception of the JSON parser out: it carries the whole text
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.config.paths import Place
+from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProblem
 
 MAX_BYTES = 10 * 1024 * 1024
 Stamp = tuple[int, ...]
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def path_step(step: object) -> str:
+    """Format one step of a JSON path: `[1]` into a list, `.files` or `["my server"]` into an object."""
+    if isinstance(step, int):
+        return f"[{step}]"
+    key = str(step)
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a document. All places of one document share the list of its problems."""
+
+    path: str = "$"
+    problems: list[ConfigProblem] = field(default_factory=list)
+
+    def at(self, step: object) -> Place:
+        return Place(self.path + path_step(step), self.problems)
+
+    def report(self, message: str, code: ConfigErrorCode = "invalid_schema") -> None:
+        self.problems.append(ConfigProblem(code, self.path, message))
+
+    def raise_problems(self, source: str) -> None:
+        """Raise a ConfigError with the problems of the document, if there are any. `source` is its file."""
+        if self.problems:
+            raise ConfigError(source, self.problems)
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -37,6 +67,24 @@ def read_text(path: Path, place: Place) -> str | None:
         place.report("is larger than 10 MiB; check that this is the right file")
         return None
     return _decoded(data, place)
+
+
+def text_of(path: Path) -> str:
+    """Read the text of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    place = Place()
+    text = read_text(path, place)
+    place.raise_problems(str(path))
+    return text or ""
+
+
+def read_json(path: Path, place: Place) -> Any:
+    """Read a JSON file; None if there is a problem."""
+    text = read_text(path, place)
+    return None if text is None else parse_json(text, place)
 
 
 def parse_json(text: str, place: Place) -> Any:

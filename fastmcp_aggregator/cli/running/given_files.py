@@ -1,12 +1,26 @@
-"""A file of environment variables: `NAME=VALUE` in each line, read for a run, or written with secrets."""
+"""Files that are given on the command line: texts, and environment variables, `NAME=VALUE` in each line."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from io import StringIO
 from pathlib import Path
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
+
+
+def given_text(file: str, shown: str) -> str:
+    """The text of a file that is given on the command line, which is called `shown`.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return Path(file).expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{shown} cannot be read: {reason}") from None
 
 
 def add_variables_of(file: str) -> None:
@@ -30,12 +44,7 @@ def variables_of(file: str) -> dict[str, str]:
     """
     from dotenv import dotenv_values  # noqa: PLC0415 - only for those who have such a file
 
-    try:
-        with Path(file).expanduser().open(encoding="utf-8") as stream:
-            values = dotenv_values(stream=stream, interpolate=False)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--env-file {file} cannot be read: {reason}") from None
+    values = dotenv_values(stream=StringIO(given_text(file, f"--env-file {file}")), interpolate=False)
     return {name: value for name, value in values.items() if value is not None}
 
 

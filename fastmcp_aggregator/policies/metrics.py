@@ -1,4 +1,4 @@
-"""The metrics of one aggregator, in Prometheus' format.
+"""The metrics policy: the metrics of one aggregator, in Prometheus' format.
 
 Calls are counted as they end. What the children and the program know anyway is collected at each scrape.
 Labels are server keys, the names of tools that were called, and words of ours; the number of tools that get a label is
@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fastmcp_aggregator.policies.policy import CallEnd, Policy
 from fastmcp_aggregator.status.path_counts import PathCounts
-from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.status.state import ChildState
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 from fastmcp_aggregator.version import VERSION
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.callers.call import Call
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of what `render` returns."""
@@ -46,21 +50,21 @@ _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class MetricSources:
+class Scrape:
     """What is collected at each scrape."""
 
-    statuses: Callable[[], Mapping[str, ServerStatus]]
+    statuses: Mapping[str, ServerStatus] = field(default_factory=dict)
     """The status of each child, by server key."""
-    http_requests: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    http_requests: tuple[int, int] = (0, 0)
     """HTTP requests in flight, and in the queue."""
-    audit_entries_lost: Callable[[], int] = lambda: 0
+    audit_entries_lost: int = 0
     paths: PathCounts = field(default_factory=PathCounts)
 
 
-class Metrics:
-    """Counts calls, and renders all metrics."""
+class Metrics(Policy):
+    """Counts each call by its outcome, and times it; renders all metrics."""
 
-    def __init__(self, sources: MetricSources) -> None:
+    def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._calls = Counter(
             f"{_PREFIX}_calls", "Calls that have ended.", ["server", "method", "tool", "outcome"], registry=registry
@@ -83,35 +87,24 @@ class Metrics:
         )
         Info(_PREFIX, "The aggregator.", registry=registry).info({"version": VERSION})
         ProcessCollector(registry=registry)
-        self._sources = sources
         self._tools: dict[str, set[str]] = {}
 
-    def record_call(
-        self,
-        server: str,
-        method: str,
-        tool: str,
-        outcome: str,
-        *,
-        seconds: float,
-        request_bytes: int,
-        response_bytes: int,
-    ) -> None:
-        """Record a call that has ended. `tool` is its original name; empty if no tool was called."""
-        server, tool = _text(server), self._label(server, tool)
-        self._calls.labels(server, method, tool, outcome).inc()
-        if outcome != "denied":
-            self._seconds.labels(server, tool).observe(seconds)
-        self._request_bytes.labels(server).inc(request_bytes)
-        self._response_bytes.labels(server).inc(response_bytes)
+    def after(self, call: Call, end: CallEnd) -> None:
+        tool = self._label(call.server, call.name if call.method == "tools/call" else "")
+        server = _text(call.server)
+        self._calls.labels(server, call.method, tool, end.outcome).inc()
+        if end.outcome != "denied":
+            self._seconds.labels(server, tool).observe(end.seconds)
+        self._request_bytes.labels(server).inc(call.request_bytes)
+        self._response_bytes.labels(server).inc(end.response_bytes)
 
     def authentication_failed(self) -> None:
         """Record an HTTP request without valid credentials."""
         self._authentication_failures.inc()
 
-    async def render(self) -> bytes:
+    async def render(self, found: Scrape) -> bytes:
         """Return all metrics as text; made in a thread, because thousands of samples take a while."""
-        now = list(_state_of(self._sources))
+        now = list(_collected(found))
         return await asyncio.to_thread(generate_latest, _Together(self._registry, now))
 
     def _label(self, server: str, tool: str) -> str:
@@ -137,25 +130,25 @@ class _Together(Collector):
         yield from self._found
 
 
-def _state_of(sources: MetricSources) -> Iterator[Metric]:
-    """Collect from the sources."""
-    statuses = sources.statuses()
+def _collected(found: Scrape) -> Iterator[Metric]:
+    statuses = found.statuses
     yield _states(statuses)
     for name, (text, value_of) in _COUNTS.items():
         yield _for_each(CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
     for name, (text, value_of) in _GAUGES.items():
         yield _for_each(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
-    running, waiting = sources.http_requests()
+    running, waiting = found.http_requests
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
     paths = CounterMetricFamily(
         f"{_PREFIX}_fast_path_requests", "Requests, by what the fast path did.", labels=["outcome", "reason"]
     )
-    for outcome, reason, count in sources.paths.samples():
+    for outcome, reason, count in found.paths.samples():
         paths.add_metric([outcome, reason], count)
     yield paths
-    lost = sources.audit_entries_lost()
-    yield CounterMetricFamily(f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", lost)
+    yield CounterMetricFamily(
+        f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", found.audit_entries_lost
+    )
 
 
 def _states(statuses: Mapping[str, ServerStatus]) -> Metric:

@@ -1,9 +1,10 @@
-"""The types of settings about access (URLs, origins, headers, signatures, rates), and the settings of one caller."""
+"""The sections of the settings, for a single caller and a single tool, and the types of settings about access."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -13,6 +14,7 @@ Algorithm = Literal[
     "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519", "Ed448"
 ]
 """Signatures that only the identity provider can make; with a shared secret, the verifier could also sign."""
+Name = Annotated[str, Field(min_length=1, max_length=128)]
 CallsPerMinute = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 GROUP_MARK = "group:"
@@ -61,3 +63,23 @@ class CallerSettings(BaseModel):
         default=None, description="calls a minute, in the long run; 0: any number"
     )
     rate_burst: int | None = Field(default=None, ge=1, description="calls at once")
+
+
+class ToolSettings(BaseModel):
+    """How one tool is shown; what is left out is as the server says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name | None = Field(default=None, description="the tool's own name, instead of the server's")
+    title: str | None = Field(default=None, description="its title")
+    description: str | None = Field(default=None, description="its description")
+    hidden: bool = Field(default=False, description="whether it is neither listed nor callable")
+
+    def applied(self, tool: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tool, as listed by its server, the way it is to be shown."""
+        texts = {"name": self.name, "title": self.title, "description": self.description}
+        return {**tool, **{field: text for field, text in texts.items() if text is not None}}
+
+
+ToolChanges = Mapping[str, Mapping[str, ToolSettings]]
+"""By server key, and the name that the server has for the tool."""
