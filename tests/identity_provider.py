@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
-from support.serving import serving
+from support.serving import served
 
 AUDIENCE = "our-hub"
 PAIR = RSAKeyPair.generate()
@@ -76,8 +76,8 @@ class IdentityProvider:
 async def identity_provider(path: str = "") -> AsyncIterator[IdentityProvider]:
     """It, on a socket."""
     provider = IdentityProvider(path)
-    async with serving(provider.app) as origin:
-        provider.issuer = origin + path
+    async with served(provider.app) as front:
+        provider.issuer = front.origin + path
         yield provider
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, connected, lean, until
-from support.wire_http import served
+from support.serving import served
 
 import fastmcp_aggregator
 from fastmcp_aggregator import build_aggregator
@@ -65,8 +65,8 @@ async def client_of(app: Any, front: str, *, modern: bool) -> AsyncIterator[RawC
         async with connected(app, modern=modern) as client:
             yield client
     else:
-        async with served(app) as connect:
-            yield await connect(modern=modern)
+        async with served(app) as front:
+            yield await front.connect(modern=modern)
 
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])

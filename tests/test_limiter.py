@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp import Client
-from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.concurrency.limiter import ConcurrencyLimiter
@@ -341,7 +341,7 @@ async def modern_caller(url: str) -> AsyncIterator[Callable[[str], Any]]:
 async def test_one_child_that_hangs_keeps_no_http_request_for_others_from_running(caller: Any) -> None:
     """With every place of the gate taken by requests for it: half of them in flight, and more wait than may run."""
     app = build_aggregator(config(a=lean(), b=lean()), max_concurrent_requests=4, max_waiting_requests=40)
-    async with run_server_async(app) as url, caller(url) as call:
+    async with served(app) as front, caller(front.url) as call:
         stuck = [asyncio.create_task(call("a:hold")) for _ in range(20)]
         await until(lambda: numbers(app) == (2, 18))
         for _ in range(10):

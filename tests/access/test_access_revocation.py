@@ -17,7 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from support.harness import config, lean, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import Served, served
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
@@ -39,25 +39,17 @@ HOLD = {"name": "a:hold"}
 class Hub:
     """An aggregator over HTTP, with a server `a` in two groups."""
 
-    def __init__(self, app: Aggregator, origin: str, keys: Path) -> None:
+    def __init__(self, app: Aggregator, front: Served, keys: Path) -> None:
         self.app = app
-        self.origin = origin
+        self.origin = front.origin
+        self._front = front
         self._keys = keys
-        self._clients: list[HttpClient | SseClient] = []
 
     async def connect(self, credentials: str, *, group: str = "red", modern: bool = False) -> HttpClient:
-        headers = {"Authorization": f"Bearer {credentials}"}
-        client = HttpClient(f"{self.origin}/groups/{group}/mcp", name="t", modern=modern, headers=headers)
-        self._clients.append(client)
-        await client.start()
-        return client
+        return await self._front.connect(group, modern=modern, headers={"Authorization": f"Bearer {credentials}"})
 
     async def connect_sse(self, credentials: str) -> SseClient:
-        headers = {"Authorization": f"Bearer {credentials}"}
-        client = SseClient(f"{self.origin}/groups/red/mcp/sse", headers=headers)
-        self._clients.append(client)
-        await client.start()
-        return client
+        return await self._front.connect_sse("red", headers={"Authorization": f"Bearer {credentials}"})
 
     def change(self, to: Callable[[ApiKey], ApiKey | None]) -> None:
         """Change every key of the file; None takes it out."""
@@ -70,20 +62,13 @@ class Hub:
     def spoil(self) -> None:
         self._keys.write_text("{")
 
-    async def close(self) -> None:
-        await asyncio.gather(*(client.close() for client in self._clients))
-
 
 @asynccontextmanager
 async def hub(auth: AuthProvider, folder: Path, **settings: Any) -> AsyncIterator[Hub]:
     groups = {name: {"servers": ["a"]} for name in ("red", "blue")}
     app = build_aggregator(config(a=lean()), groups=groups, auth=auth, **settings)
-    async with serving(app.http_app(path="/mcp")) as origin:
-        served = Hub(app, origin, folder / "keys.json")
-        try:
-            yield served
-        finally:
-            await served.close()
+    async with served(app) as front:
+        yield Hub(app, front, folder / "keys.json")
 
 
 def keys_for(folder: Path, *names: str) -> tuple[AuthProvider, dict[str, str]]:
@@ -121,17 +106,17 @@ def json_call(origin: str, key: str) -> asyncio.Task[httpx2.Response]:
 
 async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann", "ben")
-    async with hub(auth, tmp_path) as served:
-        of_ben = await served.connect(keys["ben"])
-        legacy, modern = await served.connect(keys["ann"]), await served.connect(keys["ann"], modern=True)
-        old = await served.connect_sse(keys["ann"])
+    async with hub(auth, tmp_path) as opened:
+        of_ben = await opened.connect(keys["ben"])
+        legacy, modern = await opened.connect(keys["ann"]), await opened.connect(keys["ann"], modern=True)
+        old = await opened.connect_sse(keys["ann"])
         listening = modern.begin("subscriptions/listen", CHANGES)[0]
         await modern.heard("notifications/subscriptions/acknowledged")
         calls = [(client, client.begin("tools/call", HOLD)[0]) for client in (legacy, modern)]
-        by_json = json_call(served.origin, keys["ann"])
+        by_json = json_call(opened.origin, keys["ann"])
         bens, answer = of_ben.begin("tools/call", HOLD)
-        await until(lambda: served.app.health()["a"].in_flight == 4)
-        served.revoke("ann")
+        await until(lambda: opened.app.health()["a"].in_flight == 4)
+        opened.revoke("ann")
         took = await ended(
             legacy.ended(),
             modern.ended(listening),
@@ -142,7 +127,7 @@ async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_
         assert took < BOUND
         assert by_json.result().status_code == 401
         assert [client.statuses[call] for client, call in calls] == [200, 401]
-        await until(lambda: served.app.health()["a"].in_flight == 1)
+        await until(lambda: opened.app.health()["a"].in_flight == 1)
         await of_ben.call("a:release")
         assert "result" in await answer
         assert not of_ben._posts[None, "listen"].done()
@@ -152,9 +137,9 @@ async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_
 async def test_a_key_that_has_lost_a_group_keeps_what_it_has_open_in_the_others(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann")
     audit = tmp_path / "audit.jsonl"
-    async with hub(auth, tmp_path, audit=str(audit)) as served:
-        red, blue = [await served.connect(keys["ann"], group=group) for group in ("red", "blue")]
-        served.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
+    async with hub(auth, tmp_path, audit=str(audit)) as opened:
+        red, blue = [await opened.connect(keys["ann"], group=group) for group in ("red", "blue")]
+        opened.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
         assert await ended(red.ended()) < BOUND
         assert await blue.call("a:echo")
         assert not blue._posts[None, "listen"].done()
@@ -165,9 +150,9 @@ async def test_a_key_that_has_lost_a_group_keeps_what_it_has_open_in_the_others(
 
 async def test_while_the_file_is_wrong_nothing_is_open(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann")
-    async with hub(auth, tmp_path) as served:
-        ann = await served.connect(keys["ann"])
-        served.spoil()
+    async with hub(auth, tmp_path) as opened:
+        ann = await opened.connect(keys["ann"])
+        opened.spoil()
         assert await ended(ann.ended()) < BOUND
 
 
@@ -175,9 +160,9 @@ async def test_a_key_beside_tokens_of_a_provider_is_followed_like_one_alone(tmp_
     _, keys = keys_for(tmp_path, "ann")
     (tmp_path / "provider.pem").write_text(PAIR.public_key)
     tokens = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_public_key_file": str(tmp_path / "provider.pem")}
-    async with hub(provider(keys_file=str(tmp_path / "keys.json"), **tokens), tmp_path) as served:
-        ann, carol = await served.connect(keys["ann"]), await served.connect(token(seconds=60))
-        served.revoke("ann")
+    async with hub(provider(keys_file=str(tmp_path / "keys.json"), **tokens), tmp_path) as opened:
+        ann, carol = await opened.connect(keys["ann"]), await opened.connect(token(seconds=60))
+        opened.revoke("ann")
         assert await ended(ann.ended()) < BOUND
         assert await carol.call("a:echo")
         assert not carol._posts[None, "listen"].done()
@@ -185,14 +170,14 @@ async def test_a_key_beside_tokens_of_a_provider_is_followed_like_one_alone(tmp_
 
 async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_it_began_with(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann")
-    async with hub(auth, tmp_path) as served, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
-        url, headers = f"{served.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
-        await served.app.ready()
+    async with hub(auth, tmp_path) as opened, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
+        url, headers = f"{opened.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
+        await opened.app.ready()
         followed = cast("KeyVerifier", auth)._keys
         etag = (await http.get(url, headers=headers)).headers["etag"]
         waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
         await until(lambda: followed._watching)
-        served.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
+        opened.change(lambda key: ApiKey(key.id, key.name, key.sha256, frozenset({"blue"}), key.created))
         assert await ended(waiting) < BOUND
         assert waiting.result().status_code == 401
 
@@ -202,9 +187,9 @@ async def test_the_end_of_a_stream_is_seen_with_a_request_of_somebody_else_alrea
 ) -> None:
     monkeypatch.setattr("fastmcp_aggregator.access.keys_file.LOOK_INTERVAL", 3600)
     auth, keys = keys_for(tmp_path, "ann", "ben")
-    async with hub(auth, tmp_path) as served:
-        ann, ben = [await served.connect(keys[name]) for name in ("ann", "ben")]
-        served.revoke("ann")
+    async with hub(auth, tmp_path) as opened:
+        ann, ben = [await opened.connect(keys[name]) for name in ("ann", "ben")]
+        opened.revoke("ann")
         await ben.call("a:echo")
         assert await ended(ann.ended()) < BOUND
 
@@ -213,11 +198,11 @@ async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(
     (tmp_path / "provider.pem").write_text(PAIR.public_key)
     key = str(tmp_path / "provider.pem")
     auth = provider(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_public_key_file=key)
-    async with hub(auth, tmp_path) as served:
-        carol = await served.connect(token(seconds=60))
+    async with hub(auth, tmp_path) as opened:
+        carol = await opened.connect(token(seconds=60))
         await carol.listen_again({"Authorization": f"Bearer {token(seconds=2)}"})
         _, answer = carol.begin("tools/call", HOLD)
-        await until(lambda: served.app.health()["a"].in_flight == 1)
+        await until(lambda: opened.app.health()["a"].in_flight == 1)
         assert await ended(carol.ended()) < 2 + BOUND
         await carol.listen_again({"Authorization": f"Bearer {token(seconds=60)}"})
         await carol.call("a:release")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from fastmcp.utilities.tests import run_server_async
 from garbage import MODERN_ENVELOPE
 from http_garbage import Sent, exchange, request
 from ledger import Call
 from support.harness import PATIENCE, RawClient, config, connected, lean, until
+from support.serving import served
 
 from fastmcp_aggregator import ChildState, build_aggregator
 
@@ -84,8 +84,8 @@ class Playground:
             "max_waiting_requests": WAITING,
             "max_concurrent_calls": AT_ONE_SERVER,
         }
-        async with build_aggregator(self._config(), **settings) as self.app, run_server_async(self.app) as url:
-            self._port = int(url.rpartition(":")[2].partition("/")[0])
+        async with build_aggregator(self._config(), **settings) as self.app, served(self.app) as front:
+            self._port = int(front.origin.rpartition(":")[2])
             self._begun.set()
             await self._end.wait()
 

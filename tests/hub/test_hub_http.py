@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, lean, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import browser, served
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
@@ -28,31 +25,14 @@ def hub(**options: Any) -> Aggregator:
     return build_aggregator(config(fetch=lean(), files=lean()), groups=GROUPS, **options)
 
 
-@asynccontextmanager
-async def served(app: Aggregator) -> AsyncIterator[str]:
-    """Serve the app on a real socket; the URL of its MCP endpoint."""
-    async with serving(app.http_app()) as origin:
-        yield f"{origin}/mcp"
-
-
-@asynccontextmanager
-async def browser(app: Aggregator, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A plain HTTP client of a hub."""
-    async with (
-        served(app) as url,
-        httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False) as http,
-    ):
-        yield http
-
-
 async def test_each_group_has_an_mcp_endpoint_of_its_own() -> None:
     app = hub()
-    async with served(app) as url:
+    async with served(app) as front:
         for mode in ("legacy", "auto"):
-            async with Client(url.replace("/mcp", "/groups/web/mcp"), mode=mode) as client:
+            async with Client(front.url_of("web"), mode=mode) as client:
                 assert {tool.name for tool in await client.list_tools()} == {"fetch:pid", "fetch:params"}
                 assert await client.call_tool("fetch:pid")
-            async with Client(url, mode=mode) as client:
+            async with Client(front.url, mode=mode) as client:
                 assert {"fetch:pid", "files:pid"} <= {tool.name for tool in await client.list_tools()}
 
 
@@ -106,7 +86,7 @@ async def test_a_tool_may_be_named_alone_where_that_is_enough() -> None:
 
 
 async def test_a_tool_is_not_named_alone_on_the_mcp_wire() -> None:
-    async with served(hub()) as url, Client(url.replace("/mcp", "/groups/web/mcp")) as client:
+    async with served(hub()) as front, Client(front.url_of("web")) as client:
         with pytest.raises(Exception, match="must be prefixed"):
             await client.call_tool("pid")
 

@@ -16,7 +16,7 @@ import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import PATIENCE, config, connected, free_port, lean, running
 from support.memory import build_aggregator
-from test_hub_http import browser
+from support.serving import browser
 
 from fastmcp_aggregator.auth.claims import claim_of
 

@@ -19,9 +19,10 @@ import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import config, lean, running, talking, until
 from support.redis_server import RedisServer, needs_redis
+from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING, Message, text_of, until_answered
-from support.wire_http import Connect, HttpClient, served
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
 from fastmcp_aggregator.relay import pending_calls
@@ -56,17 +57,17 @@ class Hubs:
         self._stack = stack
         self._redis = redis
         self.apps: list[Aggregator] = []
-        self._connect: list[Connect] = []
+        self._fronts: list[Served] = []
 
     async def start(self, document: Any, **options: Any) -> None:
         for _ in range(2):
             app = build_aggregator(document, redis_url=self._redis.url, **options)
             self.apps.append(app)
-            self._connect.append(await self._stack.enter_async_context(served(app)))
+            self._fronts.append(await self._stack.enter_async_context(served(app)))
 
     async def clients(self, **about: Any) -> tuple[HttpClient, HttpClient]:
         """One of each."""
-        one, other = [await connect(**about) for connect in self._connect]
+        one, other = [await front.connect(**about) for front in self._fronts]
         return one, other
 
 
@@ -197,10 +198,11 @@ async def test_a_replica_that_is_gone_took_its_calls_with_it(redis: RedisServer)
     document = config(old=talking())
     async with AsyncExitStack() as stack:
         app = build_aggregator(document, redis_url=redis.url)
-        client = await (await stack.enter_async_context(served(app)))(modern=True, capabilities=EVERYTHING)
+        front = await stack.enter_async_context(served(app))
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play({"ask": {"a": ROOTS}})
-        async with served(build_aggregator(document, redis_url=redis.url)) as connect:
-            dying = await connect(modern=True, capabilities=EVERYTHING)
+        async with served(build_aggregator(document, redis_url=redis.url)) as other:
+            dying = await other.connect(modern=True, capabilities=EVERYTHING)
             first = await dying.result("tools/call", params)
         assert (await client.error("tools/call", with_answers(params, first)))["message"] == OVER
         assert (await client.result("tools/call", params))["resultType"] == "input_required"
@@ -481,8 +483,8 @@ async def test_in_memory_and_on_stdio_redis_is_not_needed(tmp_path: Path) -> Non
 
 
 async def test_alone_a_state_names_no_replica() -> None:
-    async with served(build_aggregator(config(old=talking()))) as connect:
-        client = await connect(modern=True, capabilities=EVERYTHING)
+    async with served(build_aggregator(config(old=talking()))) as front:
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play({"ask": {"a": ROOTS}})
         first = await client.result("tools/call", params)
         assert pending_calls._MARK not in first["requestState"]
