@@ -481,33 +481,6 @@ async def test_a_file_that_is_written_renamed_or_linked_anew_is_read(way: str, t
         await change_until_read(reads, change, "second")
 
 
-@pytest.mark.usefixtures("told_only")
-async def test_changes_that_follow_each_other_closely_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "QUIET", 1.0)
-    path = tmp_path / "config.json"
-    path.write_text("")
-    async with followed(path) as reads:
-        await change_until_read(reads, path.write_text, "begin")
-        for number in range(20):
-            path.write_text(f"{number}")
-            await asyncio.sleep(0.01)
-        await until(lambda: "19" in reads.texts)
-        assert len(reads.texts) <= 4
-
-
-@pytest.mark.usefixtures("told_only")
-async def test_other_files_beside_it_are_nothing_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("")
-    async with followed(path) as reads:
-        await change_until_read(reads, path.write_text, "begin")
-        before = list(reads.texts)
-        (tmp_path / "other").write_text("x")
-        path.write_text("end")
-        await until(lambda: "end" in reads.texts)
-        assert reads.texts == [*before, "end"]
-
-
 async def test_a_file_whose_folder_cannot_be_watched_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

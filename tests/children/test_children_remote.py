@@ -363,12 +363,13 @@ async def test_a_connection_that_breaks_fails_its_call_and_no_other(misbehave: M
 
 async def test_a_server_that_never_answers_fails_the_call_at_its_deadline() -> None:
     async def misbehave(request: Request) -> bool:
-        if request.is_bad:
+        if request.method == "prompts/get":
             await asyncio.Event().wait()
         return False
 
-    async with remote_server() as server, serving(server, misbehave, call_timeout=0.2) as (_, client):
-        assert (await error_of(client))["message"] == "server 'r': it did not answer tools/call within 0.2 s"
+    async with remote_server() as server, serving(server, misbehave, prompt_timeout=0.2) as (_, client):
+        error = await error_of(client, "ask", "prompts/get")
+        assert error["message"] == "server 'r': it did not answer prompts/get within 0.2 s"
         assert (await client.call("r:echo"))["host"]
 
 

@@ -90,14 +90,14 @@ def _is_busy(pid: int) -> bool:
 
 async def until_refused(url: str) -> None:
     """Wait until new requests are turned away; the refusal says when to come back."""
-    async with httpx2.AsyncClient() as http, asyncio.timeout(PATIENCE):
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http, asyncio.timeout(PATIENCE):
         while (answer := await http.post(url, json={})).status_code != 503:
             await asyncio.sleep(0.01)
     assert answer.headers["Retry-After"] == "5"
 
 
 async def test_ping_and_lists_by_hand(tmp_path: Path) -> None:
-    async with served(config(a=lean())) as (_, url), httpx2.AsyncClient() as http:
+    async with served(config(a=lean())) as (_, url), httpx2.AsyncClient(timeout=PATIENCE) as http:
         accept = {"Accept": "application/json, text/event-stream"}
         hello = {
             "jsonrpc": "2.0",

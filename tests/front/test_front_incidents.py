@@ -7,7 +7,6 @@ import logging
 import re
 from typing import Any
 
-import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
@@ -71,7 +70,7 @@ async def test_over_http(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
         for modern in (False, True):
             client = await front.connect(modern=modern)
             check(await client.error("tools/call", {"name": "a:echo"}), caplog)
-    async with served(app) as front, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         old = await front.connect_sse()
         check(await old.error("tools/call", {"name": "a:echo"}), caplog)
         answer = await http.post(front.url + "/tools/call", json={"name": "a:echo"})
@@ -85,7 +84,7 @@ async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: 
     def fail(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    async with served(app) as front, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         monkeypatch.setattr(app, "health", fail)
         monkeypatch.setattr(app._directory, "ready", fail)
         monkeypatch.setattr(app, "group", fail)
@@ -120,7 +119,7 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 @pytest.mark.parametrize("strict", [True, False])
 async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=strict)
-    async with served(app) as front, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         client = await front.connect_sse(headers=ELSEWHERE)
         http.headers.update(ELSEWHERE)
         error = await client.error("tools/call", {"name": "gone:read"})

@@ -81,7 +81,7 @@ async def test_a_group_shows_what_is_in_it_and_nothing_else() -> None:
 
 
 async def test_nobody_gets_in_without_credentials() -> None:
-    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, httpx2.AsyncClient() as http:
+    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, front.browser() as http:
         for method, path in (("GET", "/sse"), ("POST", "/messages?session_id=x")):
             for headers in ({}, bearer("three")):
                 answer = await http.request(method, front.url + path, headers=headers)
@@ -91,14 +91,14 @@ async def test_nobody_gets_in_without_credentials() -> None:
 
 async def test_a_token_without_a_required_scope_is_not_enough() -> None:
     auth = StaticTokenVerifier(TOKENS, required_scopes=["mcp"])
-    async with served(hub(auth=auth)) as front, httpx2.AsyncClient(headers=bearer("one")) as http:
+    async with served(hub(auth=auth)) as front, front.browser(**bearer("one")) as http:
         for method, path in (("GET", "/sse"), ("POST", "/messages"), ("POST", "/tools/list"), ("POST", "")):
             assert (await http.request(method, front.url + path)).status_code in (401, 403)
         assert (await http.get(front.url.replace("/mcp", "/status"))).status_code in (401, 403)
 
 
 async def test_a_session_belongs_to_who_opened_it() -> None:
-    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, httpx2.AsyncClient() as http:
+    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, front.browser() as http:
         client = await front.connect_sse(headers=bearer("one"))
         body = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
         theirs = await http.post(client.endpoint, json=body, headers=bearer("two"))
@@ -117,7 +117,7 @@ async def test_a_session_of_one_group_cannot_be_used_through_another() -> None:
 
 @pytest.mark.parametrize(("header", "value", "status"), [("host", "evil.example", 421), ("origin", "http://x.y", 403)])
 async def test_host_and_origin_are_checked(header: str, value: str, status: int) -> None:
-    async with served(hub()) as front, httpx2.AsyncClient(headers={header: value}) as http:
+    async with served(hub()) as front, front.browser(**{header: value}) as http:
         assert (await http.get(front.url + "/sse")).status_code == status
         assert (await http.post(front.url + "/messages?session_id=x")).status_code == status
 

@@ -121,7 +121,7 @@ async def test_a_typing_error_where_everything_is_open_is_no_denial(tmp_path: Pa
 async def test_the_session_of_somebody_else(tmp_path: Path) -> None:
     log = Log(tmp_path / "audit.jsonl")
     app = build_aggregator(config(a=lean()), audit=str(log.path), auth=StaticTokenVerifier(TOKENS))
-    async with served(app) as front, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         client = await front.connect_sse(headers={"authorization": "Bearer all"})
         await http.post(client.endpoint, json={}, headers={"authorization": "Bearer bare"})
         denied = {"event": "denied", "principal": "bare", "group": "default", "path": "/mcp/messages"}

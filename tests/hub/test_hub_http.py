@@ -8,7 +8,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import config, lean, until
+from support.harness import SLOW_RETRIES, config, lean, timed, until
 from support.memory import build_aggregator
 from support.serving import browser, served
 
@@ -111,7 +111,7 @@ async def test_health_ready_and_status_tell_how_it_is() -> None:
 
 
 async def test_a_strict_hub_with_a_failed_server_is_not_ready() -> None:
-    app = hub()
+    app = timed(hub(), SLOW_RETRIES)
     async with browser(app) as http, app:
         with pytest.raises(ToolError):
             await app.call_tool("fetch:leave", {"code": 1})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,14 @@ def timed(app: Aggregator, timings: Timings) -> Aggregator:
 
 
 def free_port() -> int:
-    """A port of this machine that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of this machine for a program that is to listen on it later. It is below those that the system gives to
+    connections (from 32768 on Linux, 49152 elsewhere), so that none gets it meanwhile.
+    """
+    while True:
+        port = secrets.choice(range(12_000, 32_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class ServerProcess:
