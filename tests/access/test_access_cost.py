@@ -10,6 +10,7 @@ import pytest
 HEAVY = {"jsonschema_rs", "redis", "uvicorn", "fastmcp.server.auth.providers.jwt"}
 
 
+@pytest.mark.process
 def test_an_app_without_settings_loads_no_library_that_only_some_need() -> None:
     loaded = loaded_after("import fastmcp_aggregator\nfastmcp_aggregator.build_aggregator({'mcpServers': {}})")
     assert loaded & {"jsonschema_rs", "redis"} == set()

@@ -288,6 +288,7 @@ def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here
     assert run("uninstall", "cursor", "--yes").code == 1
 
 
+@pytest.mark.process
 def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
     put(here.project / "mcp.env", "MY_KEY=secret-value\n")

@@ -20,6 +20,7 @@ def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Compl
     return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60, check=False)
 
 
+@pytest.mark.process
 def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     made = keys("create", "alice", "--file", str(file), "--groups", "web, docs", "--days", "30")

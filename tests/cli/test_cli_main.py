@@ -127,6 +127,7 @@ def test_without_arguments_those_of_the_process_are_taken(
     assert VERSION in capfd.readouterr().out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "command",
     [[sys.executable, "-m", "fastmcp_aggregator"], [str(Path(sys.executable).with_name("fastmcp-aggregator"))]],
@@ -139,6 +140,7 @@ def test_the_module_and_the_script_are_the_same_program(command: list[str], tmp_
     assert "$.mcpServers.a: has neither `command` nor `url`" in done.stderr
 
 
+@pytest.mark.process
 def test_a_reader_of_stdout_that_leaves_is_no_reason_for_a_traceback(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

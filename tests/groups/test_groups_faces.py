@@ -156,6 +156,7 @@ async def test_a_group_that_is_gone_shows_nothing(tmp_path: Path) -> None:
         assert await client.names() == []
 
 
+@pytest.mark.process
 async def test_the_command_line_serves_one_group_and_starts_its_servers_alone(tmp_path: Path) -> None:
     started = tmp_path / "started"
     servers = tmp_path / "mcp.json"
@@ -169,6 +170,7 @@ async def test_the_command_line_serves_one_group_and_starts_its_servers_alone(tm
     assert not started.exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("group", "told"), [("wep", "there is no group 'wep'"), ("web", "$.web.servers[0]")])
 async def test_the_command_line_says_what_is_wrong_with_groups(tmp_path: Path, group: str, told: str) -> None:
     servers = tmp_path / "mcp.json"

@@ -60,6 +60,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 async def test_health_is_told_while_arguments_that_cost_much_are_checked(tmp_path: Path) -> None:
     """Each of these took seconds, of which the event loop did nothing else, or gigabytes."""
@@ -130,6 +131,7 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back() -> None
         assert (await http.post("/mcp/tools/call", json=call, headers=two)).status_code == 200
 
 
+@pytest.mark.process
 async def test_a_tool_that_is_not_as_it_was_pinned_is_left_out(tmp_path: Path) -> None:
     servers = tmp_path / "mcp.json"
     servers.write_text(json.dumps(config(a=lean())))
@@ -145,6 +147,7 @@ async def test_a_tool_that_is_not_as_it_was_pinned_is_left_out(tmp_path: Path) -
         assert "a:pid" in names
 
 
+@pytest.mark.process
 async def test_the_command_line_lets_in_whoever_has_a_key(tmp_path: Path) -> None:
     servers = tmp_path / "mcp.json"
     servers.write_text(json.dumps(config(a=lean())))
