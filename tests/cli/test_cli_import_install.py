@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.harness import lean
+from support.harness import PATIENCE, lean
 from support.machines import machine, put
 
 from fastmcp_aggregator.cli.main import main
@@ -302,7 +302,7 @@ def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here:
         cwd="/",
         input="".join(f"{json.dumps(message)}\n" for message in ASKED).encode(),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -448,7 +448,7 @@ def test_ctrl_c_at_the_question_says_that_nothing_is_written(here: Machine) -> N
     while b"[y/N]" not in said:
         said += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 1
+    assert process.wait(PATIENCE) == 1
     assert b"Nothing is written." in os.read(terminal, 4096)
     os.close(terminal)
     assert path.read_bytes() == before

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
 from fastmcp_aggregator.cli.main import main, parse
@@ -17,7 +18,7 @@ from fastmcp_aggregator.cli.main import main, parse
 
 def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "fastmcp_aggregator", "keys", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60, check=False)
+    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.process

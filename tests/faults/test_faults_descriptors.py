@@ -173,7 +173,9 @@ def give_back():
         os.close(used.pop())
 """
     command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parents[2]), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=limited(200))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, preexec_fn=limited(200)
+    )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.splitlines()

@@ -13,7 +13,7 @@ import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp import Client
 from mcp.client.sse import sse_client
-from support.harness import config, lean, talking, until
+from support.harness import PATIENCE, config, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.wire_sse import SseClient
@@ -184,7 +184,7 @@ async def test_calls_are_answered_before_the_end_and_then_the_stream_is_ended() 
         _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await until(lambda: app.health()["a"].in_flight == 1)
         front.stop.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await client.post({"id": "late", "method": "ping"})).status_code != 503:
                 await asyncio.sleep(0.005)
         assert not client.is_ended
@@ -210,7 +210,7 @@ async def test_a_session_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         client = await front.connect_sse()
         assert (await client.http.get(front.url + "/sse")).status_code == 503
         await client.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not await opens(front.sse_client()):
                 await asyncio.sleep(0.005)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import ServerProcess, config, lean, running, until
+from support.harness import PATIENCE, ServerProcess, config, lean, running, until
 
 pytestmark = pytest.mark.process
 
@@ -148,7 +148,7 @@ async def test_stdin_from_a_file_is_served_too(tmp_path: Path) -> None:
 
     command = [sys.executable, "-c", PROGRAM.replace("{extra}", ""), json.dumps(config(a=lean())), "{}"]
     with requests.open() as stdin:
-        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=PATIENCE, check=False)
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
 
 
@@ -207,6 +207,6 @@ async def test_a_strict_start_that_fails_raises_its_own_error_without_pipes_too(
     )
     with (tmp_path / "empty").open("w+") as stdin:
         done = subprocess.run(
-            [sys.executable, "-c", program], stdin=stdin, capture_output=True, timeout=60, check=False, text=True
+            [sys.executable, "-c", program], stdin=stdin, capture_output=True, timeout=PATIENCE, check=False, text=True
         )
     assert done.stdout.strip().endswith("StartupError"), done.stderr

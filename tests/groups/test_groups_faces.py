@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
-from support.harness import config, connected, lean, running, until
+from support.harness import PATIENCE, config, connected, lean, running, until
 from support.memory import build_aggregator
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
@@ -190,7 +190,7 @@ async def test_a_name_alone_leaves_the_group_when_a_second_server_comes_to_offer
         await until(lambda: app.group("one").routes.find("tools", "fetch:new"))  # type: ignore[arg-type]
         assert await one.names() == ["fetch:new"]
         await main.call("files:add_tool", name="new")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while await one.names():
                 await one.heard("notifications/tools/list_changed")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which a test that waits for something gives up; nothing depends on how fast it comes."""
 META = "io.modelcontextprotocol/"
 ELSEWHERE = {"x-forwarded-for": "192.0.2.9"}
