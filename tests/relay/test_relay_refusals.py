@@ -74,7 +74,7 @@ async def test_a_legacy_child_gets_the_answer_that_a_legacy_client_without_the_c
 
 @BOTH_FRONTS
 @EVERY_REFUSAL
-async def test_a_request_over_which_a_modern_client_cannot_be_asked_is_refused_with_what_it_would_have_to_declare(
+async def test_modern_client_that_cannot_be_asked_is_told_what_it_would_have_to_declare(
     is_http: bool, declared: Message, question: Message, code: int, required: Message
 ) -> None:
     async with front(is_http=is_http, modern=True, capabilities=declared) as client:

@@ -13,7 +13,7 @@ from support.harness import SLOW_RETRIES, config, lean, timed, until
 from support.memory import build_aggregator
 from support.serving import browser, served
 from support.wire import until_answered
-from test_hub_http import GROUPS
+from test_web_http import GROUPS
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from support.harness import config, lean
 from support.memory import build_aggregator
 from support.serving import browser
-from test_hub_http import GROUPS
+from test_web_http import GROUPS
 
 from fastmcp_aggregator import AggregatorError
 

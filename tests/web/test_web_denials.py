@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from support.harness import config, connected, lean, until
 from support.memory import build_aggregator
 from support.serving import browser, served
-from test_hub_http import GROUPS
+from test_web_http import GROUPS
 
 from fastmcp_aggregator.auth.claims import claim_of
 
