@@ -134,22 +134,6 @@ async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> No
     assert {tool["name"].split(":")[0] for tool in tools} == {"slow", "quick"}
 
 
-async def test_a_failed_child_that_rests_is_started_again_by_a_call_alone(
-    tmp_path: Path,
-) -> None:
-    record = tmp_path / "pids"
-    document = config(bad=lean(exit_at_start=3, record=str(record)), good=lean())
-    app = timed(build_aggregator(document, strict=False, ready_wait=0.0), Timings(jitter=lambda: 0.0))
-    async with app, connected(app) as client:
-        app.children["bad"].suspend_retries()
-        await until(lambda: state_of(app, "bad") is ChildState.FAILED)
-        await client.call("good:echo")
-        assert len(pids(record)) == 1
-        assert state_of(app, "bad") is ChildState.FAILED
-        assert (await client.error("tools/call", {"name": "bad:echo"}))["code"] == -32000
-        assert len(pids(record)) > 1
-
-
 async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_comes_back() -> None:
     async with build_aggregator(config(a=lean(), b=lean(era="modern"))) as app, connected(app) as client:
         _, held = client.begin("tools/call", {"name": "a:hold"})

@@ -210,7 +210,7 @@ async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
             await stream.next()
             assert len(events.logs) > 0
         await until(lambda: len(events.logs) == 0)
-        assert app.health()["a"].in_flight == 0
+        await until(lambda: app.health()["a"].in_flight == 0)
 
 
 async def test_without_time_to_come_back_no_event_has_an_id_and_a_lost_connection_ends_the_call() -> None:

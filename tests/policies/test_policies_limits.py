@@ -11,6 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from support.doubles import call
 from support.redis_server import RedisServer, needs_redis
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
@@ -158,7 +159,8 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path)
     yield server
     server.stop()
