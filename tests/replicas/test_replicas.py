@@ -17,7 +17,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from support.harness import config, lean, running, talking, until
+from support.harness import PATIENCE, config, lean, running, talking, until
 from support.redis_server import RedisServer, needs_redis
 from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
@@ -26,7 +26,7 @@ from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
 from fastmcp_aggregator.relay import pending_calls
-from fastmcp_aggregator.replicas import changes, redis_channel, wire
+from fastmcp_aggregator.replicas import changes, redis_channel, redis_connection, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 
 pytestmark = [needs_redis, pytest.mark.replicas]
@@ -43,7 +43,8 @@ def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path, password="of-redis")
     await server.start()
     yield server
@@ -455,7 +456,7 @@ async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
     admin = RedisPeers(redis.url)._channel.redis
     await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
-    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 0.2)
+    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 1.0)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
     with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
