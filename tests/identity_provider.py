@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from support.serving import served
+from support.wire import PATIENCE
 
 AUDIENCE = "our-hub"
 PAIR = RSAKeyPair.generate()
@@ -91,7 +92,7 @@ class AtOnce(OAuth):
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Go where a browser would be sent, but for the last step."""
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
             self._sent_back = (await http.get(authorization_url)).headers["location"]
 
     async def callback_handler(self) -> AuthorizationCodeResult:

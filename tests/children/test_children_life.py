@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from support.harness import LEAN_CHILD, PATIENCE, SLOW_RETRIES, config, connected, lean, timed, until
+from support.processes import is_gone, pids_in
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -31,17 +31,6 @@ MISSING = {"command": "no-such-command-anywhere"}
 QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=2.0)
 
 
-def pids(record: Path) -> list[int]:
-    return [int(line) for line in record.read_text().split()]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def state_of(app: Aggregator, key: str) -> ChildState:
     return app.health()[key].state
 
@@ -54,10 +43,10 @@ async def test_a_child_is_started_once_for_any_number_of_requests_and_clients(tm
                 for _ in range(20):
                     await client.names()
                     await client.call("a:echo")
-        assert len(pids(record)) == 1
-        assert app.health()["a"].pid == pids(record)[0]
+        assert len(pids_in(record)) == 1
+        assert app.health()["a"].pid == pids_in(record)[0]
         assert app.health()["a"].restarts == 0
-    assert is_gone(pids(record)[0])
+    assert is_gone(pids_in(record)[0])
 
 
 async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp_path: Path) -> None:
@@ -78,7 +67,7 @@ async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp
     assert second.stderr_tail == tuple(f"line {number}" for number in range(5, 25))
     assert "line 24" in str(second)
     assert "--no-strict" in str(caught.value)
-    assert is_gone(pids(record)[0])
+    assert is_gone(pids_in(record)[0])
 
 
 async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_is_wrong() -> None:
@@ -103,7 +92,7 @@ async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended
             pytest.fail("entered")
     failure = caught.value.failures[0]
     assert "did not initialize within 0.3 s" in str(failure)
-    assert all(is_gone(pid) for pid in pids(record))
+    assert all(is_gone(pid) for pid in pids_in(record))
 
 
 async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their_own_child(tmp_path: Path) -> None:
@@ -219,10 +208,10 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call
         child = app.children["a"]
         await until(lambda: child._retry.backoff.is_crash_loop)
         assert app.health()["a"].retry_in == times.crash_loop_delay
-        assert len(pids(record)) == 5
+        assert len(pids_in(record)) == 5
         error = await client.error("tools/call", {"name": "a:echo"})
         assert error["data"]["retryIn"] == times.crash_loop_pause
-        assert len(pids(record)) == 5
+        assert len(pids_in(record)) == 5
         broken.unlink()
         at = times.crash_loop_pause
         assert (await client.call("a:echo"))["tool"] == "echo"
@@ -290,8 +279,8 @@ async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarte
     document = config(a={"command": sys.executable, "args": ["-S", "-c", program, str(record)]})
     async with build_aggregator(document, strict=False) as app:
         await until(lambda: state_of(app, "a") is ChildState.RUNNING)
-        assert len(pids(record)) == 2
-        await until(lambda: is_gone(pids(record)[0]))
+        assert len(pids_in(record)) == 2
+        await until(lambda: is_gone(pids_in(record)[0]))
 
 
 async def test_junk_on_stdout_is_ignored() -> None:
@@ -388,7 +377,7 @@ async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) 
     records = [tmp_path / str(i) for i in range(5)]
     entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}
     async with build_aggregator(config(**entries)):
-        started = [pids(record)[0] for record in records]
+        started = [pids_in(record)[0] for record in records]
         before = time.monotonic()
     assert time.monotonic() - before < 5 * 1.7
     assert all(is_gone(pid) for pid in started)
@@ -399,8 +388,8 @@ async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_pat
     app = build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0)
     async with app._lifespan_manager():
         await until(record.exists)
-        await until(lambda: pids(record))
-    assert is_gone(pids(record)[0])
+        await until(lambda: pids_in(record))
+    assert is_gone(pids_in(record)[0])
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -412,7 +401,7 @@ async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: i
             await asyncio.sleep(0)
         tasks = list(app._backend.runtime.supervisor._tasks.values())  # type: ignore[union-attr]
     assert [task.cancelled() for task in tasks] == [False]
-    assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
+    assert all(is_gone(pid) for pid in (pids_in(record) if record.exists() else []))
 
 
 async def test_an_app_can_be_entered_again_after_it_has_ended() -> None:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from support.harness import config, lean, until
+from support.processes import is_gone
 
 import fastmcp_aggregator.cli.actions.check
 from fastmcp_aggregator.children.process.start_slots import EARLY
@@ -158,7 +158,7 @@ def test_the_first_processes_are_started_before_fastmcp_is_imported(command: str
     tool = ["a_b_echo"] if name == "call" else []
     done, pids = probe("", name, path, *tool, *options)
     assert len(pids) == min(2, EARLY), done.stderr
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert all(map(is_gone, pids))
 
 
 @pytest.mark.process
@@ -176,15 +176,7 @@ async def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_proce
     assert done.stdout == ""
     assert done.stderr.strip() == "started: " + " ".join(map(str, pids))
     assert len(pids) == min(2, EARLY)
-    await until(lambda: all(map(is_dead, pids)))
-
-
-def is_dead(pid: int) -> bool:
-    """Whether nothing of it is left but, for a moment, its entry in the process table."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    await until(lambda: all(map(is_gone, pids)))
 
 
 @pytest.mark.process
@@ -193,7 +185,7 @@ async def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp
     assert done.returncode == 1
     assert "unexpected ImportError: it is broken\n" in done.stderr
     assert len(pids) == 1
-    await until(lambda: all(map(is_dead, pids)))
+    await until(lambda: all(map(is_gone, pids)))
 
 
 def test_the_last_steps_are_taken_although_one_fails() -> None:

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
+from support.processes import are_gone
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.cli.actions import serve
@@ -37,14 +37,6 @@ def write(folder: Path, **servers: dict[str, Any]) -> str:
     return str(path)
 
 
-def pids(record: Path) -> list[int]:
-    return [int(line) for line in record.read_text().split()] if record.exists() else []
-
-
-def gone(record: Path) -> bool:
-    return bool(pids(record)) and not any(psutil.pid_exists(pid) for pid in pids(record))
-
-
 @asynccontextmanager
 async def served(path: str, *options: str, handshake: bool = True) -> AsyncIterator[ServerProcess]:
     async with running(*PROGRAM, path, *options, handshake=handshake) as server:
@@ -58,7 +50,7 @@ async def test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leav
         assert {name.split(":")[0] for name in await server.client.names()} == {"files", "git"}
         assert (await server.client.call("files:echo", x=1))["arguments"] == {"x": 1}
         assert await server.end() == 0
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_stdout_carries_nothing_but_protocol_and_stderr_is_plain_lines(tmp_path: Path) -> None:
@@ -126,7 +118,7 @@ async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure
         "The start has ended, because not every server started: bad, ill.\n"
         "To serve without the failed ones, use --no-strict.\n"
     )
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_a_config_that_contains_the_aggregator_with_itself_does_not_start_it_without_end(tmp_path: Path) -> None:
@@ -158,7 +150,7 @@ async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Sign
         server.process.send_signal(number)
         assert await server.wait() == 0
         assert "Traceback" not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path) -> None:
@@ -169,7 +161,7 @@ async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert "slow: " not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_the_options_reach_what_the_client_sees(tmp_path: Path) -> None:
@@ -193,7 +185,7 @@ async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Pa
         assert await server.wait() == 0
         assert server.client.lines == []
         assert "Traceback" not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: Path) -> None:
@@ -243,7 +235,7 @@ def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
             shown += chunk
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     assert b"Traceback" not in shown
-    assert gone(record)
+    assert are_gone(record)
     os.close(terminal)
 
 
@@ -371,7 +363,7 @@ def test_a_port_that_is_taken_ends_with_code_1_and_leaves_no_process(
         port = str(taken.getsockname()[1])
         assert serve_here(path, "--transport", "http", "--port", port) == 1
     assert capfd.readouterr().err == f"cannot listen on 127.0.0.1, port {port}: Address already in use\n"
-    assert not any(psutil.pid_exists(pid) for pid in pids(record))
+    assert are_gone(record)
 
 
 def test_on_stdio_the_audit_log_cannot_go_where_the_messages_go(

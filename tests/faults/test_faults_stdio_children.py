@@ -12,17 +12,11 @@ from typing import Any
 import psutil
 import pytest
 from support.harness import PATIENCE, RawClient, config, connected, lean, running, until
+from support.processes import is_gone
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 
 pytestmark = pytest.mark.process
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def back_again(app: Aggregator, key: str) -> None:

@@ -8,7 +8,6 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp import Client
@@ -237,7 +236,7 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
             while b"session_id=" not in told or not told.endswith(b"\r\n\r\n\r\n"):
                 told += await loop.sock_recv(slow, 4096)
             path = told.split(b"data: ")[1].split()[0].decode()
-            async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as http:
+            async with front.browser() as http:
                 hello = {
                     "protocolVersion": "2024-11-05",
                     "capabilities": {},

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
+from support.processes import is_gone, pids_in
 
 pytestmark = pytest.mark.process
 
@@ -33,18 +33,6 @@ async def served(
         yield server
 
 
-def pids(record: Path) -> list[int]:
-    return [int(line) for line in record.read_text().split()] if record.exists() else []
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-
-
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy client", "modern client"])
 async def test_a_client_of_either_era_is_served_and_the_end_of_its_stdin_ends_everything(
     modern: bool, tmp_path: Path
@@ -54,8 +42,8 @@ async def test_a_client_of_either_era_is_served_and_the_end_of_its_stdin_ends_ev
         assert {name.split(":")[0] for name in await server.client.names()} == {"a", "b"}
         assert (await server.client.call("b:echo", x="ü"))["arguments"] == {"x": "ü"}
         assert await server.end() == 0
-    assert len(pids(record)) == 1
-    await until(lambda: is_gone(pids(record)[0]))
+    assert len(pids_in(record)) == 1
+    await until(lambda: is_gone(pids_in(record)[0]))
 
 
 async def test_stdout_carries_nothing_but_protocol() -> None:
@@ -88,7 +76,7 @@ async def test_a_signal_ends_it_cleanly_with_its_children(number: signal.Signals
         server.process.send_signal(number)
         assert await server.wait() == 0
         assert b"Traceback" not in server.stderr
-    await until(lambda: is_gone(pids(record)[0]))
+    await until(lambda: is_gone(pids_in(record)[0]))
 
 
 async def test_a_second_signal_ends_it_at_once_and_kills_the_children(tmp_path: Path) -> None:
@@ -98,7 +86,7 @@ async def test_a_second_signal_ends_it_at_once_and_kills_the_children(tmp_path: 
         server.process.send_signal(signal.SIGTERM)
         server.process.send_signal(signal.SIGINT)
         assert await server.wait() == 1
-    await until(lambda: is_gone(pids(record)[0]))
+    await until(lambda: is_gone(pids_in(record)[0]))
 
 
 async def test_a_strict_start_that_fails_ends_the_program_with_the_reasons(tmp_path: Path) -> None:
@@ -108,7 +96,7 @@ async def test_a_strict_start_that_fails_ends_the_program_with_the_reasons(tmp_p
         assert await server.wait() == 1
         assert b"command not found: 'no-such-command'" in server.stderr
         assert b"--no-strict" in server.stderr
-    await until(lambda: all(is_gone(pid) for pid in pids(record)))
+    await until(lambda: all(is_gone(pid) for pid in pids_in(record)))
 
 
 async def test_what_is_no_json_is_answered_with_a_parse_error_and_the_connection_goes_on() -> None:

@@ -13,11 +13,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import PATIENCE, config, lean, running, talking, until
+from support.processes import are_gone
 from support.redis_server import RedisServer, needs_redis
 from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
@@ -435,7 +435,7 @@ async def test_the_command_line_says_in_one_sentence_what_is_wrong_with_redis(
     assert said in words
     assert "Traceback" not in words
     assert "s3cret" not in words
-    assert not [pid for pid in record.read_text().split() if psutil.pid_exists(int(pid))] if record.exists() else True
+    assert not record.exists() or are_gone(record)
 
 
 @pytest.mark.parametrize("credentials", ["", ":wr0ng@"])
