@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import call
+from support.doubles import Clock, call
 from support.redis_server import RedisServer, needs_redis
 from support.wire import PATIENCE
 
@@ -26,14 +26,6 @@ from fastmcp_aggregator.settings.model import load_settings
 
 SLOW = Rate(per_minute=6, burst=3)
 """One every ten seconds, and three at once."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = True) -> Call:
