@@ -2,22 +2,21 @@
 
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from support.command_line import Ended, run_main
 from support.harness import ServerProcess, config, lean, running
 from support.processes import are_gone
 
-from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.starting import interruptible
 
 pytestmark = pytest.mark.process
@@ -37,34 +36,19 @@ WITHOUT_VALUE = {"command": sys.executable, "args": ["$TEST_KEY_WITHOUT_VALUE"],
 NOT_SET = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
-    """Run a command on these servers; the process is afterwards as it was found."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    handlers = [signal.getsignal(number) for number in numbers]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run a command on these servers."""
     path = tmp_path / "config.json"
 
     def run(command: str, *arguments: str, **servers: dict[str, Any]) -> Ended:
         path.write_text(json.dumps(config(**servers)))
-        code = main([command, str(path), *arguments])
-        return Ended(code, *capfd.readouterr())
+        return run_main(capfd, [command, str(path), *arguments])
 
-    yield run
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    return run
 
 
 def lines(text: str) -> list[str]:

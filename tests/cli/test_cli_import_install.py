@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from support.command_line import Ended, run_main
 from support.harness import PATIENCE, lean
 from support.machines import machine, put
 
-from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.env_file import env_text, variables_of
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
@@ -30,12 +30,6 @@ ASKED = [
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 ]
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 Run = Callable[..., Ended]
@@ -58,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str], here: Machine) -> Run:
-    return lambda *arguments: Ended(main(arguments), *capfd.readouterr())
+    return lambda *arguments: run_main(capfd, arguments)
 
 
 class Terminal(StringIO):
