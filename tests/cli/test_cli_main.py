@@ -1,13 +1,11 @@
 """The entry point: errors as words and exit codes, and what happens before and after FastMCP is there."""
 
 import argparse
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,6 @@ from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, ConfigError, ConfigProblem, StartupError
 from fastmcp_aggregator.version import VERSION
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 FAILURE = ChildServerError("a", "startup", "no answer")
 
 # Runs the command line and looks on: when FastMCP or the SDK is first imported, it tells which processes of the
@@ -44,18 +41,6 @@ sys.meta_path.insert(0, Probe())
 from fastmcp_aggregator.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """
-
-
-@pytest.fixture(autouse=True)
-def _process_as_found() -> Iterator[None]:
-    handlers = [signal.getsignal(number) for number in SIGNALS]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
-    yield
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(SIGNALS, handlers, strict=True):
-        signal.signal(number, handler)
 
 
 def write(folder: Path, **servers: object) -> str:

@@ -1,13 +1,12 @@
 """`serve`: what desktop clients and service managers start."""
 
 import json
-import logging
 import os
 import pty
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from fastmcp_aggregator.errors import ChildServerError, StartupError
 
 pytestmark = pytest.mark.process
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 MISSING = {"command": "no-such-command-anywhere"}
 NOT_FOUND = "command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`"
@@ -250,18 +248,6 @@ async def running_on(terminal: int, path: str) -> Any:
 
 
 # In this process: the same, without its cost.
-
-
-@pytest.fixture(autouse=True)
-def _process_as_found() -> Iterator[None]:
-    handlers = [signal.getsignal(number) for number in SIGNALS]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
-    yield
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(SIGNALS, handlers, strict=True):
-        signal.signal(number, handler)
 
 
 def serve_here(*arguments: str) -> int:

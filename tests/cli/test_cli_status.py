@@ -147,10 +147,10 @@ def _read_on(descriptor: int) -> Iterator[None]:
         except OSError:
             return
 
-    reader = Thread(target=read)
+    reader = Thread(target=read, daemon=True)
     reader.start()
     yield
-    reader.join()
+    reader.join(PATIENCE)
     os.close(descriptor)
 
 
@@ -231,9 +231,11 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -275,10 +277,10 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
             connection.close()
 
         for answer in (b"", b"nonsense\r\n\r\n"):
-            thread = Thread(target=hang_up, args=(answer,))
+            thread = Thread(target=hang_up, args=(answer,), daemon=True)
             thread.start()
             code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            thread.join()
+            thread.join(PATIENCE)
             assert (code, "cannot reach" in err) == (1, True)
 
 
