@@ -157,7 +157,9 @@ async def test_the_callback_is_served_before_the_browser_is_opened(monkeypatch: 
     def opened(url: str) -> bool:
         back = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0])
         socket.create_connection((back.hostname, back.port), PATIENCE).close()
-        threads.append(threading.Thread(target=httpx2.get, args=(url,), kwargs={"follow_redirects": True}))
+        threads.append(
+            threading.Thread(target=httpx2.get, args=(url,), kwargs={"follow_redirects": True, "timeout": PATIENCE})
+        )
         threads[-1].start()
         return True
 
