@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from fastmcp_aggregator import (
     build_aggregator,
     load_config,
 )
+from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.timings import Timings
 
 pytestmark = pytest.mark.process
@@ -373,13 +373,25 @@ async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_
         assert "echo" in await client.names()
 
 
-async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) -> None:
+async def test_children_are_closed_in_parallel_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None has to end before the last has been told to."""
     records = [tmp_path / str(i) for i in range(5)]
     entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}
-    async with build_aggregator(config(**entries)):
+    told, all_told, exits_within = set[int](), asyncio.Event(), ChildProcess._exits_within
+
+    async def when_all_are_told(process: ChildProcess, seconds: float) -> bool:
+        told.add(process.pid)
+        if len(told) == len(records):
+            all_told.set()
+        await all_told.wait()
+        return await exits_within(process, seconds)
+
+    async with timed(build_aggregator(config(**entries)), Timings(stop_bound=3600.0)):
         started = [pids_in(record)[0] for record in records]
-        before = time.monotonic()
-    assert time.monotonic() - before < 5 * 1.7
+        monkeypatch.setattr(ChildProcess, "_exits_within", when_all_are_told)
+    assert told == set(started)
     assert all(is_gone(pid) for pid in started)
 
 

@@ -32,7 +32,7 @@ GROUPS = {
     "both": {"servers": ["fetch", "files"]},
 }
 FILES = ["index.html", "style.css", "theme.js", "app.js", "tools.js", "icon.svg"]
-WAIT = {"prefer": "wait=20"}
+WAIT = {"prefer": "wait=3600"}
 
 
 def hub(*principals: str, **options: Any) -> Aggregator:
@@ -299,7 +299,8 @@ async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:
         assert (answer.status_code, answer.headers["cache-control"]) == (304, "no-store")
 
 
-async def test_those_who_wait_take_no_place_and_do_not_hold_up_the_end() -> None:
+async def test_those_who_wait_take_no_place_and_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WAIT_BOUND", 3600.0)
     app = hub(max_concurrent_requests=1, max_waiting_requests=0)
     async with served(app) as front, front.browser() as http:
         await ready(http)
@@ -312,6 +313,7 @@ async def test_those_who_wait_take_no_place_and_do_not_hold_up_the_end() -> None
 
 
 async def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WAIT_BOUND", 3600.0)
     monkeypatch.setattr(watch, "WAITING_LIMIT", 0)
     async with browser(hub()) as http:
         await ready(http)

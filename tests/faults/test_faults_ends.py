@@ -62,7 +62,7 @@ async def test_a_call_over_http_that_does_not_finish_in_time_is_cut(modern: bool
     await until(lambda: are_gone(tmp_path / "pid"))
 
 
-async def test_a_program_that_is_to_end_does_not_wait_for_calls_of_a_client_that_are_gone(tmp_path: Path) -> None:
+async def test_a_program_that_is_to_end_does_not_wait_for_calls_of_a_client_that_is_gone(tmp_path: Path) -> None:
     async with served(tmp_path, bound=3600.0) as server:
         server.client.begin("tools/call", {"name": "a:hold"})
         await server.said("holding")

@@ -58,6 +58,7 @@ async def test_bodies_that_are_announced_and_not_sent_keep_nobody_else_out(tmp_p
         await until(lambda: app._backend.places.counts() == (0, 30))
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=ann)).status_code == 503
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=bob)).status_code == 200
+        await until(lambda: app._backend.places.counts() == (0, 30))
         for writer in writers:
             writer.close()
         await until(lambda: app._backend.places.counts() == (0, 0))
@@ -83,6 +84,7 @@ async def test_calls_that_last_keep_nobody_else_waiting(tmp_path: Path) -> None:
         async with begun(call(LASTING, ann) for _ in range(8)):
             await until(lambda: app._backend.places.counts() == (4, 4))
             assert (await call(QUICK, bob)).status_code == 200
+            await until(lambda: app._backend.places.counts() == (4, 4))
 
 
 @pytest.mark.parametrize(("query", "headers"), LIES)

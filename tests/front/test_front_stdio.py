@@ -1,6 +1,5 @@
 """The stdio front as a process: what a desktop client starts."""
 
-import asyncio
 import json
 import signal
 import sys
@@ -174,15 +173,15 @@ async def test_everything_that_was_asked_before_stdin_closed_is_answered(tail: b
 
 
 async def test_a_listen_stream_and_a_cancelled_call_do_not_hold_up_the_end() -> None:
-    async with served(config(a=lean()), modern=True) as server:
+    extra = "from fastmcp_aggregator.front.stdio import conversation\nconversation.DRAIN_TIMEOUT = 3600.0\n"
+    extra += "from fastmcp_aggregator.concurrency import limiter\nlimiter.DRAIN_TIMEOUT = 3600.0"
+    async with served(config(a=lean()), extra=extra, modern=True) as server:
         server.client.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         await server.client.heard("notifications/subscriptions/acknowledged")
         request_id, _ = server.client.begin("tools/call", {"name": "a:hold"})
         await server.said("holding")
         server.client.notify("notifications/cancelled", {"requestId": request_id})
-        before = asyncio.get_running_loop().time()
         assert await server.end() == 0
-        assert asyncio.get_running_loop().time() - before < 20
 
 
 async def test_a_strict_start_that_fails_raises_its_own_error_without_pipes_too(tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ def free_port() -> int:
             return port
 
 
+_END_PATIENCE = 25.0
+"""Less than what a program gives requests in flight at its end, so that it does not pass by waiting for them."""
+
+
 class ServerProcess:
     """A server as a child process, with a raw client on its stdio."""
 
@@ -97,11 +101,11 @@ class ServerProcess:
         """Close its stdin and wait for it; its exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return await self.wait()
+        return await self.wait(_END_PATIENCE)
 
-    async def wait(self) -> int:
+    async def wait(self, seconds: float = PATIENCE) -> int:
         """Wait for it to end; its exit code."""
-        code = await asyncio.wait_for(self.process.wait(), PATIENCE)
+        code = await asyncio.wait_for(self.process.wait(), seconds)
         await self._draining
         return code
 

@@ -12,8 +12,10 @@ from typing import Any
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
-PATIENCE = 90.0
-"""Seconds after which a test that waits for something gives up; nothing depends on how fast it comes."""
+PATIENCE = 55.0
+"""Seconds after which a test that waits for something gives up; nothing depends on how fast it comes. Less than what a
+call may take by default, so that nothing that is to wait for no call passes by waiting for one.
+"""
 META = "io.modelcontextprotocol/"
 ELSEWHERE = {"x-forwarded-for": "192.0.2.9"}
 """The headers of a request from another machine, as a proxy passes it on."""
