@@ -23,6 +23,9 @@ from ways import Way
 
 from fastmcp_aggregator import build_aggregator
 
+SERVERS_THAT_COME = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts"))
+"""What clients of a front may be told after its start, whenever another of its servers is there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
@@ -60,10 +63,12 @@ async def client(way: Way, fronts: Fronts) -> AsyncIterator[RawClient]:
     """The client at the end of the way."""
     if way.front == "stdio":
         client = fronts.on_stdio(modern=way.is_modern)
+        client.ignored = SERVERS_THAT_COME
         client.forget()
         yield client
         return
     connected = await fronts.connect(modern=way.is_modern, capabilities=EVERYTHING)
+    connected.ignored = SERVERS_THAT_COME
     connected.forget()
     yield connected
     await connected.close()

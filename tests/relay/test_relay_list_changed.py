@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
-from support.harness import RawClient, config, until
+from support.harness import RawClient, config
 from support.serving import served
 from support.talking_server import talking_server
 
@@ -44,18 +41,6 @@ async def test_all_clients_are_told_that_a_list_has_changed_though_it_is_as_befo
         for client in clients:
             await client.heard(f"notifications/{kind}/list_changed")
         assert [told(client) for client in clients] == [[], []], "once, and of nothing else"
-
-
-async def test_changes_in_quick_succession_are_told_together() -> None:
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
-        client: Any = await front.connect()
-        await listen(client)
-        server.child.play_outside(*[{"changed": kind} for kind in KINDS] * 10)
-        await until(lambda: len(told(client)) >= 3)
-        server.child.play_outside({"changed": "tools"})
-        await until(lambda: len(told(client)) >= 4)
-        await asyncio.sleep(0)
-        assert sorted(told(client)) == ["prompts", "resources", "tools", "tools"]
 
 
 async def test_a_modern_client_is_told_only_of_what_it_wants_to_hear() -> None:

@@ -56,6 +56,8 @@ class RawClient:
         self.notifications: list[Message] = []
         self.messages: list[Message] = []
         """Everything that came, in its order."""
+        self.ignored: frozenset[str] = frozenset()
+        """The methods of notifications that are not kept."""
         self.introduction: Message = {}
         self._name = name
         self._version = version
@@ -188,6 +190,8 @@ class RawClient:
         return params
 
     def _received(self, message: Message) -> None:
+        if message.get("method") in self.ignored:
+            return
         self.messages.append(message)
         waiting = self._waiting.pop(message.get("id"), None) if "method" not in message else None
         if waiting is not None:
