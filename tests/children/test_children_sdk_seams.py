@@ -30,10 +30,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
 from sse_starlette.sse import AppStatus
 from support.harness import MODERN, connected, lean, talking, until
+from support.serving import served
 from support.sessions import session_with
 from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING
-from support.wire_http import served
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
@@ -341,8 +341,8 @@ async def test_server_session_request_outbound_notifies_on_the_requests_own_chan
         return {"tools": [], "answer": answer}
 
     app._mcp_server.middleware.insert(0, ask)
-    async with served(app) as connect:
-        client = await connect(capabilities=EVERYTHING)
+    async with served(app) as front:
+        client = await front.connect(capabilities=EVERYTHING)
         request_id, response = client.begin("tools/list")
         question = await client.question("roots/list")
         token = question["params"]["_meta"].pop("progressToken")
@@ -368,8 +368,8 @@ async def test_server_session_connection_outbound_is_one_for_a_pipe_and_none_for
         other = watch.connection("tools/list")
         assert one.has_standalone_channel
         assert one.outbound is other.outbound
-    async with served(app) as connect:
-        await (await connect(modern=modern)).result("tools/list")
+    async with served(app) as front:
+        await (await front.connect(modern=modern)).result("tools/list")
         assert watch.connection("tools/list").has_standalone_channel is not modern
 
 
