@@ -20,7 +20,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
-from support.serving import serving
+from support.serving import served
+from support.wire import PATIENCE
 
 AUDIENCE = "our-hub"
 PAIR = RSAKeyPair.generate()
@@ -76,8 +77,8 @@ class IdentityProvider:
 async def identity_provider(path: str = "") -> AsyncIterator[IdentityProvider]:
     """It, on a socket."""
     provider = IdentityProvider(path)
-    async with serving(provider.app) as origin:
-        provider.issuer = origin + path
+    async with served(provider.app) as front:
+        provider.issuer = front.origin + path
         yield provider
 
 
@@ -91,7 +92,7 @@ class AtOnce(OAuth):
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Go where a browser would be sent, but for the last step."""
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
             self._sent_back = (await http.get(authorization_url)).headers["location"]
 
     async def callback_handler(self) -> AuthorizationCodeResult:

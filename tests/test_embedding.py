@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
 import pytest
 import uvicorn
 from fastmcp import Client, FastMCP
@@ -19,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.harness import PATIENCE, RawClient, config, connected, free_port, lean, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import until_answered
 
 import fastmcp_aggregator
@@ -127,8 +127,8 @@ async def test_over_http_for_clients_of_both_eras(mode: str) -> None:
 
 async def test_over_http_an_aggregator_is_a_child_of_another_and_its_headers_stay_there() -> None:
     inner = build_aggregator(config(deep=offering(), era=lean(era="modern")))
-    async with run_server_async(inner) as url:
-        document = config(team={"url": url, "headers": {"X-Key": "k"}})
+    async with served(inner) as front:
+        document = config(team={"url": front.url, "headers": {"X-Key": "k"}})
         async with build_aggregator(document) as outer, connected(outer) as client:
             assert (await client.call("team:deep:echo", x=1))["arguments"] == {"x": 1}
             assert (await client.result("resources/read", {"uri": "note://team/deep//a"}))["contents"] == [
@@ -165,18 +165,18 @@ async def test_a_remote_child_that_goes_away_fails_and_comes_back() -> None:
         connected(app) as client,
     ):
         async with remote_server(port):
-            await served(client)
+            await answering(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"
         error = await client.error("tools/call", {"name": "team:deep:echo"})
         assert "server 'team'" in error["message"]
         assert "s3cret" not in json.dumps(error)
         await until(lambda: app.health()["team"].state == "failed")
         async with remote_server(port):
-            await served(client)
+            await answering(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"
 
 
-async def served(client: RawClient) -> None:
+async def answering(client: RawClient) -> None:
     """Wait until the remote server can be called; each call brings the next attempt forward."""
     call = {"name": "team:deep:echo", "arguments": {}}
     await until_answered(lambda: client.send("tools/call", call), lambda answer: "result" in answer)
@@ -195,11 +195,11 @@ async def test_an_unreachable_remote_child_is_explained_without_its_secrets() ->
 
 async def test_host_and_origin_are_checked() -> None:
     app = build_aggregator(config(a=lean()))
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         accept = {"Accept": "application/json, text/event-stream"}
-        foreign = await http.post(url, json=body, headers={"Origin": "http://evil.example", **accept})
-        rebound = await http.post(url, json=body, headers={"Host": "evil.example", **accept})
+        foreign = await http.post(front.url, json=body, headers={"Origin": "http://evil.example", **accept})
+        rebound = await http.post(front.url, json=body, headers={"Host": "evil.example", **accept})
     assert (foreign.status_code, rebound.status_code) == (403, 421)
 
 
@@ -231,9 +231,9 @@ async def test_the_header_check_of_a_modern_http_call_lists_nothing() -> None:
         "Mcp-Method": "tools/call",
         "Mcp-Name": "a:echo",
     }
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answer = await http.post(url, json=body, headers=headers)
+        answer = await http.post(front.url, json=body, headers=headers)
     assert "result" in answer.json(), answer.text
     assert listed == []
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from support.wire import PATIENCE
 
 HEAVY = {"jsonschema_rs", "redis", "uvicorn", "fastmcp.server.auth.providers.jwt"}
 
 
+@pytest.mark.process
 def test_an_app_without_settings_loads_no_library_that_only_some_need() -> None:
     loaded = loaded_after("import fastmcp_aggregator\nfastmcp_aggregator.build_aggregator({'mcpServers': {}})")
     assert loaded & {"jsonschema_rs", "redis"} == set()
@@ -17,7 +19,7 @@ def test_an_app_without_settings_loads_no_library_that_only_some_need() -> None:
 
 def loaded_after(code: str) -> set[str]:
     line = f"import sys\n{code}\nprint(*({HEAVY!r} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=PATIENCE, check=True)
     return set(done.stdout.split())
 
 

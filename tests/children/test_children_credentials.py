@@ -12,8 +12,7 @@ from starlette.types import Receive, Scope, Send
 from support.harness import PATIENCE, RawClient, config, connected, lean, until
 from support.memory import build_aggregator
 from support.remote_server import RemoteServer, Request, remote_server
-from support.serving import serving
-from support.wire_http import served
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, ConfigError, StartupError
 from fastmcp_aggregator.access.keys import new_key
@@ -63,8 +62,8 @@ async def test_of_a_callers_headers_those_that_are_named_go_on_with_its_call(
 ) -> None:
     async with remote_server() as server:
         server.is_modern = is_modern_server
-        async with served(hub(server, pass_headers=named)) as connect:
-            client = await connect(modern=is_modern_client, headers=CALLERS_OWN)
+        async with served(hub(server, pass_headers=named)) as front:
+            client = await front.connect(modern=is_modern_client, headers=CALLERS_OWN)
             sent = await sent_with(client)
         names = {name.lower() for name in CALLERS_OWN}
         assert {name: value for name, value in sent.items() if name in names} == expected
@@ -86,9 +85,9 @@ async def test_calls_at_the_same_time_each_have_the_headers_of_their_caller(is_m
 
     async with remote_server() as server:
         server.is_modern = is_modern_server
-        async with served(hub(server, pass_headers=["x-user"])) as connect:
-            clients = [await connect(headers={"X-User": name}) for name in callers]
-            silent = await connect()
+        async with served(hub(server, pass_headers=["x-user"])) as front:
+            clients = [await front.connect(headers={"X-User": name}) for name in callers]
+            silent = await front.connect()
             server.misbehave = hold
             calls = [asyncio.create_task(sent_with(client)) for client in [*clients, silent]]
             await until(lambda: len(waiting) == len(calls))
@@ -107,8 +106,8 @@ async def test_a_call_that_is_given_up_takes_its_headers_along_and_leaves_none()
             await asyncio.wait_for(go.wait(), PATIENCE)
         return False
 
-    async with remote_server(hold) as server, served(hub(server, pass_headers=["x-user"])) as connect:
-        alice, bob = await connect(headers={"X-User": "alice"}), await connect(headers={"X-User": "bob"})
+    async with remote_server(hold) as server, served(hub(server, pass_headers=["x-user"])) as front:
+        alice, bob = await front.connect(headers={"X-User": "alice"}), await front.connect(headers={"X-User": "bob"})
         number, _ = alice.begin("tools/call", {"name": "r:bad", "arguments": {}})
         await until(lambda: any(request.is_bad for request in server.requests))
         alice.notify("notifications/cancelled", {"requestId": number})
@@ -132,12 +131,12 @@ async def test_a_server_of_the_sse_transport_gets_them_with_the_message_and_not_
             seen.append((scope["method"], dict(scope["headers"]).get(b"x-user", b"").decode() or None))
         await inner(scope, receive, send)
 
-    async with serving(watched) as origin:
-        entry = {"url": f"{origin}/sse", "type": "sse"}
+    async with served(watched) as remote:
+        entry = {"url": f"{remote.origin}/sse", "type": "sse"}
         app = build_aggregator(config(r=entry), servers={"r": {"pass_headers": ["x-user"]}})
-        async with served(app) as connect:
+        async with served(app) as front:
             for name in ("alice", "bob"):
-                await (await connect(headers={"X-User": name})).call("r:echo")
+                await (await front.connect(headers={"X-User": name})).call("r:echo")
     assert [name for _, name in seen if name] == ["alice", "bob"]
     assert {method for method, name in seen if name} == {"POST"}
 
@@ -151,8 +150,8 @@ async def test_what_a_caller_is_to_bring_itself_is_not_replaced_by_what_is_confi
 ) -> None:
     async with remote_server() as server:
         app = hub(server, {"Authorization": "Bearer operators"}, pass_headers=["authorization"])
-        async with served(app) as connect:
-            sent = await sent_with(await connect(headers=headers))
+        async with served(app) as front:
+            sent = await sent_with(await front.connect(headers=headers))
         assert sent.get("authorization") == expected
         assert {request.headers.get("authorization") for request in about_nobody(server)} == {"Bearer operators"}
 
@@ -170,8 +169,8 @@ async def test_a_key_of_the_hub_is_never_passed_on(header: str) -> None:
     value = f"Bearer {key}" if header == "Authorization" else key
     async with remote_server() as server:
         app = hub(server, pass_headers=["authorization", "x-api-key", "x-user"])
-        async with served(app) as connect:
-            sent = await sent_with(await connect(headers={header: value, "X-User": "alice"}))
+        async with served(app) as front:
+            sent = await sent_with(await front.connect(headers={header: value, "X-User": "alice"}))
         assert (sent.get(header.lower()), sent["x-user"]) == (None, "alice")
         assert key not in repr([request.headers for request in server.requests])
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.harness import config, connected, lean, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import EVERYTHING
-from support.wire_http import served
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.settings.model import ServerSettings
@@ -84,8 +84,8 @@ async def test_a_modern_client_without_a_session_has_one_process_for_a_call_and_
         config(talk=talking(record=str(record))), servers={"talk": ServerSettings(isolation="session")}
     )
     question = {"ask": {"a": {"method": "roots/list"}}}
-    async with served(hub) as connect:
-        client = await connect(modern=True, capabilities=EVERYTHING)
+    async with served(hub) as front:
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         client.on_question = lambda method, params: {"result": {"roots": []}}
         assert await client.play("talk", question, question) == [{"a": {"roots": []}}] * 2
         assert len(record.read_text().split()) == 2

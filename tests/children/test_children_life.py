@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from support.harness import LEAN_CHILD, PATIENCE, SLOW_RETRIES, config, connected, lean, timed, until
+from support.processes import is_gone, pids_in
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -23,23 +22,13 @@ from fastmcp_aggregator import (
     build_aggregator,
     load_config,
 )
+from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.timings import Timings
 
 pytestmark = pytest.mark.process
 
 MISSING = {"command": "no-such-command-anywhere"}
-QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=0.2)
-
-
-def pids(record: Path) -> list[int]:
-    return [int(line) for line in record.read_text().split()]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=2.0)
 
 
 def state_of(app: Aggregator, key: str) -> ChildState:
@@ -54,10 +43,10 @@ async def test_a_child_is_started_once_for_any_number_of_requests_and_clients(tm
                 for _ in range(20):
                     await client.names()
                     await client.call("a:echo")
-        assert len(pids(record)) == 1
-        assert app.health()["a"].pid == pids(record)[0]
+        assert len(pids_in(record)) == 1
+        assert app.health()["a"].pid == pids_in(record)[0]
         assert app.health()["a"].restarts == 0
-    assert is_gone(pids(record)[0])
+    assert is_gone(pids_in(record)[0])
 
 
 async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp_path: Path) -> None:
@@ -78,7 +67,7 @@ async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp
     assert second.stderr_tail == tuple(f"line {number}" for number in range(5, 25))
     assert "line 24" in str(second)
     assert "--no-strict" in str(caught.value)
-    assert is_gone(pids(record)[0])
+    assert is_gone(pids_in(record)[0])
 
 
 async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_is_wrong() -> None:
@@ -103,7 +92,7 @@ async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended
             pytest.fail("entered")
     failure = caught.value.failures[0]
     assert "did not initialize within 0.3 s" in str(failure)
-    assert all(is_gone(pid) for pid in pids(record))
+    assert all(is_gone(pid) for pid in pids_in(record))
 
 
 async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their_own_child(tmp_path: Path) -> None:
@@ -132,22 +121,6 @@ async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> No
         gate.touch()
         tools = (await asyncio.wait_for(listing, PATIENCE))["result"]["tools"]
     assert {tool["name"].split(":")[0] for tool in tools} == {"slow", "quick"}
-
-
-async def test_a_failed_child_that_rests_is_started_again_by_a_call_alone(
-    tmp_path: Path,
-) -> None:
-    record = tmp_path / "pids"
-    document = config(bad=lean(exit_at_start=3, record=str(record)), good=lean())
-    app = timed(build_aggregator(document, strict=False, ready_wait=0.0), Timings(jitter=lambda: 0.0))
-    async with app, connected(app) as client:
-        app.children["bad"].suspend_retries()
-        await until(lambda: state_of(app, "bad") is ChildState.FAILED)
-        await client.call("good:echo")
-        assert len(pids(record)) == 1
-        assert state_of(app, "bad") is ChildState.FAILED
-        assert (await client.error("tools/call", {"name": "bad:echo"}))["code"] == -32000
-        assert len(pids(record)) > 1
 
 
 async def test_a_crash_fails_the_calls_in_flight_names_the_server_and_the_child_comes_back() -> None:
@@ -229,20 +202,18 @@ async def test_a_child_that_crashes_again_and_again_is_left_alone_but_for_a_call
     record, broken = tmp_path / "pids", tmp_path / "broken"
     broken.touch()
     document = config(a=lean(record=str(record), exit_if_file=str(broken)))
-    late = 0.0
-    times = Timings(jitter=lambda: 0.0, clock=lambda: time.monotonic() + late)
+    at = 0.0
+    times = Timings(jitter=lambda: 0.0, clock=lambda: at)
     async with timed(build_aggregator(document, strict=False), times) as app, connected(app) as client:
         child = app.children["a"]
         await until(lambda: child._retry.backoff.is_crash_loop)
-        retry_in = app.health()["a"].retry_in
-        assert retry_in is not None
-        assert 290 < retry_in <= 300
-        assert len(pids(record)) == 5
+        assert app.health()["a"].retry_in == times.crash_loop_delay
+        assert len(pids_in(record)) == 5
         error = await client.error("tools/call", {"name": "a:echo"})
-        assert 5 < error["data"]["retryIn"] <= 10
-        assert len(pids(record)) == 5
+        assert error["data"]["retryIn"] == times.crash_loop_pause
+        assert len(pids_in(record)) == 5
         broken.unlink()
-        late = times.crash_loop_pause
+        at = times.crash_loop_pause
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
@@ -271,7 +242,7 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> Non
 
 async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced() -> None:
     async with (
-        timed(build_aggregator(config(a=lean()), call_timeout=0.5), QUICK_CHECKS) as app,
+        timed(build_aggregator(config(a=lean(prompts=[{"name": "greet"}])), call_timeout=0.5), QUICK_CHECKS) as app,
         connected(app) as client,
     ):
         frozen = app.health()["a"].pid or 0
@@ -282,7 +253,7 @@ async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced
         assert error["message"] == "server 'a': it did not answer tools/call within 0.5 s"
         await until(lambda: app.health()["a"].restarts and state_of(app, "a") is ChildState.RUNNING)
         assert is_gone(frozen)
-        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert await client.result("prompts/get", {"name": "a:greet"})
 
 
 async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_check() -> None:
@@ -294,30 +265,6 @@ async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_
         await until(lambda: all(calls.last_answer > before for calls, before in zip(answers, seen, strict=True)))
         assert [status.restarts for status in app.health().values()] == [0, 0]
         assert (await client.call("a:echo"))["tool"] == "echo"
-
-
-async def test_a_child_that_does_not_answer_is_not_asked_for_a_while() -> None:
-    late = 0.0
-    times = Timings(clock=lambda: time.monotonic() + late)
-    app = timed(build_aggregator(config(a=lean(), b=lean()), servers={"a": {"call_timeout": 0.05}}), times)
-    async with app, connected(app) as client:
-        for _ in range(5):
-            error = await client.error("tools/call", {"name": "a:hold"})
-            assert "did not answer tools/call within 0.05 s" in error["message"]
-        error = await client.error("tools/call", {"name": "a:echo"})
-        assert "it did not answer several times in a row, next try in 30 s" in error["message"]
-        assert error["data"]["retryIn"] > 29
-        assert (await client.call("b:echo"))["tool"] == "echo"
-        late = times.first_open + 1
-        assert (await client.call("a:echo"))["tool"] == "echo"
-        assert (await client.call("a:echo"))["tool"] == "echo"
-
-
-async def test_progress_keeps_a_call_alive_beyond_its_deadline() -> None:
-    app = build_aggregator(config(a=lean()), servers={"a": {"call_timeout": 0.4}})
-    async with app, connected(app) as client:
-        params = {"name": "a:progress", "arguments": {"steps": 6, "pause": 0.15}, "_meta": {"progressToken": "t"}}
-        assert await client.result("tools/call", params)
 
 
 async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarted(tmp_path: Path) -> None:
@@ -332,8 +279,8 @@ async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarte
     document = config(a={"command": sys.executable, "args": ["-S", "-c", program, str(record)]})
     async with build_aggregator(document, strict=False) as app:
         await until(lambda: state_of(app, "a") is ChildState.RUNNING)
-        assert len(pids(record)) == 2
-        await until(lambda: is_gone(pids(record)[0]))
+        assert len(pids_in(record)) == 2
+        await until(lambda: is_gone(pids_in(record)[0]))
 
 
 async def test_junk_on_stdout_is_ignored() -> None:
@@ -350,12 +297,12 @@ async def test_a_flood_on_stderr_does_not_stop_a_child(capfd: Any) -> None:
 
 
 async def test_an_answer_that_does_not_come_is_an_error_at_the_deadline() -> None:
-    document = config(a=lean())
+    document = config(a=lean(prompts=[{"name": "greet"}]))
     app = build_aggregator(document, servers={"a": {"call_timeout": 0.2}})
     async with app, connected(app) as client:
         error = await client.error("tools/call", {"name": "a:hold"})
         assert error["message"] == "server 'a': it did not answer tools/call within 0.2 s"
-        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert await client.result("prompts/get", {"name": "a:greet"})
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -426,13 +373,25 @@ async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_
         assert "echo" in await client.names()
 
 
-async def test_children_are_closed_in_parallel_and_none_is_left(tmp_path: Path) -> None:
+async def test_children_are_closed_in_parallel_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None has to end before the last has been told to."""
     records = [tmp_path / str(i) for i in range(5)]
     entries = {f"s{i}": lean(record=str(record), ignore_eof=True) for i, record in enumerate(records)}
-    async with build_aggregator(config(**entries)):
-        started = [pids(record)[0] for record in records]
-        before = time.monotonic()
-    assert time.monotonic() - before < 5 * 1.7
+    told, all_told, exits_within = set[int](), asyncio.Event(), ChildProcess._exits_within
+
+    async def when_all_are_told(process: ChildProcess, seconds: float) -> bool:
+        told.add(process.pid)
+        if len(told) == len(records):
+            all_told.set()
+        await all_told.wait()
+        return await exits_within(process, seconds)
+
+    async with timed(build_aggregator(config(**entries)), Timings(stop_bound=3600.0)):
+        started = [pids_in(record)[0] for record in records]
+        monkeypatch.setattr(ChildProcess, "_exits_within", when_all_are_told)
+    assert told == set(started)
     assert all(is_gone(pid) for pid in started)
 
 
@@ -441,8 +400,8 @@ async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_pat
     app = build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0)
     async with app._lifespan_manager():
         await until(record.exists)
-        await until(lambda: pids(record))
-    assert is_gone(pids(record)[0])
+        await until(lambda: pids_in(record))
+    assert is_gone(pids_in(record)[0])
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -454,7 +413,7 @@ async def test_a_stop_at_any_turn_of_the_start_closes_the_child_at_once(turns: i
             await asyncio.sleep(0)
         tasks = list(app._backend.runtime.supervisor._tasks.values())  # type: ignore[union-attr]
     assert [task.cancelled() for task in tasks] == [False]
-    assert all(is_gone(pid) for pid in (pids(record) if record.exists() else []))
+    assert all(is_gone(pid) for pid in (pids_in(record) if record.exists() else []))
 
 
 async def test_an_app_can_be_entered_again_after_it_has_ended() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.harness import LEGACY, lean
+from support.harness import LEGACY, PATIENCE, lean
 from support.sessions import session_with
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
@@ -224,7 +224,7 @@ async def test_the_kinds_are_asked_for_at_once_and_not_one_after_the_other() -> 
         return await plain(method, params)
 
     session.request = request  # type: ignore[method-assign]
-    catalogue = await asyncio.wait_for(session.catalogue(), 10)
+    catalogue = await asyncio.wait_for(session.catalogue(), PATIENCE)
     assert all(catalogue.of(kind) for kind in Kind)
 
 

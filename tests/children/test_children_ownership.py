@@ -8,6 +8,7 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.children.session.ownership import InFlight, Ownership, request_of
 
@@ -127,7 +128,7 @@ async def test_what_goes_on_for_a_request_is_given_up_when_it_ends() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not ended.is_set()
-    await asyncio.wait_for(going_on, 10)
+    await asyncio.wait_for(going_on, PATIENCE)
     assert ended.is_set()
 
 

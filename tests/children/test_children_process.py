@@ -16,6 +16,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 from support.harness import LEAN_CHILD, PATIENCE, lean, until
+from support.processes import is_gone
 
 from fastmcp_aggregator.children.process import process as process_module
 from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES
@@ -89,14 +90,6 @@ async def python(start: Start, code: str) -> ChildProcess:
 
 async def in_time(awaitable: Awaitable[Any]) -> Any:
     return await asyncio.wait_for(awaitable, PATIENCE)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process is dead; in a container there may be nobody to reap it."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def stop_within(process: ChildProcess, seconds: float) -> None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from support.doubles import Clock
+
 from fastmcp_aggregator.children.retry import Retry
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS as TIMES
 from fastmcp_aggregator.children.timings import Timings
-
-
-class Clock:
-    """Monotonic seconds."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def failed(retrying: Retry, times: int = 1, *, ran_for: float = 0.0, pause: float = 0.0) -> None:

@@ -32,11 +32,10 @@ from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
 from sse_starlette.sse import AppStatus
 from support.harness import MODERN, config, connected, lean, talking, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import served
 from support.sessions import session_with
 from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING
-from support.wire_http import served
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
@@ -345,8 +344,8 @@ async def test_server_session_request_outbound_notifies_on_the_requests_own_chan
         return {"tools": [], "answer": answer}
 
     app._mcp_server.middleware.insert(0, ask)
-    async with served(app) as connect:
-        client = await connect(capabilities=EVERYTHING)
+    async with served(app) as front:
+        client = await front.connect(capabilities=EVERYTHING)
         request_id, response = client.begin("tools/list")
         question = await client.question("roots/list")
         token = question["params"]["_meta"].pop("progressToken")
@@ -372,8 +371,8 @@ async def test_server_session_connection_outbound_is_one_for_a_pipe_and_none_for
         other = watch.connection("tools/list")
         assert one.has_standalone_channel
         assert one.outbound is other.outbound
-    async with served(app) as connect:
-        await (await connect(modern=modern)).result("tools/list")
+    async with served(app) as front:
+        await (await front.connect(modern=modern)).result("tools/list")
         assert watch.connection("tools/list").has_standalone_channel is not modern
 
 
@@ -553,10 +552,9 @@ async def test_dispatcher_allocate_id_gives_numbers_that_its_own_requests_do_not
 
 async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_counts_their_requests() -> None:
     app = build_aggregator(config(a=lean()))
-    asgi = app.http_app(path="/mcp")
-    endpoint = session_endpoint_of(asgi, "/mcp")
-    assert endpoint is not None
-    async with serving(asgi) as origin, httpx2.AsyncClient(trust_env=False) as http:
+    async with served(app) as front, httpx2.AsyncClient(trust_env=False) as http:
+        origin, endpoint = front.origin, session_endpoint_of(front.asgi, "/mcp")
+        assert endpoint is not None
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
         headers = {"accept": "application/json, text/event-stream"}

@@ -189,9 +189,8 @@ async def test_a_server_that_waits_is_not_started_any_more_when_the_app_ends(
 
 
 async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process() -> None:
-    app = timed(
-        build_aggregator(config(hangs=lean(silent=True), b=lean()), strict=False, startup_timeout=1.0), slots(1)
-    )
+    document, hangs = config(hangs=lean(silent=True), b=lean()), {"startup_timeout": 1.0}
+    app = timed(build_aggregator(document, strict=False, servers={"hangs": hangs}), slots(1))
     async with app:
         settled = [status.server_key async for status in app.settling()]
         assert settled == ["hangs", "b"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.observability.redaction import Redactor
@@ -241,7 +242,7 @@ print(stderr.tail(1)[0][:5])
     reading, writing = os.pipe()
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writing, timeout=60, check=True
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writing, timeout=PATIENCE, check=True
         )
         os.close(writing)
         passed_on = os.read(reading, KIB * KIB)

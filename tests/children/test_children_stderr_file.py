@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.harness import LEAN_CHILD, config, connected, lean, running, until
+from support.harness import LEAN_CHILD, PATIENCE, config, connected, lean, running, until
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.children.process import stderr_file
@@ -225,7 +225,9 @@ for _ in range(5):
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 write(b"room again\\n")
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=PATIENCE, check=True
+    )
     path = tmp_path / "a.log"
     assert done.stderr.decode() == f"the stderr of server 'a' cannot be kept in {path}: File too large\n"
     assert path.read_bytes() == b"x" * 799 + b"\n" + b"x" * 200 + b"\nroom again\n"

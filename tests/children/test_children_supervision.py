@@ -96,6 +96,21 @@ async def test_call_wakes_a_child_in_backoff_and_waits_for_it() -> None:
         assert now() - before < 0.1
 
 
+async def test_failed_child_whose_retries_are_suspended_is_started_again_by_a_call_alone() -> None:
+    async with supervised() as (child, script, _):
+        script.options["exit_at_start"] = 3
+        child.suspend_retries()
+        script.life.die()
+        await until(lambda: child.state is ChildState.FAILED)
+        starts = len(script.lives)
+        await asyncio.sleep(3600)
+        assert len(script.lives) == starts
+        assert child.state is ChildState.FAILED
+        with pytest.raises(ChildServerError):
+            await child.calls.request("tools/call", ECHO)
+        assert len(script.lives) > starts
+
+
 async def test_call_waits_within_a_bound_for_a_start_that_hangs() -> None:
     async with supervised() as (child, script, _):
         script.options["silent"] = True

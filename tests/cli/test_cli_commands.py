@@ -2,22 +2,21 @@
 
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import psutil
 import pytest
+from support.command_line import Ended, run_main
 from support.harness import ServerProcess, config, lean, running
+from support.processes import are_gone
 
-from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.starting import interruptible
 
 pytestmark = pytest.mark.process
@@ -37,43 +36,23 @@ WITHOUT_VALUE = {"command": sys.executable, "args": ["$TEST_KEY_WITHOUT_VALUE"],
 NOT_SET = "the environment variable TEST_KEY_WITHOUT_VALUE is not set"
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
-    """Run a command on these servers; the process is afterwards as it was found."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    handlers = [signal.getsignal(number) for number in numbers]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run a command on these servers."""
     path = tmp_path / "config.json"
 
     def run(command: str, *arguments: str, **servers: dict[str, Any]) -> Ended:
         path.write_text(json.dumps(config(**servers)))
-        code = main([command, str(path), *arguments])
-        return Ended(code, *capfd.readouterr())
+        return run_main(capfd, [command, str(path), *arguments])
 
-    yield run
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    return run
 
 
 def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
-
-
-def gone(record: Path) -> bool:
-    pids = [int(line) for line in record.read_text().split()]
-    return bool(pids) and not any(psutil.pid_exists(pid) for pid in pids)
 
 
 # check
@@ -191,7 +170,7 @@ def test_check_connect_shows_the_names_that_some_client_sees_changed(run: Run, t
         "git:sum up",
         f"git__sum_up_#  {strict}, Cursor",
     ]
-    assert gone(record)
+    assert are_gone(record)
 
 
 def test_check_connect_says_which_servers_failed_and_ends_with_code_3(run: Run) -> None:
@@ -269,7 +248,7 @@ def test_list_prints_servers_and_components_as_indented_lines(run: Run, tmp_path
         "    files:sum-up",
         "bad: failed: command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`",
     ]
-    assert gone(record)
+    assert are_gone(record)
 
 
 def test_list_without_strict_is_fine_with_servers_that_fail(run: Run) -> None:
@@ -374,7 +353,7 @@ def test_call_types_the_arguments_by_the_tools_schema_and_prints_the_text(run: R
     assert (ended.code, ended.err) == (0, "")
     answer = json.loads(ended.out)
     assert answer["arguments"] == {"limit": 5, "tags": ["a", "1"], "path": "7", "other": [1]}
-    assert gone(record)
+    assert are_gone(record)
 
 
 @pytest.mark.parametrize("name", ["my.git:echo", "my.git__echo", "my.git.echo", "my.git_echo"])
@@ -389,7 +368,7 @@ def test_call_starts_each_server_whose_key_fits(run: Run, tmp_path: Path) -> Non
     shorter = lean(record=str(tmp_path / "pids"), name="shorter")
     ended = run("call", "my.git.echo", my=shorter, **{"my.git": lean(name="it")})
     assert json.loads(ended.out)["server"] == "it"
-    assert gone(tmp_path / "pids")
+    assert are_gone(tmp_path / "pids")
     assert json.loads(run("call", "my:echo", my=shorter, **{"my.git": MISSING}).out)["server"] == "shorter"
 
 
@@ -539,7 +518,7 @@ async def test_a_call_that_is_interrupted_closes_its_server_and_ends_with_code_1
         assert await process.wait() == 1
         assert process.stderr == b"[a] holding\n[a] cancelled\n"
         assert process.client.lines == []
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_a_list_that_is_interrupted_while_a_server_starts_ends_with_code_1(tmp_path: Path) -> None:
@@ -550,7 +529,7 @@ async def test_a_list_that_is_interrupted_while_a_server_starts_ends_with_code_1
         process.process.send_signal(signal.SIGTERM)
         assert await process.wait() == 1
         assert process.stderr == b"[slow] starting\n"
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_work_that_is_interrupted_is_cancelled_and_awaited() -> None:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.main import main
@@ -42,7 +43,7 @@ def test_bash_completes(
     (tmp_path / "script").write_text(script)
     (tmp_path / "config.json").touch()
     line = ["bash", "-c", COMPLETE, "bash", str(tmp_path / "script"), "fastmcp-aggregator", *words]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=30, check=True)
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE, check=True)
     assert done.stdout.split() == completed
     assert "-o default" in script.splitlines()[-1]
 
@@ -53,4 +54,4 @@ def test_the_other_shells_know_every_command(shell: str, capfd: pytest.CaptureFi
     script = capfd.readouterr().out
     assert [command for command in all_commands() if command not in script] == []
     if path := shutil.which(shell):
-        subprocess.run([path, "-n"], input=script, text=True, timeout=30, check=True)
+        subprocess.run([path, "-n"], input=script, text=True, timeout=PATIENCE, check=True)

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from support.harness import lean
+from support.command_line import Ended, run_main
+from support.harness import PATIENCE, lean
 from support.machines import machine, put
 
-from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.given_files import env_text, variables_of
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
@@ -30,12 +30,6 @@ ASKED = [
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 ]
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 Run = Callable[..., Ended]
@@ -58,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str], here: Machine) -> Run:
-    return lambda *arguments: Ended(main(arguments), *capfd.readouterr())
+    return lambda *arguments: run_main(capfd, arguments)
 
 
 class Terminal(StringIO):
@@ -288,6 +282,7 @@ def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here
     assert run("uninstall", "cursor", "--yes").code == 1
 
 
+@pytest.mark.process
 def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
     put(here.project / "mcp.env", "MY_KEY=secret-value\n")
@@ -301,7 +296,7 @@ def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here:
         cwd="/",
         input="".join(f"{json.dumps(message)}\n" for message in ASKED).encode(),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -447,7 +442,7 @@ def test_ctrl_c_at_the_question_says_that_nothing_is_written(here: Machine) -> N
     while b"[y/N]" not in said:
         said += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 1
+    assert process.wait(PATIENCE) == 1
     assert b"Nothing is written." in os.read(terminal, 4096)
     os.close(terminal)
     assert path.read_bytes() == before

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
 from fastmcp_aggregator.cli.main import main, parse
@@ -17,9 +18,10 @@ from fastmcp_aggregator.cli.main import main, parse
 
 def keys(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "fastmcp_aggregator", "keys", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60, check=False)
+    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
 
 
+@pytest.mark.process
 def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     made = keys("create", "alice", "--file", str(file), "--groups", "web, docs", "--days", "30")

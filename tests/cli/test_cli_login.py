@@ -27,13 +27,13 @@ from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
-from support.harness import PATIENCE, config, connected, free_port, until
-from support.serving import serving
+from support.harness import PATIENCE, config, connected, until
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.cli.actions.login import _tokens
 from fastmcp_aggregator.config import RemoteServer
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
 
 pytestmark = pytest.mark.process
 
@@ -74,19 +74,12 @@ class ProtectedServer:
 
 @asynccontextmanager
 async def protected(*, is_open: bool = False) -> AsyncIterator[ProtectedServer]:
-    stop, listening = asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        server = ProtectedServer(url_of(listener, "127.0.0.1"))
-        if is_open:
-            server.app.auth = None
-        asgi = server.app.http_app(path="/mcp")
-        serving = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
-        try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            yield server
-        finally:
-            stop.set()
-            await asyncio.wait_for(serving, PATIENCE)
+    listener = listening_socket("127.0.0.1", 0)
+    server = ProtectedServer(url_of(listener, "127.0.0.1"))
+    if is_open:
+        server.app.auth = None
+    async with served(server.app, listener=listener):
+        yield server
 
 
 def browser(folder: Path) -> str:
@@ -116,11 +109,11 @@ class OneOfMany:
 
 @asynccontextmanager
 async def one_of_many(provider: IdentityProvider, announced: str) -> AsyncIterator[OneOfMany]:
-    port = free_port()
-    origin = f"http://127.0.0.1:{port}"
+    listener = listening_socket("127.0.0.1", 0)
+    origin = url_of(listener, "127.0.0.1")
     tokens = JWTVerifier(public_key=PAIR.public_key, issuer=provider.issuer, audience=AUDIENCE)
     app: FastMCP[Any] = FastMCP("child", auth=RemoteAuthProvider(tokens, [AnyHttpUrl(announced)], origin))
-    async with serving(app.http_app(path="/mcp"), port=port):
+    async with served(app, listener=listener):
         yield OneOfMany(f"{origin}/mcp")
 
 
@@ -164,7 +157,9 @@ async def test_the_callback_is_served_before_the_browser_is_opened(monkeypatch: 
     def opened(url: str) -> bool:
         back = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0])
         socket.create_connection((back.hostname, back.port), PATIENCE).close()
-        threads.append(threading.Thread(target=httpx2.get, args=(url,), kwargs={"follow_redirects": True}))
+        threads.append(
+            threading.Thread(target=httpx2.get, args=(url,), kwargs={"follow_redirects": True, "timeout": PATIENCE})
+        )
         threads[-1].start()
         return True
 

@@ -1,18 +1,16 @@
 """The entry point: errors as words and exit codes, and what happens before and after FastMCP is there."""
 
 import argparse
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from support.harness import config, lean, until
+from support.processes import is_gone
 
 import fastmcp_aggregator.cli.actions.check
 from fastmcp_aggregator.children.process.start_slots import EARLY
@@ -22,7 +20,6 @@ from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, ConfigError, ConfigProblem, StartupError
 from fastmcp_aggregator.version import VERSION
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 FAILURE = ChildServerError("a", "startup", "no answer")
 
 # Runs the command line and looks on: when FastMCP or the SDK is first imported, it tells which processes of the
@@ -44,18 +41,6 @@ sys.meta_path.insert(0, Probe())
 from fastmcp_aggregator.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """
-
-
-@pytest.fixture(autouse=True)
-def _process_as_found() -> Iterator[None]:
-    handlers = [signal.getsignal(number) for number in SIGNALS]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
-    yield
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(SIGNALS, handlers, strict=True):
-        signal.signal(number, handler)
 
 
 def write(folder: Path, **servers: object) -> str:
@@ -126,6 +111,7 @@ def test_without_arguments_those_of_the_process_are_taken(
     assert VERSION in capfd.readouterr().out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "command",
     [[sys.executable, "-m", "fastmcp_aggregator"], [str(Path(sys.executable).with_name("fastmcp-aggregator"))]],
@@ -138,6 +124,7 @@ def test_the_module_and_the_script_are_the_same_program(command: list[str], tmp_
     assert "$.mcpServers.a: has neither `command` nor `url`" in done.stderr
 
 
+@pytest.mark.process
 def test_a_reader_of_stdout_that_leaves_is_no_reason_for_a_traceback(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -155,7 +142,7 @@ def test_the_first_processes_are_started_before_fastmcp_is_imported(command: str
     tool = ["a_b_echo"] if name == "call" else []
     done, pids = probe("", name, path, *tool, *options)
     assert len(pids) == min(2, EARLY), done.stderr
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert all(map(is_gone, pids))
 
 
 @pytest.mark.process
@@ -173,15 +160,7 @@ async def test_a_signal_while_fastmcp_is_imported_ends_the_program_and_its_proce
     assert done.stdout == ""
     assert done.stderr.strip() == "started: " + " ".join(map(str, pids))
     assert len(pids) == min(2, EARLY)
-    await until(lambda: all(map(is_dead, pids)))
-
-
-def is_dead(pid: int) -> bool:
-    """Whether nothing of it is left but, for a moment, its entry in the process table."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    await until(lambda: all(map(is_gone, pids)))
 
 
 @pytest.mark.process
@@ -190,7 +169,7 @@ async def test_a_program_that_cannot_import_fastmcp_leaves_no_process_behind(tmp
     assert done.returncode == 1
     assert "unexpected ImportError: it is broken\n" in done.stderr
     assert len(pids) == 1
-    await until(lambda: all(map(is_dead, pids)))
+    await until(lambda: all(map(is_gone, pids)))
 
 
 def test_the_last_steps_are_taken_although_one_fails() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.cli.main import main
 
@@ -100,5 +101,5 @@ def test_it_needs_neither_fastmcp_nor_a_template_library_to_refuse() -> None:
         "print(code, sorted({'fastmcp', 'mcp', 'mcp_types', 'jinja2'} & sys.modules.keys()))\n"
     )
     line = [sys.executable, "-c", program, "new", "Wrong"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env={**os.environ})
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE, env={**os.environ})
     assert done.stdout == "2 []\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.cli.running.starting import built_early, load
@@ -56,7 +57,7 @@ def test_a_stderr_that_nobody_reads_does_not_stop_the_program(monkeypatch: pytes
         monkeypatch.setattr(sys, "stderr", pipe)
         saying = threading.Thread(target=lambda: say("x" * 10_000_000), daemon=True)
         saying.start()
-        saying.join(30)
+        saying.join(PATIENCE)
         assert not saying.is_alive()
 
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from support.command_line import Ended, run_main
 from support.harness import config, lean
 
-from fastmcp_aggregator.cli.main import main, parse
+from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
 pytestmark = pytest.mark.process
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 class Pinning:
@@ -34,22 +26,12 @@ class Pinning:
 
     def __call__(self, *arguments: str, **servers: dict[str, Any]) -> Ended:
         self._config.write_text(json.dumps(config(**servers)))
-        code = main(["pin", str(self._config), "--file", str(self.file), *arguments])
-        return Ended(code, *self._capture.readouterr())
+        return run_main(self._capture, ["pin", str(self._config), "--file", str(self.file), *arguments])
 
 
 @pytest.fixture
-def pin(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pinning]:
-    """The command in this process, which is afterwards as it was found."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    handlers = [signal.getsignal(number) for number in numbers]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
-    yield Pinning(tmp_path, capfd)
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+def pin(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Pinning:
+    return Pinning(tmp_path, capfd)
 
 
 def described(text: str, **options: Any) -> dict[str, Any]:

@@ -1,21 +1,20 @@
 """`serve`: what desktop clients and service managers start."""
 
 import json
-import logging
 import os
 import pty
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
+from support.processes import are_gone
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.cli.actions import serve
@@ -25,7 +24,6 @@ from fastmcp_aggregator.errors import ChildServerError, StartupError
 
 pytestmark = pytest.mark.process
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 MISSING = {"command": "no-such-command-anywhere"}
 NOT_FOUND = "command not found: 'no-such-command-anywhere'; install it, or give its full path as `command`"
@@ -35,14 +33,6 @@ def write(folder: Path, **servers: dict[str, Any]) -> str:
     path = folder / "config.json"
     path.write_text(json.dumps(config(**servers)))
     return str(path)
-
-
-def pids(record: Path) -> list[int]:
-    return [int(line) for line in record.read_text().split()] if record.exists() else []
-
-
-def gone(record: Path) -> bool:
-    return bool(pids(record)) and not any(psutil.pid_exists(pid) for pid in pids(record))
 
 
 @asynccontextmanager
@@ -58,7 +48,7 @@ async def test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leav
         assert {name.split(":")[0] for name in await server.client.names()} == {"files", "git"}
         assert (await server.client.call("files:echo", x=1))["arguments"] == {"x": 1}
         assert await server.end() == 0
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_stdout_carries_nothing_but_protocol_and_stderr_is_plain_lines(tmp_path: Path) -> None:
@@ -126,7 +116,7 @@ async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure
         "The start has ended, because not every server started: bad, ill.\n"
         "To serve without the failed ones, use --no-strict.\n"
     )
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_a_config_that_contains_the_aggregator_with_itself_does_not_start_it_without_end(tmp_path: Path) -> None:
@@ -158,7 +148,7 @@ async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Sign
         server.process.send_signal(number)
         assert await server.wait() == 0
         assert "Traceback" not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path) -> None:
@@ -169,7 +159,7 @@ async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert "slow: " not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_the_options_reach_what_the_client_sees(tmp_path: Path) -> None:
@@ -193,7 +183,7 @@ async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Pa
         assert await server.wait() == 0
         assert server.client.lines == []
         assert "Traceback" not in server.stderr.decode()
-    assert gone(record)
+    assert are_gone(record)
 
 
 async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: Path) -> None:
@@ -243,7 +233,7 @@ def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
             shown += chunk
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     assert b"Traceback" not in shown
-    assert gone(record)
+    assert are_gone(record)
     os.close(terminal)
 
 
@@ -258,18 +248,6 @@ async def running_on(terminal: int, path: str) -> Any:
 
 
 # In this process: the same, without its cost.
-
-
-@pytest.fixture(autouse=True)
-def _process_as_found() -> Iterator[None]:
-    handlers = [signal.getsignal(number) for number in SIGNALS]
-    root = logging.getLogger()
-    log_handlers, level = root.handlers, root.level
-    yield
-    root.handlers = log_handlers
-    root.setLevel(level)
-    for number, handler in zip(SIGNALS, handlers, strict=True):
-        signal.signal(number, handler)
 
 
 def serve_here(*arguments: str) -> int:
@@ -371,7 +349,7 @@ def test_a_port_that_is_taken_ends_with_code_1_and_leaves_no_process(
         port = str(taken.getsockname()[1])
         assert serve_here(path, "--transport", "http", "--port", port) == 1
     assert capfd.readouterr().err == f"cannot listen on 127.0.0.1, port {port}: Address already in use\n"
-    assert not any(psutil.pid_exists(pid) for pid in pids(record))
+    assert are_gone(record)
 
 
 def test_on_stdio_the_audit_log_cannot_go_where_the_messages_go(

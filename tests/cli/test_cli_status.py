@@ -25,7 +25,7 @@ from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
 from rich.console import Console
 from support.harness import PATIENCE, config, free_port, lean, until
-from support.serving import serving
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
@@ -44,11 +44,11 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(app: Aggregator) -> AsyncIterator[str]:
+async def settled(app: Aggregator) -> AsyncIterator[str]:
     """Serve the app on a real socket, until its servers have started or failed; its URL."""
-    async with serving(app.http_app()) as origin:
+    async with served(app) as front:
         await until(lambda: all(server.state != "initializing" for server in app.health().values()))
-        yield origin
+        yield front.origin
 
 
 async def status(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -61,7 +61,7 @@ def hub(**options: Any) -> Aggregator:
 
 
 async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.CaptureFixture[str]) -> None:
-    async with served(hub(metrics=True)) as url:
+    async with settled(hub(metrics=True)) as url:
         async with Client(f"{url}/mcp") as client:
             for _ in range(3):
                 await client.call_tool("files:echo")
@@ -81,7 +81,7 @@ async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.Cap
 
 
 async def test_without_metrics_it_says_how_to_have_them(capfd: pytest.CaptureFixture[str]) -> None:
-    async with served(hub()) as url:
+    async with settled(hub()) as url:
         code, out, err = await status(capfd, url)
     assert code == 0
     assert "running" in out
@@ -93,7 +93,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
 ) -> None:
     auth = StaticTokenVerifier({"the-secret-key": {"client_id": "me", "scopes": []}})
     (tmp_path / "key").write_text("the-secret-key\n")
-    async with served(hub(auth=auth)) as url:
+    async with settled(hub(auth=auth)) as url:
         code, _, err = await status(capfd, url)
         assert code == 1
         assert "requires an API key: set FASTMCP_AGGREGATOR_API_KEY" in err
@@ -109,7 +109,7 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
 
 
 async def test_watch_goes_on_until_it_is_told_to_end() -> None:
-    async with served(hub(metrics=True)) as url, Client(f"{url}/mcp") as client:
+    async with settled(hub(metrics=True)) as url, Client(f"{url}/mcp") as client:
         line = [sys.executable, "-m", "fastmcp_aggregator", "status", url, "--watch", "--every", "0.1", "--json"]
         process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
@@ -124,7 +124,7 @@ async def test_watch_goes_on_until_it_is_told_to_end() -> None:
 
 async def test_on_a_terminal_watch_is_a_live_table() -> None:
     main_end, other_end = pty.openpty()
-    async with served(hub()) as url:
+    async with settled(hub()) as url:
         line = [sys.executable, "-m", "fastmcp_aggregator", "status", url, "--watch", "--every", "0.1"]
         environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
         process = await asyncio.create_subprocess_exec(*line, stdout=other_end, stderr=other_end, env=environ)
@@ -147,10 +147,10 @@ def _read_on(descriptor: int) -> Iterator[None]:
         except OSError:
             return
 
-    reader = Thread(target=read)
+    reader = Thread(target=read, daemon=True)
     reader.start()
     yield
-    reader.join()
+    reader.join(PATIENCE)
     os.close(descriptor)
 
 
@@ -231,9 +231,11 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -275,10 +277,10 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
             connection.close()
 
         for answer in (b"", b"nonsense\r\n\r\n"):
-            thread = Thread(target=hang_up, args=(answer,))
+            thread = Thread(target=hang_up, args=(answer,), daemon=True)
             thread.start()
             code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            thread.join()
+            thread.join(PATIENCE)
             assert (code, "cannot reach" in err) == (1, True)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import support.serving
 from playwright.sync_api import Browser, sync_playwright
 from support.harness import PATIENCE
-
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 
 # The system's: nothing is downloaded.
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -32,16 +31,19 @@ def launched() -> Iterator[Browser]:
 @contextmanager
 def served(app: Any) -> Iterator[str]:
     """Serve an ASGI app from a thread with an event loop of its own; its origin."""
-    loop, listening, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", 0) as listener:
-        serving = serve_http(app, listener, stop, on_listening=listening.set)
-        thread = threading.Thread(target=loop.run_until_complete, args=[serving])
-        thread.start()
-        try:
-            assert listening.wait(PATIENCE)
-            yield url_of(listener, "127.0.0.1")
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(PATIENCE)
-            loop.close()
+    loop = asyncio.new_event_loop()
+
+    def done(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    serving = support.serving.served(app)
+    try:
+        yield done(serving.__aenter__()).origin
+    finally:
+        done(serving.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
     assert not thread.is_alive()

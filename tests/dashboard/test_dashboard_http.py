@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from support import doubles
 from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import browser, served
 from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator
@@ -32,7 +32,7 @@ GROUPS = {
     "both": {"servers": ["fetch", "files"]},
 }
 FILES = ["index.html", "style.css", "theme.js", "app.js", "tools.js", "icon.svg"]
-WAIT = {"prefer": "wait=20"}
+WAIT = {"prefer": "wait=3600"}
 
 
 def hub(*principals: str, **options: Any) -> Aggregator:
@@ -46,17 +46,6 @@ def hub(*principals: str, **options: Any) -> Aggregator:
 def _token(principal: str) -> tuple[str, dict[str, Any]]:
     name, _, group = principal.partition(":")
     return name, {"client_id": name, "scopes": [], **claim_of(name, [group] if group else None)}
-
-
-@asynccontextmanager
-async def browser(app: Any, path: str = "", **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A plain HTTP client of an app that is served on a real socket."""
-    stop = asyncio.Event()
-    async with serving(app.http_app() if isinstance(app, Aggregator) else app, stop) as origin:
-        url = f"{origin}{path}"
-        async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=PATIENCE) as http:
-            http.stop = stop  # type: ignore[attr-defined]
-            yield http
 
 
 @asynccontextmanager
@@ -310,24 +299,26 @@ async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:
         assert (answer.status_code, answer.headers["cache-control"]) == (304, "no-store")
 
 
-async def test_those_who_wait_take_no_place_and_do_not_hold_up_the_end() -> None:
+async def test_those_who_wait_take_no_place_and_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WAIT_BOUND", 3600.0)
     app = hub(max_concurrent_requests=1, max_waiting_requests=0)
-    async with browser(app) as http:
+    async with served(app) as front, front.browser() as http:
         await ready(http)
         etag = (await http.get("/dashboard/state")).headers["etag"]
         waits = [waiting(http, etag) for _ in range(5)]
         assert (await http.post("/mcp/tools/list")).status_code == 200
-        http.stop.set()  # type: ignore[attr-defined]
-        ended = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 10)
+        front.stop.set()
+        ended = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), PATIENCE)
         assert all(isinstance(one, Exception) or one.status_code in (200, 304, 503) for one in ended)
 
 
 async def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WAIT_BOUND", 3600.0)
     monkeypatch.setattr(watch, "WAITING_LIMIT", 0)
     async with browser(hub()) as http:
         await ready(http)
         etag = (await http.get("/dashboard/state")).headers["etag"]
-        assert (await asyncio.wait_for(waiting(http, etag), 10)).status_code == 304
+        assert (await asyncio.wait_for(waiting(http, etag), PATIENCE)).status_code == 304
 
 
 async def test_a_new_config_is_shown() -> None:

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from support.harness import LEGACY, MODERN, config, lean, talking
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator
 
@@ -87,9 +87,9 @@ async def sides() -> AsyncIterator[Sides]:
         made = []
         for is_fast in (True, False):
             app = build_aggregator(config(**SERVERS), fast_path=is_fast)
-            origin = await stack.enter_async_context(serving(app.http_app(path="/mcp")))
+            front = await stack.enter_async_context(served(app))
             http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
-            side = Side(app, f"{origin}/mcp", http)
+            side = Side(app, front.url, http)
             hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "both", "version": "1"}}
             greeting = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
             first = await http.post(side.url, json=greeting, headers={"accept": "application/json, text/event-stream"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.harness import config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
-from support.wire_http import served
+from support.serving import served
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
@@ -36,8 +36,8 @@ async def test_plain_calls_are_answered_on_a_pipe_and_over_http(modern: bool) ->
             await client.call("a:echo")
             before = counts(app).answered
             assert await client.call("a:echo", x=1) == {"arguments": {"x": 1}, "server": "lean", "tool": "echo"}
-        async with served(app) as connect:
-            await (await connect(modern=modern)).call("a:echo")
+        async with served(app) as front:
+            await (await front.connect(modern=modern)).call("a:echo")
         await is_quiet(app)
     assert counts(app).answered == before + 2
     assert not counts(app).taken_over
@@ -78,8 +78,8 @@ async def test_an_answer_that_takes_long_comes_from_the_transport(
 ) -> None:
     monkeypatch.setattr(http, "PATIENCE", 0.0)
     app = build_aggregator(config(a=talking()))
-    async with served(app) as connect:
-        client, other = await connect(modern=modern), await connect()
+    async with served(app) as front:
+        client, other = await front.connect(modern=modern), await front.connect()
         monkeypatch.setattr(http, "PATIENCE", 0.0)
         _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
         await until(lambda: counts(app).taken_over["takes long"] > 0)
@@ -106,8 +106,8 @@ async def test_a_call_that_is_cancelled_ends_at_the_child(modern: bool) -> None:
 async def test_a_call_that_is_cancelled_while_it_is_handed_over_ends_too(modern: bool) -> None:
     """The transport does not know it yet then, and the fast path no longer waits for it."""
     app = build_aggregator(config(a=talking()))
-    async with app, served(app) as connect:
-        client = await connect()
+    async with app, served(app) as front:
+        client = await front.connect()
         await client.call("a:echo")
         path = app._pipeline.fast_path
         _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
@@ -164,8 +164,8 @@ async def test_policies_are_asked_once_and_told_once(modern: bool) -> None:
 @pytest.mark.parametrize("setting", [{"fast_path": False}, {"resumable": "always"}])
 async def test_it_can_be_turned_off(setting: dict[str, Any], modern: bool) -> None:
     app = build_aggregator(config(a=lean()), **setting)
-    async with served(app) as connect:
-        client = await connect(modern=modern)
+    async with served(app) as front:
+        client = await front.connect(modern=modern)
         await client.call("a:echo")
         await client.call("a:echo")
     assert counts(app).answered == 0

@@ -15,12 +15,12 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-from fastmcp.utilities.tests import run_server_async
 from garbage import MODERN_ENVELOPE
 from http_garbage import Sent, exchange, request
 from ledger import Call
 from support.harness import PATIENCE, RawClient, config, connected, lean, until
+from support.processes import is_gone, pids_in
+from support.serving import served
 
 from fastmcp_aggregator import ChildState, build_aggregator
 
@@ -84,8 +84,8 @@ class Playground:
             "max_waiting_requests": WAITING,
             "max_concurrent_calls": AT_ONE_SERVER,
         }
-        async with build_aggregator(self._config(), **settings) as self.app, run_server_async(self.app) as url:
-            self._port = int(url.rpartition(":")[2].partition("/")[0])
+        async with build_aggregator(self._config(), **settings) as self.app, served(self.app) as front:
+            self._port = int(front.origin.rpartition(":")[2])
             self._begun.set()
             await self._end.wait()
 
@@ -288,12 +288,5 @@ class Playground:
 
     def _living(self) -> set[int]:
         """The servers' processes that have not ended."""
-        pids = {int(pid) for pid in self._record.read_text().split()} if self._record.exists() else set()
-        return {pid for pid in pids if _is_alive(pid)}
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        pids = set(pids_in(self._record)) if self._record.exists() else set()
+        return {pid for pid in pids if not is_gone(pid)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastmcp.server.event_store import EventStore
 from support.harness import RawClient, config, connected, lean, running, until
-from support.wire_http import served
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 
@@ -63,8 +63,8 @@ async def test_a_client_on_stdio_that_is_killed_ends_the_program_and_its_calls_a
 async def test_a_client_whose_connection_breaks_for_good_ends_its_call_at_the_child(
     modern: bool, options: dict[str, Any]
 ) -> None:
-    async with holding(reconnect_wait=0.05) as (app, other), served(app, **options) as connect:
-        client = await connect(modern=modern)
+    async with holding(reconnect_wait=0.05) as (app, other), served(app, **options) as front:
+        client = await front.connect(modern=modern)
         request_id, _ = client.begin("tools/call", {"name": "a:hold"})
         await until(lambda: app.health()["a"].in_flight == 1)
         client.hang_up(request_id)
@@ -73,10 +73,10 @@ async def test_a_client_whose_connection_breaks_for_good_ends_its_call_at_the_ch
 
 
 async def test_where_answers_are_stored_a_legacy_client_may_come_back_for_its_own() -> None:
-    async with holding() as (app, other), served(app, event_store=EventStore()) as connect:
-        client = await connect()
+    async with holding() as (app, other), served(app, event_store=EventStore()) as front:
+        client = await front.connect()
         request_id, _ = client.begin("tools/call", {"name": "a:hold"})
         await until(lambda: app.health()["a"].in_flight == 1)
         client.hang_up(request_id)
-        await connect()  # by then the end of the connection has been noticed
+        await front.connect()  # by then the end of the connection has been noticed
         assert await other.call("a:release") == {"released": 1}

@@ -44,11 +44,11 @@ class Clock:
 
 
 @asynccontextmanager
-async def timed(folder: Path) -> AsyncIterator[tuple[ServerProcess, Clock]]:
-    """The program with a clock that can jump; the server `a` has a second to answer, `b` as long as by default."""
+async def timed(folder: Path, **of_a: float) -> AsyncIterator[tuple[ServerProcess, Clock]]:
+    """The program with a clock that can jump; the server `a` has these settings."""
     clock, document = Clock(folder / "hours"), folder / "mcp.json"
     document.write_text(json.dumps(config(a=lean(), b=lean(era="modern"))))
-    env = {**os.environ, "FASTMCP_AGGREGATOR_SERVERS": '{"a": {"call_timeout": 1}}'}
+    env = {**os.environ, "FASTMCP_AGGREGATOR_SERVERS": json.dumps({"a": of_a})}
     async with running(sys.executable, "-c", PROGRAM, str(clock.path), str(document), env=env) as server:
         await server.client.names()
         yield server, clock
@@ -71,7 +71,7 @@ async def test_a_call_goes_on_when_the_clock_jumps(hours: int, tmp_path: Path) -
 
 @pytest.mark.parametrize("hours", HOURS)
 async def test_a_deadline_holds_when_the_clock_jumps(hours: int, tmp_path: Path) -> None:
-    async with timed(tmp_path) as (server, clock):
+    async with timed(tmp_path, call_timeout=1) as (server, clock):
         client = server.client
         _, answer = client.begin("tools/call", {"name": "a:hold"})
         assert (await client.call("b:echo"))["tool"] == "echo"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from support.harness import LEAN_CHILD, config, free_port, lean, running
+from support.harness import LEAN_CHILD, PATIENCE, config, free_port, lean, running
 
 from fastmcp_aggregator import ConfigError, build_aggregator, load_config, load_settings
 from fastmcp_aggregator import file_descriptors as descriptors
@@ -129,18 +129,21 @@ async def test_connections_that_cannot_be_accepted_wait_and_are_accepted_later(t
     port = free_port()
     command = [*PROGRAM, write(tmp_path, a=lean()), "--transport", "http", "--port", str(port)]
     options = {"handshake": False, "preexec_fn": limited(ENOUGH), "env": {**os.environ, **FEW_CLIENTS}}
-    async with running(*command, **options) as server, httpx2.AsyncClient() as kept, httpx2.AsyncClient() as late:
+    async with running(*command, **options) as server, httpx2.AsyncClient(timeout=PATIENCE) as late:
         await server.said("serving on")
         url = f"http://127.0.0.1:{port}/elsewhere"
-        assert (await kept.get(url)).status_code == 404
+        answer, request = await asyncio.open_connection("127.0.0.1", port)
+        request.write(b"GET /elsewhere HTTP/1.1\r\n")
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(ENOUGH)]
         await server.said("new connections wait until others are closed")
         waiting = asyncio.create_task(late.get(url, timeout=None))
-        assert (await kept.get(url)).status_code == 404
+        request.write(b"Host: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b" 404 " in await asyncio.wait_for(answer.readline(), PATIENCE)
         assert not waiting.done()
+        request.close()
         for _, writer in idle:
             writer.close()
-        assert (await asyncio.wait_for(waiting, 30)).status_code == 404
+        assert (await asyncio.wait_for(waiting, PATIENCE)).status_code == 404
         server.process.terminate()
         assert await server.wait() == 0
     reports = [line for line in server.stderr.decode().splitlines() if "file descriptors" in line]
@@ -170,7 +173,9 @@ def give_back():
         os.close(used.pop())
 """
     command = [sys.executable, "-c", beginning + code, str(LEAN_CHILD.parents[2]), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=limited(200))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, preexec_fn=limited(200)
+    )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.splitlines()

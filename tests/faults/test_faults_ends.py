@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from support.harness import ServerProcess, config, lean, running, until
+from support.processes import are_gone
 from support.wire_http import HttpClient
 
 pytestmark = pytest.mark.process
@@ -35,11 +35,6 @@ async def served(folder: Path, *, bound: float, http: bool = False) -> AsyncIter
         yield server
 
 
-def is_gone(record: Path) -> bool:
-    pid = int(record.read_text())
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 async def test_a_call_that_does_not_finish_in_time_is_cut(tmp_path: Path) -> None:
     async with served(tmp_path, bound=0.3) as server:
         server.client.begin("tools/call", {"name": "a:hold"})
@@ -47,7 +42,7 @@ async def test_a_call_that_does_not_finish_in_time_is_cut(tmp_path: Path) -> Non
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert b"Traceback" not in server.stderr
-    await until(lambda: is_gone(tmp_path / "pid"))
+    await until(lambda: are_gone(tmp_path / "pid"))
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy client", "modern client"])
@@ -64,7 +59,7 @@ async def test_a_call_over_http_that_does_not_finish_in_time_is_cut(modern: bool
         await client.close()
         assert b"Traceback" not in server.stderr
         assert b"ERROR" not in server.stderr
-    await until(lambda: is_gone(tmp_path / "pid"))
+    await until(lambda: are_gone(tmp_path / "pid"))
 
 
 async def test_a_program_that_is_to_end_does_not_wait_for_calls_of_a_client_that_is_gone(tmp_path: Path) -> None:
@@ -76,4 +71,4 @@ async def test_a_program_that_is_to_end_does_not_wait_for_calls_of_a_client_that
             pass
         server.process.stdout._transport.close()  # type: ignore[union-attr]
         assert await server.wait() == 0
-    await until(lambda: is_gone(tmp_path / "pid"))
+    await until(lambda: are_gone(tmp_path / "pid"))

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from fastmcp.utilities.tests import run_server_async
 from support.harness import LEGACY, MODERN, SLOW_RETRIES, config, connected, lean, timed, until
 from support.remote_server import Request, remote_server
+from support.serving import served
 
 from fastmcp_aggregator import ChildState, build_aggregator
 
@@ -42,8 +42,8 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_a_remote_child(modern: b
 @pytest.mark.parametrize(("era", "version"), [("legacy", LEGACY), ("modern", MODERN)])
 async def test_a_changed_list_of_a_remote_child_is_read_again_and_clients_are_told(era: str, version: str) -> None:
     """The remote child is an aggregator, which speaks both eras."""
-    async with run_server_async(build_aggregator(config(deep=lean()))) as url:
-        app = build_aggregator(config(r={"url": url}), servers={"r": {"era": era}})
+    async with served(build_aggregator(config(deep=lean()))) as front:
+        app = build_aggregator(config(r={"url": front.url}), servers={"r": {"era": era}})
         async with app, connected(app) as client:
             assert app.health()["r"].protocol_version == version
             await client.call("r:deep:add_tool", name="fresh")

@@ -12,17 +12,11 @@ from typing import Any
 import psutil
 import pytest
 from support.harness import PATIENCE, RawClient, config, connected, lean, running, until
+from support.processes import is_gone
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 
 pytestmark = pytest.mark.process
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def back_again(app: Aggregator, key: str) -> None:
@@ -163,12 +157,12 @@ async def test_a_duplicate_answer_is_dropped() -> None:
 async def test_what_comes_in_place_of_an_answer_fails_the_call_at_its_deadline_and_is_counted(
     tool: str, arguments: dict[str, Any]
 ) -> None:
-    app = build_aggregator(config(a=lean()), call_timeout=0.2)
+    app = build_aggregator(config(a=lean(prompts=[{"name": "greet"}])), call_timeout=0.2)
     async with app, connected(app) as client:
         error = await client.error("tools/call", {"name": f"a:{tool}", "arguments": arguments})
         assert error["message"] == "server 'a': it did not answer tools/call within 0.2 s"
         assert app.health()["a"].unanswered == 1
-        assert await answers(client, "a")
+        assert await client.result("prompts/get", {"name": "a:greet"})
 
 
 async def test_a_child_that_stops_reading_holds_nobody_up_and_its_calls_fail_at_their_deadline() -> None:

@@ -3,16 +3,16 @@
 from fastmcp import Client
 from fastmcp.client.transports import SSETransport
 from fastmcp.server.event_store import EventStore
-from fastmcp.utilities.tests import run_server_async
 from mcp.server.streamable_http import EventMessage
 from support.harness import config, lean
 from support.memory import build_aggregator
-from support.wire_events import event_client, served_asgi
+from support.serving import served
+from support.wire_events import event_client
 
 
 async def test_calls_over_the_old_sse_transport_are_answered_though_their_requests_end_before() -> None:
     app = build_aggregator(config(a=lean()))
-    async with run_server_async(app, transport="sse") as url, Client(SSETransport(url)) as client:
+    async with served(app, transport="sse") as front, Client(SSETransport(front.url)) as client:
         for _ in range(10):
             assert not (await client.call_tool_mcp("a:echo", {})).is_error
 
@@ -20,7 +20,7 @@ async def test_calls_over_the_old_sse_transport_are_answered_though_their_reques
 async def test_an_event_store_that_is_given_is_used_instead_of_ours() -> None:
     store = EventStore()
     app = build_aggregator(config(a=lean()))
-    async with served_asgi(app, event_store=store, retry_interval=7) as (url, _), event_client(url) as client:
+    async with served(app, event_store=store, retry_interval=7) as front, event_client(front.url) as client:
         async with client.call("a:echo") as response:
             first, answer = await response.rest()
         assert first.retry == "7"

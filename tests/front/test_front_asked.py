@@ -7,8 +7,8 @@ from typing import Any
 
 from support.harness import PATIENCE, RawClient, config, lean, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import EVERYTHING, Message
-from support.wire_http import served
 
 ROOTS = {"method": "roots/list"}
 
@@ -26,8 +26,8 @@ def answer_question(client: RawClient, question: Message) -> None:
 
 async def test_others_are_served_while_a_client_thinks_about_a_question() -> None:
     app = build_aggregator(config(asks=talking(), a=lean()), max_concurrent_requests=1)
-    async with served(app) as connect:
-        client, other = await connect(capabilities=EVERYTHING), await connect()
+    async with served(app) as front:
+        client, other = await front.connect(capabilities=EVERYTHING), await front.connect()
         question, answer = await asked(client)
         assert (await other.call("a:echo", x=1))["arguments"] == {"x": 1}
         answer_question(client, question)
@@ -36,8 +36,8 @@ async def test_others_are_served_while_a_client_thinks_about_a_question() -> Non
 
 async def test_an_answer_comes_through_when_as_many_requests_run_as_may() -> None:
     app = build_aggregator(config(asks=talking(), a=lean()), max_concurrent_requests=1)
-    async with served(app) as connect:
-        client, other = await connect(capabilities=EVERYTHING), await connect()
+    async with served(app) as front:
+        client, other = await front.connect(capabilities=EVERYTHING), await front.connect()
         question, answer = await asked(client)
         other.begin("tools/call", {"name": "a:hold"})
         await until(lambda: app.health()["a"].in_flight)
@@ -46,11 +46,11 @@ async def test_an_answer_comes_through_when_as_many_requests_run_as_may() -> Non
 
 
 async def test_a_call_whose_client_is_asked_is_finished_when_the_server_is_to_end() -> None:
-    app, stop = build_aggregator(config(asks=talking(), a=lean())), asyncio.Event()
-    async with served(app, stop) as connect:
-        client, other = await connect(capabilities=EVERYTHING), await connect()
+    app = build_aggregator(config(asks=talking(), a=lean()))
+    async with served(app) as front:
+        client, other = await front.connect(capabilities=EVERYTHING), await front.connect()
         question, answer = await asked(client)
-        stop.set()
+        front.stop.set()
         request, _ = other.begin("tools/call", {"name": "a:echo"})
         await until(lambda: other.statuses.get(request) == 503)
         answer_question(client, question)

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, config, lean
 from support.memory import build_aggregator
+from support.serving import served
 
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 
@@ -33,8 +33,8 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(parser)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS[parser])
-    async with run_server_async(build_aggregator(config(a=lean()))) as url:
-        place = urlsplit(url)
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
         params = {"name": "a:echo", "arguments": {}, "_meta": META}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
         lines = [

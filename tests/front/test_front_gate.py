@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth import AccessToken
-from fastmcp.utilities.tests import run_server_async
 from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import until_answered
 
 from fastmcp_aggregator.auth.claims import claim_of
@@ -414,7 +414,6 @@ async def test_requests_that_authentication_has_not_let_in_take_no_place() -> No
 
 
 async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
-    import httpx2
 
     app = build_aggregator(config(a=lean()), max_concurrent_requests=1, max_waiting_requests=0)
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
@@ -429,11 +428,11 @@ async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
         }
         return await http.post(url, json=body, headers=headers, timeout=PATIENCE)
 
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
-        held = asyncio.create_task(call(http, url, "a:hold"))
+    async with served(app) as front, front.browser() as http:
+        held = asyncio.create_task(call(http, front.url, "a:hold"))
         await until(lambda: app.health()["a"].in_flight == 1)
-        assert (await call(http, url, "a:echo")).status_code == 503
+        assert (await call(http, front.url, "a:echo")).status_code == 503
         held.cancel()
         await asyncio.gather(held, return_exceptions=True)
-        answer = await until_answered(lambda: call(http, url, "a:echo"), lambda answer: answer.status_code != 503)
+        answer = await until_answered(lambda: call(http, front.url, "a:echo"), lambda answer: answer.status_code != 503)
         assert answer.status_code == 200

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, free_port, lean, running, until
+from support.processes import are_gone
 from support.wire_events import event_client
 
 pytestmark = pytest.mark.process
@@ -40,11 +41,6 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def is_gone(record: Path) -> bool:
-    pid = int(record.read_text())
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_sigterm_lets_a_call_in_flight_finish_and_leaves_no_child(mode: str, tmp_path: Path) -> None:
     record, gate = tmp_path / "pid", tmp_path / "gate"
@@ -62,7 +58,7 @@ async def test_sigterm_lets_a_call_in_flight_finish_and_leaves_no_child(mode: st
             assert json.loads(result.content[0].text) == {"waited": True}  # type: ignore[union-attr]
         assert await server.wait() == 0
         assert b"Traceback" not in server.stderr
-    await until(lambda: is_gone(record))
+    await until(lambda: are_gone(record))
 
 
 async def test_sigterm_lets_a_client_that_came_back_for_its_answer_have_it(tmp_path: Path) -> None:
@@ -90,14 +86,14 @@ def _is_busy(pid: int) -> bool:
 
 async def until_refused(url: str) -> None:
     """Wait until new requests are turned away; the refusal says when to come back."""
-    async with httpx2.AsyncClient() as http, asyncio.timeout(PATIENCE):
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http, asyncio.timeout(PATIENCE):
         while (answer := await http.post(url, json={})).status_code != 503:
             await asyncio.sleep(0.01)
     assert answer.headers["Retry-After"] == "5"
 
 
 async def test_ping_and_lists_by_hand(tmp_path: Path) -> None:
-    async with served(config(a=lean())) as (_, url), httpx2.AsyncClient() as http:
+    async with served(config(a=lean())) as (_, url), httpx2.AsyncClient(timeout=PATIENCE) as http:
         accept = {"Accept": "application/json, text/event-stream"}
         hello = {
             "jsonrpc": "2.0",

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from fastmcp.utilities.tests import run_server_async
 from support.harness import LEGACY, MODERN, PATIENCE, config, lean, until
 from support.memory import build_aggregator
 from support.remote_server import Request, remote_server
+from support.serving import served
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -70,10 +70,10 @@ async def test_arguments_that_no_server_could_read_are_refused_and_disturb_no_ot
 
     async with remote_server(misbehave) as server:
         app = build_aggregator(config(r={"url": server.url}))
-        async with run_server_async(app) as url, httpx2.AsyncClient() as http:
-            other = asyncio.create_task(http.post(url, **call("r:bad")))
+        async with served(app) as front, front.browser() as http:
+            other = asyncio.create_task(http.post(front.url, **call("r:bad")))
             await until(lambda: waiting)
-            answer = await http.post(url, **call("r:echo", odd))
+            answer = await http.post(front.url, **call("r:echo", odd))
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32602)
             await waiting[0].answer({"content": []})
             assert (await other).json()["result"]["content"] == []
@@ -84,8 +84,8 @@ async def test_arguments_that_no_server_could_read_are_refused_and_disturb_no_ot
 @pytest.mark.parametrize("argument", ["[" * 150 + "]" * 150, r'"\ud83d\ude00 \u0000"', "1e300", "1" * 300])
 async def test_arguments_that_servers_can_read_reach_them(argument: str) -> None:
     app = build_aggregator(config(a=lean()))
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
-        answer = (await http.post(url, **call("a:echo", argument))).json()
+    async with served(app) as front, front.browser() as http:
+        answer = (await http.post(front.url, **call("a:echo", argument))).json()
         assert json.loads(answer["result"]["content"][0]["text"])["arguments"] == {"x": json.loads(argument)}
 
 
@@ -93,17 +93,17 @@ async def test_arguments_that_servers_can_read_reach_them(argument: str) -> None
 @pytest.mark.parametrize("way", ["MCP", "the JSON face"])
 async def test_numbers_of_a_server_that_json_does_not_have_become_null(number: str, way: str) -> None:
     app = build_aggregator(config(a=lean()))
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         content = '{"name": "a:raw", "arguments": {"content": [], "structuredContent": {"x": "?"}}}'
         if way == "MCP":
             request = call("a:raw")
             params = {**json.loads(content), "_meta": META}
             content = json.dumps({**json.loads(request["content"]), "params": params})
-            answer = await http.post(url, **{**request, "content": content.replace('"?"', number)})
+            answer = await http.post(front.url, **{**request, "content": content.replace('"?"', number)})
             result = answer.json()["result"]
         else:
             content = content.replace('"?"', number)
-            result = (await http.post(f"{url}/tools/call", content=content, headers=ACCEPT)).json()
+            result = (await http.post("/mcp/tools/call", content=content, headers=ACCEPT)).json()
         assert result["structuredContent"] == {"x": None}
 
 
@@ -113,39 +113,39 @@ async def test_a_request_that_is_not_forwarded_is_refused_for_the_same_reason(pa
     meta = {**META, f"io.modelcontextprotocol/{part}": {"name": "h", "version": "1", "x": "?"}}
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
     headers = {**ACCEPT, "MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
-        answer = await http.post(url, content=message.replace('"?"', DEEP), headers=headers)
+    async with served(app) as front, front.browser() as http:
+        answer = await http.post(front.url, content=message.replace('"?"', DEEP), headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32602)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_a_call_without_an_id_is_not_made(caplog: Any) -> None:
     app = build_aggregator(config(a=lean()))
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
-        headers = await session(http, url)
+    async with served(app) as front, front.browser() as http:
+        headers = await session(http, front.url)
         params = {"name": "a:add_tool", "arguments": {"name": "more"}, "requestState": "s"}
         answer = await http.post(
-            url, json={"jsonrpc": "2.0", "method": "tools/call", "params": params}, headers=headers
+            front.url, json={"jsonrpc": "2.0", "method": "tools/call", "params": params}, headers=headers
         )
         assert answer.status_code == 202
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a:more"}}
-        assert "Tool not found: a:more" in (await http.post(url, json=call, headers=headers)).text
+        assert "Tool not found: a:more" in (await http.post(front.url, json=call, headers=headers)).text
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["legacy client", "modern client"])
 async def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(is_modern: bool, caplog: Any) -> None:
     app = build_aggregator(config(a=lean()), max_concurrent_requests=1, max_waiting_requests=0)
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         logging.getLogger("uvicorn.error").addHandler(caplog.handler)  # its records do not reach the root
         request = call("a:echo")
         if not is_modern:
-            request["headers"] = await session(http, url)
+            request["headers"] = await session(http, front.url)
         for _ in range(3):
-            async with half_sent(url, request):
+            async with half_sent(front.url, request):
                 pass
         async with asyncio.timeout(PATIENCE):
-            while (await http.post(url, **call("a:echo"))).status_code == 503:
+            while (await http.post(front.url, **call("a:echo"))).status_code == 503:
                 await asyncio.sleep(0.01)
         logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -153,9 +153,9 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(is_
 
 async def test_a_client_that_is_slow_to_send_its_request_keeps_only_itself_waiting() -> None:
     app = build_aggregator(config(a=lean()), max_concurrent_requests=1)
-    async with run_server_async(app) as url, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         request = call("a:echo")
-        async with half_sent(url, request) as (reader, writer):
-            assert (await http.post(url, **call("a:echo"))).status_code == 200
+        async with half_sent(front.url, request) as (reader, writer):
+            assert (await http.post(front.url, **call("a:echo"))).status_code == 200
             writer.write(request["content"][len(request["content"]) // 2 :])
             assert b" 200 " in await asyncio.wait_for(reader.readline(), PATIENCE)

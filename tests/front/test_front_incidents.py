@@ -7,7 +7,6 @@ import logging
 import re
 from typing import Any
 
-import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.middleware import Middleware
@@ -15,9 +14,8 @@ from mcp.shared.exceptions import MCPError
 from starlette.requests import ClientDisconnect
 from support.harness import config, connected, lean
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import ELSEWHERE
-from support.wire_http import served
-from support.wire_sse import served_sse
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.calls import Calls
@@ -70,14 +68,14 @@ async def test_over_stdio_and_in_memory(monkeypatch: pytest.MonkeyPatch, caplog:
 
 async def test_over_http(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     app = broken(build_aggregator(config(a=lean())), monkeypatch)
-    async with served(app) as connect:
+    async with served(app) as front:
         for modern in (False, True):
-            client = await connect(modern=modern)
+            client = await front.connect(modern=modern)
             check(await client.error("tools/call", {"name": "a:echo"}), caplog)
-    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
-        old = await served_old.connect()
+    async with served(app) as front, front.browser() as http:
+        old = await front.connect_sse()
         check(await old.error("tools/call", {"name": "a:echo"}), caplog)
-        answer = await http.post(served_old.url + "/tools/call", json={"name": "a:echo"})
+        answer = await http.post(front.url + "/tools/call", json={"name": "a:echo"})
         assert answer.status_code == 500
         check(answer.json()["error"], caplog)
 
@@ -88,12 +86,12 @@ async def test_beside_the_mcp_endpoint(monkeypatch: pytest.MonkeyPatch, caplog: 
     def fail(*_: Any) -> Any:
         raise RuntimeError(SECRET)
 
-    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
+    async with served(app) as front, front.browser() as http:
         monkeypatch.setattr(app, "health", fail)
         monkeypatch.setattr(app._directory, "ready", fail)
         monkeypatch.setattr(app, "group", fail)
         for method, path in (("GET", "/status"), ("POST", "/mcp/tools/call"), ("POST", "/groups/web/mcp")):
-            answer = await http.request(method, served_old.url.replace("/mcp", path), json={"name": "echo"})
+            answer = await http.request(method, front.url.replace("/mcp", path), json={"name": "echo"})
             assert answer.status_code == 500
             check(answer.json()["error"], caplog)
 
@@ -123,13 +121,13 @@ async def test_what_has_begun_or_was_left_or_is_not_http_breaks_as_it_did(caplog
 @pytest.mark.parametrize("strict", [True, False])
 async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=strict)
-    async with served_sse(app) as served_old, httpx2.AsyncClient() as http:
-        client = await served_old.connect(headers=ELSEWHERE)
+    async with served(app) as front, front.browser() as http:
+        client = await front.connect_sse(headers=ELSEWHERE)
         http.headers.update(ELSEWHERE)
         error = await client.error("tools/call", {"name": "gone:read"})
         listed = await client.send("tools/list")
-        answer = await http.post(served_old.url + "/tools/call", json={"name": "read" if strict else "gone:read"})
-        status = (await http.get(served_old.url.replace("/mcp", "/status"))).text
+        answer = await http.post(front.url + "/tools/call", json={"name": "read" if strict else "gone:read"})
+        status = (await http.get(front.url.replace("/mcp", "/status"))).text
         for told in map(json.dumps, (error, listed, answer.json(), status)):
             assert "/opt/private" not in told
             assert "hunter2" not in told
@@ -141,8 +139,8 @@ async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -
 
 async def test_who_is_here_is_told() -> None:
     app = build_aggregator(config(a=lean(), gone=MISSING), strict=False)
-    async with app, connected(app) as client, served(app) as connect:
-        for here in (client, await connect(), await connect(modern=True)):
+    async with app, connected(app) as client, served(app) as front:
+        for here in (client, await front.connect(), await front.connect(modern=True)):
             error = await here.error("tools/call", {"name": "gone:read"})
             assert "command not found: '/opt/private/bin/no-such-server'" in error["message"]
         assert "/opt/private" in str(app.health()["gone"].last_error)
@@ -151,8 +149,8 @@ async def test_who_is_here_is_told() -> None:
 async def test_with_middleware_of_fastmcp_it_is_the_same() -> None:
     app = build_aggregator(config(a=lean(tools=1), gone=MISSING), strict=False)
     app.add_middleware(Middleware())
-    async with served(app) as connect:
-        client = await connect(headers=ELSEWHERE)
+    async with served(app) as front:
+        client = await front.connect(headers=ELSEWHERE)
         assert "/opt/private" not in json.dumps(await client.send("tools/call", {"name": "gone:read"}))
 
 
@@ -166,9 +164,9 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Rounds, "ask", ask)
-    async with served(app) as connect:
+    async with served(app) as front:
         for modern in (False, True):
-            client = await connect(modern=modern)
+            client = await front.connect(modern=modern)
             told = json.dumps(await client.send("tools/call", {"name": "a:echo"}))
             assert SECRET not in told
             (incident,) = re.findall(r"Internal error \(id ([0-9a-f]{8})\)", told)
@@ -177,8 +175,8 @@ async def test_with_middleware_of_fastmcp_an_unforeseen_error_has_an_id_too(
 
 async def test_a_servers_own_error_passes_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     app = build_aggregator(config(a=lean()))
-    async with served(app) as connect:
-        client = await connect()
+    async with served(app) as front:
+        client = await front.connect()
         params = {"name": "a:error", "arguments": {"code": -31999, "message": f"see {SECRET}"}}
         error = await client.error("tools/call", params)
         assert (error["code"], error["message"]) == (-31999, f"see {SECRET}")

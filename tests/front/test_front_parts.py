@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx2
 import pytest
 from support.harness import config, lean
-from support.serving import serving
-from support.wire_http import HttpClient
-from support.wire_sse import SseClient
+from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts, too_many_parts
@@ -66,17 +63,13 @@ def test_the_error_has_the_id_that_an_edge_of_the_message_tells(message: str, re
 @pytest.mark.parametrize("arguments", MANY.values(), ids=MANY)
 async def test_over_http_it_is_refused_on_every_way_and_the_next_call_is_served(arguments: Any) -> None:
     app = build_aggregator(config(a=lean()))
-    async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
+    async with served(app) as front, front.browser() as http:
         by_rest = await http.post("/mcp/tools/call", json=call(arguments))
         assert (by_rest.status_code, by_rest.json()["error"]["code"]) == (413, -32600)
         for modern in (False, True):
-            client = HttpClient(f"{origin}/mcp", name="t", modern=modern)
-            await client.start()
+            client = await front.connect(modern=modern)
             assert (await client.error("tools/call", call(arguments)))["code"] == -32600
             assert 413 in client.statuses.values()
             assert await client.result("tools/call", call(FEW["rows"]))
-            await client.close()
-        old = SseClient(f"{origin}/mcp/sse")
-        await old.start()
+        old = await front.connect_sse()
         assert (await old.post({"id": 9, "method": "tools/call", "params": call(arguments)})).status_code == 413
-        await old.close()

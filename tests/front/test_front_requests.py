@@ -299,6 +299,7 @@ async def test_the_introduction_names_the_servers_and_gives_each_its_own_instruc
             assert "## new\nBe quick." in text
 
 
+@pytest.mark.process
 async def test_names_nest_when_an_aggregator_is_a_child_of_another(tmp_path: Any) -> None:
     import sys
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fastmcp.utilities.tests import run_server_async
 from support.harness import PATIENCE, RawClient, config, connected, talking, until
 from support.memory import build_aggregator
 from support.remote_server import Request, remote_server
-from support.wire_events import Event, EventClient, event_client, served_asgi
+from support.serving import served
+from support.wire_events import Event, EventClient, event_client
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
@@ -53,17 +53,17 @@ class Place:
 
 
 @asynccontextmanager
-async def served(
+async def place_with(
     *, version: str = "2025-11-25", build: Callable[..., Aggregator] = build_aggregator, **settings: Any
 ) -> AsyncIterator[Place]:
     settings = {"reconnect_wait": 3600, **settings}
     async with (
         build(config(a=talking()), **settings) as app,
         connected(app) as other,
-        run_server_async(app) as url,
-        event_client(url, version=version) as client,
+        served(app) as front,
+        event_client(front.url, version=version) as client,
     ):
-        yield Place(app, url, client, other)
+        yield Place(app, front.url, client, other)
 
 
 def said(events: list[Event]) -> list[Any]:
@@ -71,7 +71,7 @@ def said(events: list[Event]) -> list[Any]:
 
 
 async def test_the_stream_of_a_call_begins_with_an_id_and_the_time_after_which_to_come_back() -> None:
-    async with served(resumable="always") as place, place.client.call("a:echo") as response:
+    async with place_with(resumable="always") as place, place.client.call("a:echo") as response:
         first, *rest = await response.rest()
     assert first.event_id
     assert (first.message, first.retry) == ({}, "1000")
@@ -79,13 +79,13 @@ async def test_the_stream_of_a_call_begins_with_an_id_and_the_time_after_which_t
 
 
 async def test_an_answer_that_comes_at_once_is_the_whole_response() -> None:
-    async with served() as place, place.client.call("a:echo") as response:
+    async with place_with() as place, place.client.call("a:echo") as response:
         assert response.status == 200
         assert (await response.json())["result"]["content"]
 
 
 async def test_a_client_that_lost_its_connection_gets_all_that_came_meanwhile_and_then_the_response_ends() -> None:
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.call("a:play", script=IN_TWO_PARTS) as response:
             await response.next()
             last = await response.next()
@@ -100,7 +100,7 @@ async def test_a_client_that_lost_its_connection_gets_all_that_came_meanwhile_an
 
 
 async def test_a_client_that_is_back_before_the_answer_gets_it_as_soon_as_it_comes() -> None:
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.call("a:play", script=IN_TWO_PARTS) as response:
             first = await response.next()
         assert first is not None
@@ -113,7 +113,7 @@ async def test_a_client_that_is_back_before_the_answer_gets_it_as_soon_as_it_com
 
 
 async def test_a_client_may_lose_its_connection_again_and_again() -> None:
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.call("a:play", script=[{"progress": [1]}, *IN_TWO_PARTS]) as response:
             last = await response.next()
         for _ in range(2):
@@ -127,7 +127,7 @@ async def test_a_client_may_lose_its_connection_again_and_again() -> None:
 
 
 async def test_a_client_that_is_back_before_its_old_connection_is_known_to_be_lost_is_answered_on_the_new_one() -> None:
-    async with served() as place, place.client.call("a:play", script=IN_TWO_PARTS) as old:
+    async with place_with() as place, place.client.call("a:play", script=IN_TWO_PARTS) as old:
         first = await old.next()
         await old.next()
         assert first is not None
@@ -138,7 +138,7 @@ async def test_a_client_that_is_back_before_its_old_connection_is_known_to_be_lo
 
 
 async def test_a_client_that_does_not_come_back_in_time_ends_its_call_at_the_child() -> None:
-    async with served(reconnect_wait=0.05) as place:
+    async with place_with(reconnect_wait=0.05) as place:
         async with place.client.call("a:hold") as response:
             await response.next()
             await place.is_called()
@@ -148,7 +148,7 @@ async def test_a_client_that_does_not_come_back_in_time_ends_its_call_at_the_chi
 
 @pytest.mark.process
 async def test_the_time_is_counted_from_when_the_client_left_last_whatever_the_child_says_meanwhile() -> None:
-    async with served(reconnect_wait=0.2, build=fastmcp_aggregator.build_aggregator) as place:
+    async with place_with(reconnect_wait=0.2, build=fastmcp_aggregator.build_aggregator) as place:
         async with place.client.call("a:progress", steps=100_000, pause=0.02) as response:
             await response.next()
         await place.is_free()
@@ -156,7 +156,7 @@ async def test_the_time_is_counted_from_when_the_client_left_last_whatever_the_c
 
 async def test_a_call_whose_client_is_away_keeps_its_place_among_those_that_run() -> None:
     limits = {"max_concurrent_requests": 1, "max_waiting_requests": 0, "max_concurrent_calls": 2}
-    async with served(**limits) as place:
+    async with place_with(**limits) as place:
         async with place.client.call("a:hold") as response:
             first = await response.next()
             await place.is_called()
@@ -170,14 +170,14 @@ async def test_a_call_whose_client_is_away_keeps_its_place_among_those_that_run(
 
 
 async def test_the_place_of_a_call_whose_client_does_not_come_back_is_free_again() -> None:
-    async with served(reconnect_wait=0.05, max_concurrent_requests=1, max_waiting_requests=0) as place:
+    async with place_with(reconnect_wait=0.05, max_concurrent_requests=1, max_waiting_requests=0) as place:
         async with place.client.call("a:hold") as response:
             await response.next()
         await place.is_admitted()
 
 
 async def test_a_session_that_is_ended_ends_its_call_though_its_client_was_away_and_comes_back_no_more() -> None:
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.call("a:hold") as response:
             first = await response.next()
             await place.is_called()
@@ -189,7 +189,7 @@ async def test_a_session_that_is_ended_ends_its_call_though_its_client_was_away_
 
 
 async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_come_back() -> None:
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.call("a:hold") as response:
             first = await response.next()
             await place.is_called()
@@ -202,11 +202,13 @@ async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_co
 async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
     async with (
         build_aggregator(config(a=talking()), reconnect_wait=0.05) as app,
-        served_asgi(app) as (url, asgi),
-        event_client(url) as client,
-        event_client(url) as other,
+        served(app) as front,
+        event_client(front.url) as client,
+        event_client(front.url) as other,
     ):
-        [events] = {middleware.kwargs["events"] for middleware in asgi.user_middleware if "events" in middleware.kwargs}
+        [events] = {
+            middleware.kwargs["events"] for middleware in front.asgi.user_middleware if "events" in middleware.kwargs
+        }
         async with client.listen() as stream, other.call("a:hold") as dropped:
             await dropped.next()
             async with client.call("a:add_tool", name="more") as response:
@@ -214,11 +216,11 @@ async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
             await stream.next()
             assert len(events.logs) > 0
         await until(lambda: len(events.logs) == 0)
-        assert app.health()["a"].in_flight == 0
+        await until(lambda: app.health()["a"].in_flight == 0)
 
 
 async def test_without_time_to_come_back_no_event_has_an_id_and_a_lost_connection_ends_the_call() -> None:
-    async with served(reconnect_wait=0) as place:
+    async with place_with(reconnect_wait=0) as place:
         async with place.client.call("a:play", script=IN_TWO_PARTS) as response:
             first = await response.next()
             assert first is not None
@@ -227,7 +229,7 @@ async def test_without_time_to_come_back_no_event_has_an_id_and_a_lost_connectio
 
 
 async def test_a_client_of_a_version_without_a_first_id_ends_its_call_with_its_connection() -> None:
-    async with served(version="2025-06-18") as place:
+    async with place_with(version="2025-06-18") as place:
         async with place.client.call("a:play", script=IN_TWO_PARTS) as response:
             first = await response.next()
             assert first is not None
@@ -236,7 +238,7 @@ async def test_a_client_of_a_version_without_a_first_id_ends_its_call_with_its_c
 
 
 async def test_nobody_else_gets_what_a_client_could_come_back_for() -> None:
-    async with served(resumable="always") as place, event_client(place.url) as thief:
+    async with place_with(resumable="always") as place, event_client(place.url) as thief:
         async with place.client.call("a:echo") as response:
             first = await response.next()
         assert first is not None
@@ -248,7 +250,7 @@ async def test_nobody_else_gets_what_a_client_could_come_back_for() -> None:
 
 @pytest.mark.parametrize("change", [lambda event_id: event_id + "0" * 5000, lambda event_id: "a" + event_id])
 async def test_a_client_that_comes_back_for_what_is_not_kept_is_told_so(change: Any) -> None:
-    async with served(resumable="always") as place:
+    async with place_with(resumable="always") as place:
         async with place.client.call("a:echo") as response:
             first = await response.next()
         assert first is not None
@@ -259,7 +261,7 @@ async def test_a_client_that_comes_back_for_what_is_not_kept_is_told_so(change: 
 
 async def test_what_the_session_s_stream_missed_comes_when_the_client_is_back() -> None:
     changed = "notifications/tools/list_changed"
-    async with served() as place:
+    async with place_with() as place:
         async with place.client.listen() as stream:
             await place.other.call("a:add_tool", name="one")
             first = await stream.next()
@@ -309,7 +311,7 @@ async def test_a_client_polls_a_call_as_often_as_the_server_has_it_polled() -> N
     polled = PollingServer()
     async with remote_server(polled) as server:
         app = build_aggregator(config(r={"url": server.url}), reconnect_wait=3600)
-        async with run_server_async(app) as url, event_client(url) as client:
+        async with served(app) as front, event_client(front.url) as client:
             async with client.call("r:bad") as response:
                 [first] = await response.rest()
             assert first.message == {}

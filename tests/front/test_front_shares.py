@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from support.harness import PATIENCE, config, lean, until
+from support.harness import config, lean, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
@@ -51,29 +53,38 @@ async def announce(origin: str, headers: dict[str, str]) -> asyncio.StreamWriter
 
 async def test_bodies_that_are_announced_and_not_sent_keep_nobody_else_out(tmp_path: Path) -> None:
     app, ann, bob = hub(tmp_path, max_concurrent_requests=2, max_waiting_requests=28, max_request_bodies_mb=8)
-    async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
-        writers = [await announce(origin, ann) for _ in range(30)]
+    async with served(app) as front, front.browser() as http:
+        writers = [await announce(front.origin, ann) for _ in range(30)]
         await until(lambda: app._backend.places.counts() == (0, 30))
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=ann)).status_code == 503
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=bob)).status_code == 200
+        await until(lambda: app._backend.places.counts() == (0, 30))
         for writer in writers:
             writer.close()
         await until(lambda: app._backend.places.counts() == (0, 0))
 
 
+@asynccontextmanager
+async def begun(requests: Iterable[Coroutine[Any, Any, httpx2.Response]]) -> AsyncIterator[None]:
+    """While these requests are made; they are given up at the end."""
+    tasks = [asyncio.create_task(request) for request in requests]
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_calls_that_last_keep_nobody_else_waiting(tmp_path: Path) -> None:
     app, ann, bob = hub(tmp_path, max_concurrent_requests=4, max_waiting_requests=40)
-    async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
+    async with served(app) as front, front.browser() as http:
 
         def call(tool: dict[str, str], headers: dict[str, str]) -> Any:
-            return http.post("/mcp/tools/call", json=tool, headers=headers, timeout=PATIENCE)
+            return http.post("/mcp/tools/call", json=tool, headers=headers)
 
-        lasting = [asyncio.create_task(call(LASTING, ann)) for _ in range(8)]
-        await until(lambda: app._backend.places.counts() == (4, 4))
-        assert (await call(QUICK, bob)).status_code == 200
-        for task in lasting:
-            task.cancel()
-        await asyncio.gather(*lasting, return_exceptions=True)
+        async with begun(call(LASTING, ann) for _ in range(8)):
+            await until(lambda: app._backend.places.counts() == (4, 4))
+            assert (await call(QUICK, bob)).status_code == 200
+            await until(lambda: app._backend.places.counts() == (4, 4))
 
 
 @pytest.mark.parametrize(("query", "headers"), LIES)
@@ -82,14 +93,11 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_lim
 ) -> None:
     app, ann, _ = hub(tmp_path, max_concurrent_requests=1, max_waiting_requests=7)
     body = json.dumps({**LASTING, "arguments": {"x": "x" * 1000}}).encode()
-    async with serving(app.http_app()) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
+    async with served(app) as front, front.browser() as http:
         path, sent = f"/mcp/tools/call{query}", {**ann, **headers, "Content-Type": "application/json"}
-        calls = [asyncio.create_task(http.post(path, content=body, headers=sent, timeout=PATIENCE)) for _ in range(8)]
-        await until(lambda: app._backend.places.counts()[1] == 7 and app.health()["a"].in_flight)
-        assert (app._backend.places.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
-        for task in calls:
-            task.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        async with begun(http.post(path, content=body, headers=sent) for _ in range(8)):
+            await until(lambda: app._backend.places.counts()[1] == 7 and app.health()["a"].in_flight)
+            assert (app._backend.places.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
 
 
 @pytest.mark.parametrize(("query", "headers"), LIES)
@@ -97,14 +105,14 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_end
     tmp_path: Path, query: str, headers: dict[str, str]
 ) -> None:
     app, ann, _ = hub(tmp_path)
-    stop = asyncio.Event()
-    async with serving(app.http_app(), stop) as origin, httpx2.AsyncClient(base_url=origin, trust_env=False) as http:
-        lasting = asyncio.create_task(http.post("/mcp/tools/call", json=LASTING, headers=ann, timeout=PATIENCE))
+    async with (
+        served(app) as front,
+        front.browser() as http,
+        begun([http.post("/mcp/tools/call", json=LASTING, headers=ann)]),
+    ):
         await until(lambda: app.health()["a"].in_flight)
-        stop.set()
+        front.stop.set()
         while (await http.get("/ready")).status_code != 503:
             pass
         answer = await http.post(f"/mcp/tools/call{query}", json=QUICK, headers={**ann, **headers})
         assert (answer.status_code, answer.text) == (503, "server is shutting down")
-        lasting.cancel()
-        await asyncio.gather(lasting, return_exceptions=True)

@@ -8,14 +8,14 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp import Client
 from mcp.client.sse import sse_client
-from support.harness import config, lean, talking, until
+from support.harness import PATIENCE, config, lean, talking, until
 from support.memory import build_aggregator
-from support.wire_sse import SseClient, served_sse
+from support.serving import served
+from support.wire_sse import SseClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
@@ -39,17 +39,17 @@ def bearer(name: str) -> dict[str, str]:
 
 
 async def test_the_sdks_own_client_works() -> None:
-    async with served_sse(hub()) as served:
+    async with served(hub()) as front:
         for path in ("/mcp/sse", "/groups/web/mcp/sse"):
-            async with Client(sse_client(served.url.replace("/mcp", path))) as client:
+            async with Client(sse_client(front.url.replace("/mcp", path))) as client:
                 assert "a:echo" in {tool.name for tool in (await client.list_tools()).tools}
                 result = await client.call_tool("a:echo", {"x": "ä\n\u2028\r"})
                 assert json.loads(result.content[0].text)["arguments"] == {"x": "ä\n\u2028\r"}
 
 
 async def test_a_client_is_told_where_to_post_and_hears_everything_on_its_stream() -> None:
-    async with served_sse(hub()) as served:
-        client = await served.connect()
+    async with served(hub()) as front:
+        client = await front.connect_sse()
         assert urlsplit(client.endpoint).path == "/mcp/messages"
         assert client.introduction["protocolVersion"] == "2024-11-05"
         assert (await client.call("a:echo", x=1))["arguments"] == {"x": 1}
@@ -58,8 +58,8 @@ async def test_a_client_is_told_where_to_post_and_hears_everything_on_its_stream
 
 async def test_progress_questions_and_list_changes_reach_the_client() -> None:
     app = build_aggregator(config(t=talking(), a=lean()))
-    async with served_sse(app) as served:
-        client = await served.connect(capabilities={"roots": {}})
+    async with served(app) as front:
+        client = await front.connect_sse(capabilities={"roots": {}})
         client.on_question = lambda method, params: {"result": {"roots": [{"uri": "file:///x"}]}}
         answer = await client.play("t", {"ask": {"a": {"method": "roots/list", "params": {}}}})
         assert "file:///x" in str(answer)
@@ -71,59 +71,59 @@ async def test_progress_questions_and_list_changes_reach_the_client() -> None:
 
 
 async def test_a_group_shows_what_is_in_it_and_nothing_else() -> None:
-    async with served_sse(hub()) as served:
-        client = await served.connect("web")
+    async with served(hub()) as front:
+        client = await front.connect_sse("web")
         assert urlsplit(client.endpoint).path == "/groups/web/mcp/messages"
         assert set(await client.names()) == {"a:echo", "a:hold"}
         assert (await client.error("tools/call", {"name": "a:pid"}))["code"] == -32602
-        assert (await client.http.get(served.url.replace("/mcp", "/groups/none/mcp/sse"))).status_code == 404
+        assert (await client.http.get(front.url.replace("/mcp", "/groups/none/mcp/sse"))).status_code == 404
 
 
 async def test_nobody_gets_in_without_credentials() -> None:
-    async with served_sse(hub(auth=StaticTokenVerifier(TOKENS))) as served, httpx2.AsyncClient() as http:
+    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, front.browser() as http:
         for method, path in (("GET", "/sse"), ("POST", "/messages?session_id=x")):
             for headers in ({}, bearer("three")):
-                answer = await http.request(method, served.url + path, headers=headers)
+                answer = await http.request(method, front.url + path, headers=headers)
                 assert answer.status_code == 401
                 assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 async def test_a_token_without_a_required_scope_is_not_enough() -> None:
     auth = StaticTokenVerifier(TOKENS, required_scopes=["mcp"])
-    async with served_sse(hub(auth=auth)) as served, httpx2.AsyncClient(headers=bearer("one")) as http:
+    async with served(hub(auth=auth)) as front, front.browser(**bearer("one")) as http:
         for method, path in (("GET", "/sse"), ("POST", "/messages"), ("POST", "/tools/list"), ("POST", "")):
-            assert (await http.request(method, served.url + path)).status_code in (401, 403)
-        assert (await http.get(served.url.replace("/mcp", "/status"))).status_code in (401, 403)
+            assert (await http.request(method, front.url + path)).status_code in (401, 403)
+        assert (await http.get(front.url.replace("/mcp", "/status"))).status_code in (401, 403)
 
 
 async def test_a_session_belongs_to_who_opened_it() -> None:
-    async with served_sse(hub(auth=StaticTokenVerifier(TOKENS))) as served, httpx2.AsyncClient() as http:
-        client = await served.connect(headers=bearer("one"))
+    async with served(hub(auth=StaticTokenVerifier(TOKENS))) as front, front.browser() as http:
+        client = await front.connect_sse(headers=bearer("one"))
         body = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
         theirs = await http.post(client.endpoint, json=body, headers=bearer("two"))
-        unknown = await http.post(served.url + "/messages?session_id=x", json=body, headers=bearer("two"))
+        unknown = await http.post(front.url + "/messages?session_id=x", json=body, headers=bearer("two"))
         assert (theirs.status_code, theirs.text) == (unknown.status_code, unknown.text)
         assert theirs.status_code == 404
         assert await client.call("a:echo")
 
 
 async def test_a_session_of_one_group_cannot_be_used_through_another() -> None:
-    async with served_sse(hub()) as served:
-        client = await served.connect("web")
+    async with served(hub()) as front:
+        client = await front.connect_sse("web")
         client.endpoint = client.endpoint.replace("/groups/web", "")
         assert (await client.post({"id": 7, "method": "tools/list"})).status_code == 404
 
 
 @pytest.mark.parametrize(("header", "value", "status"), [("host", "evil.example", 421), ("origin", "http://x.y", 403)])
 async def test_host_and_origin_are_checked(header: str, value: str, status: int) -> None:
-    async with served_sse(hub()) as served, httpx2.AsyncClient(headers={header: value}) as http:
-        assert (await http.get(served.url + "/sse")).status_code == status
-        assert (await http.post(served.url + "/messages?session_id=x")).status_code == status
+    async with served(hub()) as front, front.browser(**{header: value}) as http:
+        assert (await http.get(front.url + "/sse")).status_code == status
+        assert (await http.post(front.url + "/messages?session_id=x")).status_code == status
 
 
 async def test_what_is_no_message_is_refused_and_costs_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    async with served_sse(hub()) as served:
-        client = await served.connect()
+    async with served(hub()) as front:
+        client = await front.connect_sse()
         for content in (b"", b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff"):
             assert (await client.http.post(client.endpoint, content=content)).status_code == 400
         assert (await client.http.post(client.endpoint, content=b" " * (4 * 1024**2 + 1))).status_code == 413
@@ -134,8 +134,8 @@ async def test_what_is_no_message_is_refused_and_costs_nothing_else(caplog: pyte
 
 async def test_a_request_keeps_its_place_until_it_is_answered_and_a_stream_has_none() -> None:
     app = hub(max_concurrent_requests=2, max_concurrent_calls=3, max_waiting_requests=0)
-    async with served_sse(app) as served:
-        client, other = await served.connect(), await served.connect()
+    async with served(app) as front:
+        client, other = await front.connect_sse(), await front.connect_sse()
         await until_idle(app)
         calls = [client.begin("tools/call", {"name": "a:hold", "arguments": {}}) for _ in range(2)]
         await until(lambda: app.health()["a"].in_flight == 2)
@@ -151,8 +151,8 @@ async def test_a_request_keeps_its_place_until_it_is_answered_and_a_stream_has_n
 
 async def test_a_request_that_is_cancelled_gives_its_place_back() -> None:
     app = hub(max_concurrent_requests=2, max_waiting_requests=0)
-    async with served_sse(app) as served:
-        client = await served.connect()
+    async with served(app) as front:
+        client = await front.connect_sse()
         await until_idle(app)
         request_id, _ = client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await until(lambda: app.health()["a"].in_flight == 1)
@@ -164,26 +164,26 @@ async def test_a_request_that_is_cancelled_gives_its_place_back() -> None:
 
 async def test_a_client_that_leaves_cancels_its_calls() -> None:
     app = hub()
-    async with served_sse(app) as served:
-        client = await served.connect()
+    async with served(app) as front:
+        client = await front.connect_sse()
         client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await until(lambda: app.health()["a"].in_flight == 1)
         await client.close()
         await until(lambda: app.health()["a"].in_flight == 0)
         await until_idle(app)
         await until(lambda: not app._live_clients.connections)
-        late = await served.connect()
+        late = await front.connect_sse()
         assert (await late.http.post(client.endpoint, json={})).status_code == 404
 
 
 async def test_calls_are_answered_before_the_end_and_then_the_stream_is_ended() -> None:
     app = hub()
-    async with served_sse(app) as served, app:
-        client = await served.connect()
+    async with served(app) as front, app:
+        client = await front.connect_sse()
         _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await until(lambda: app.health()["a"].in_flight == 1)
-        served.stop.set()
-        async with asyncio.timeout(30):
+        front.stop.set()
+        async with asyncio.timeout(PATIENCE):
             while (await client.post({"id": "late", "method": "ping"})).status_code != 503:
                 await asyncio.sleep(0.005)
         assert not client.is_ended
@@ -194,8 +194,8 @@ async def test_calls_are_answered_before_the_end_and_then_the_stream_is_ended() 
 
 async def test_each_caller_has_its_rate() -> None:
     app = hub(auth=StaticTokenVerifier(TOKENS), rate_limit=1, rate_burst=2)
-    async with served_sse(app) as served:
-        one, two = await served.connect(headers=bearer("one")), await served.connect(headers=bearer("two"))
+    async with served(app) as front:
+        one, two = await front.connect_sse(headers=bearer("one")), await front.connect_sse(headers=bearer("two"))
         for _ in range(2):
             await one.call("a:echo")
         error = await one.error("tools/call", {"name": "a:echo"})
@@ -205,12 +205,12 @@ async def test_each_caller_has_its_rate() -> None:
 
 async def test_a_session_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "DEFAULT_MAX_SESSIONS", 1)
-    async with served_sse(hub()) as served:
-        client = await served.connect()
-        assert (await client.http.get(served.url + "/sse")).status_code == 503
+    async with served(hub()) as front:
+        client = await front.connect_sse()
+        assert (await client.http.get(front.url + "/sse")).status_code == 503
         await client.close()
-        async with asyncio.timeout(30):
-            while not await opens(served.client()):
+        async with asyncio.timeout(PATIENCE):
+            while not await opens(front.sse_client()):
                 await asyncio.sleep(0.005)
 
 
@@ -224,19 +224,19 @@ async def opens(client: SseClient) -> bool:
 async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "SEND_BOUND", 0.2)
     app = hub()
-    async with served_sse(app) as served:
+    async with served(app) as front:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.setblocking(False)
             loop = asyncio.get_running_loop()
-            host, port = urlsplit(served.url).netloc.split(":")
+            host, port = urlsplit(front.url).netloc.split(":")
             await loop.sock_connect(slow, (host, int(port)))
             await loop.sock_sendall(slow, f"GET /mcp/sse HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
             told = b""
             while b"session_id=" not in told or not told.endswith(b"\r\n\r\n\r\n"):
                 told += await loop.sock_recv(slow, 4096)
             path = told.split(b"data: ")[1].split()[0].decode()
-            async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as http:
+            async with front.browser() as http:
                 hello = {
                     "protocolVersion": "2024-11-05",
                     "capabilities": {},

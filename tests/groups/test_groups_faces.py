@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
-from support.harness import config, connected, lean, running, until
+from support.harness import PATIENCE, config, connected, lean, running, until
 from support.memory import build_aggregator
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
@@ -156,6 +156,7 @@ async def test_a_group_that_is_gone_shows_nothing(tmp_path: Path) -> None:
         assert await client.names() == []
 
 
+@pytest.mark.process
 async def test_the_command_line_serves_one_group_and_starts_its_servers_alone(tmp_path: Path) -> None:
     started = tmp_path / "started"
     servers = tmp_path / "mcp.json"
@@ -169,6 +170,7 @@ async def test_the_command_line_serves_one_group_and_starts_its_servers_alone(tm
     assert not started.exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("group", "told"), [("wep", "there is no group 'wep'"), ("web", "$.web.servers[0]")])
 async def test_the_command_line_says_what_is_wrong_with_groups(tmp_path: Path, group: str, told: str) -> None:
     servers = tmp_path / "mcp.json"
@@ -188,7 +190,7 @@ async def test_a_name_alone_leaves_the_group_when_a_second_server_comes_to_offer
         await until(lambda: app.group("one").routes.find("tools", "fetch:new"))  # type: ignore[arg-type]
         assert await one.names() == ["fetch:new"]
         await main.call("files:add_tool", name="new")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while await one.names():
                 await one.heard("notifications/tools/list_changed")
 

@@ -12,9 +12,8 @@ import httpx2
 import pytest
 from support.harness import config, lean
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import browser
 
-from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
@@ -49,15 +48,6 @@ class Hub:
         async with browser(self.app) as http:
             self.made.clear()
             yield http
-
-
-@asynccontextmanager
-async def browser(app: Aggregator) -> AsyncIterator[httpx2.AsyncClient]:
-    async with (
-        serving(app.http_app()) as origin,
-        httpx2.AsyncClient(base_url=origin, trust_env=False) as http,
-    ):
-        yield http
 
 
 @pytest.fixture

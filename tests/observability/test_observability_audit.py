@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import until
+from support.harness import PATIENCE, until
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.rotating import RotatingFile
@@ -163,7 +163,7 @@ with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), rejects=True) a
 """
     path = tmp_path / "audit"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert [entry["n"] for entry in entries_of(path.read_text())] == list(range(101))
     assert done.stderr.splitlines() == [

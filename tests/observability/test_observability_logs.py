@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
@@ -149,5 +150,5 @@ import logging
 logging.getLogger("x").warning("now")
 print("structlog" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == ["False", "True"]

@@ -14,12 +14,13 @@ from fastmcp import Client
 from identity_provider import AUDIENCE, AtOnce
 from install_servers import identity_folder
 from real_servers import FOLDER, requires_servers
-from support.harness import config, free_port, lean
-from support.serving import serving
+from support.harness import config, lean
+from support.serving import served
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = [pytest.mark.real, requires_servers]
@@ -77,13 +78,13 @@ async def hub(issuer: str) -> AsyncIterator[str]:
     """The origin of a hub that trusts the provider."""
     async with httpx2.AsyncClient(trust_env=False) as http:
         told = (await http.get(f"{issuer}/.well-known/openid-configuration")).json()
-    port = free_port()
-    origin = f"http://127.0.0.1:{port}"
+    listener = listening_socket("127.0.0.1", 0)
+    origin = url_of(listener, "127.0.0.1")
     settings = load_settings(jwt_issuer=issuer, jwt_audience=AUDIENCE, jwt_jwks_url=told["jwks_uri"], public_url=origin)
     app = build_aggregator(
         config(fetch=lean(), files=lean()), groups=GROUPS, settings=settings, auth=auth_from_settings(settings)
     )
-    async with serving(app.http_app(), port=port):
+    async with served(app, listener=listener):
         yield origin
 
 

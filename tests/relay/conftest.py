@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +14,24 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.harness import RawClient, ServerProcess, config, running, talking
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING
-from support.wire_http import Connect, served
+from support.wire_http import HttpClient
 from table import Tests
 from ways import Way
 
 from fastmcp_aggregator import build_aggregator
+
+SERVERS_THAT_COME = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts"))
+"""What clients of a front may be told after its start, whenever another of its servers is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
     """`connect` makes clients over HTTP; `processes` are two on stdio, by whether their clients are modern."""
 
-    connect: Connect
+    connect: Callable[..., Awaitable[HttpClient]]
     processes: dict[bool, ServerProcess]
 
     def on_stdio(self, *, modern: bool) -> RawClient:
@@ -50,8 +54,8 @@ async def fronts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
             modern: await stack.enter_async_context(running(*command, modern=modern, capabilities=EVERYTHING))
             for modern in ((False, True) if needs_processes else ())
         }
-        connect = await stack.enter_async_context(served(build_aggregator(document)))
-        yield Fronts(connect, processes)
+        front = await stack.enter_async_context(served(build_aggregator(document)))
+        yield Fronts(front.connect, processes)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -59,10 +63,12 @@ async def client(way: Way, fronts: Fronts) -> AsyncIterator[RawClient]:
     """The client at the end of the way."""
     if way.front == "stdio":
         client = fronts.on_stdio(modern=way.is_modern)
+        client.ignored = SERVERS_THAT_COME
         client.forget()
         yield client
         return
     connected = await fronts.connect(modern=way.is_modern, capabilities=EVERYTHING)
+    connected.ignored = SERVERS_THAT_COME
     connected.forget()
     yield connected
     await connected.close()

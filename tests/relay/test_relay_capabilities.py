@@ -13,8 +13,8 @@ import pytest
 from fastmcp.server.middleware import Middleware
 from support.harness import RawClient, config, connected, lean, running, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import EVERYTHING, META, Message
-from support.wire_http import served
 from ways import Way, ways
 
 from fastmcp_aggregator.protocol.client_capabilities import RELAYED, for_child
@@ -106,8 +106,8 @@ async def test_the_first_handshake_declares_extensions_while_children_start(
 async def fronted(front: str, document: Message, folder: Path, **about: Any) -> AsyncIterator[RawClient]:
     """A client of a process on stdio that is its alone, or of a server over HTTP."""
     if front == "http":
-        async with served(build_aggregator(document)) as connect:
-            yield await connect(**about)
+        async with served(build_aggregator(document)) as front:
+            yield await front.connect(**about)
         return
     file = folder / "config.json"
     file.write_text(json.dumps(document))
@@ -166,9 +166,9 @@ async def test_on_stdio_a_child_is_told_the_extensions_that_are_relayed_and_no_o
 
 @CLIENT_ERAS
 async def test_a_modern_child_is_told_extensions_of_the_caller_that_has_declared_them(modern: bool) -> None:
-    async with served(build_aggregator(config(a=talking(era="modern")))) as connect:
-        client = await connect(modern=modern, capabilities={"extensions": {**APPS, **WITHHELD}})
-        other = await connect(modern=modern, capabilities={"extensions": WITHHELD})
+    async with served(build_aggregator(config(a=talking(era="modern")))) as front:
+        client = await front.connect(modern=modern, capabilities={"extensions": {**APPS, **WITHHELD}})
+        other = await front.connect(modern=modern, capabilities={"extensions": WITHHELD})
         assert shown(await client.report("a")) == {"extensions": APPS}
         assert shown(await other.report("a")) == {}
 
@@ -176,8 +176,8 @@ async def test_a_modern_child_is_told_extensions_of_the_caller_that_has_declared
 @pytest.mark.parametrize(("isolation", "told"), [("shared", {}), ("session", {"extensions": APPS})])
 async def test_over_http_a_legacy_child_is_told_extensions_if_it_has_one_client(isolation: Any, told: Message) -> None:
     app = build_aggregator(config(a=talking()), servers={"a": ServerSettings(isolation=isolation)})
-    async with served(app) as connect:
-        client = await connect(capabilities={"extensions": {**APPS, **WITHHELD}})
+    async with served(app) as front:
+        client = await front.connect(capabilities={"extensions": {**APPS, **WITHHELD}})
         capabilities = shown(await client.report("a"))
     assert {name: value for name, value in capabilities.items() if name == "extensions"} == told
 
@@ -219,8 +219,8 @@ async def test_it_is_also_when_fastmcp_serves_the_call(modern: bool, options: Me
 async def test_a_modern_child_is_told_with_each_request_what_its_caller_can_do_but_tasks(
     modern: bool, capabilities: Message
 ) -> None:
-    async with served(build_aggregator(config(a=talking(era="modern")))) as connect:
-        client = await connect(modern=modern, capabilities=capabilities)
+    async with served(build_aggregator(config(a=talking(era="modern")))) as front:
+        client = await front.connect(modern=modern, capabilities=capabilities)
         expected = {name: value for name, value in capabilities.items() if name != "tasks"}
         assert shown(await client.report("a")) == expected
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from support.harness import RawClient, config, connected, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import META, until_answered
-from support.wire_http import HttpClient, served
+from support.wire_http import HttpClient
 from ways import EVERY_WAY, Way, ways
 
 import fastmcp_aggregator
@@ -99,8 +100,8 @@ async def levels_told(client: RawClient, server: str = "a") -> list[str]:
 
 
 async def test_a_legacy_child_is_told_the_most_verbose_level_that_any_client_wants_and_each_is_shown_its_own() -> None:
-    async with served(build_aggregator(config(a=talking()))) as connect:
-        one, other = await connect(), await connect()
+    async with served(build_aggregator(config(a=talking()))) as front:
+        one, other = await front.connect(), await front.connect()
         await one.report("a")
         await one.result("logging/setLevel", {"level": "alert"})
         assert await levels_told(one) == ["debug"], "the other has never named one, and sees everything"
@@ -114,8 +115,8 @@ async def test_a_legacy_child_is_told_the_most_verbose_level_that_any_client_wan
 
 
 async def test_a_modern_client_makes_a_legacy_child_say_more_and_never_less() -> None:
-    async with served(build_aggregator(config(a=talking()))) as connect:
-        legacy, modern = await connect(), await connect(modern=True)
+    async with served(build_aggregator(config(a=talking()))) as front:
+        legacy, modern = await front.connect(), await front.connect(modern=True)
         await legacy.report("a")
         await legacy.result("logging/setLevel", {"level": "error"})
         for level in ("alert", "info", "error"):
@@ -158,8 +159,8 @@ async def test_what_a_child_says_between_requests_is_for_the_only_client_on_stdi
 
 
 async def test_what_a_child_says_between_requests_is_for_nobody_where_there_may_be_many() -> None:
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
-        clients: list[HttpClient] = [await connect(), await connect(), await connect(modern=True)]
+    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
+        clients: list[HttpClient] = [await front.connect(), await front.connect(), await front.connect(modern=True)]
         for client in clients:
             await client.result("tools/list")
         server.child.play_outside(*OF_EVERY_LEVEL, {"changed": "tools"})

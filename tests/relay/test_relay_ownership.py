@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from support.harness import RawClient, config, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
-from support.wire_http import HttpClient, served
+from support.wire_http import HttpClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -55,8 +56,8 @@ def logs_heard(client: RawClient) -> list[Any]:
 
 @asynccontextmanager
 async def two_callers(entry: Message, eras: tuple[bool, bool]) -> AsyncIterator[tuple[HttpClient, HttpClient]]:
-    async with served(build_aggregator(config(a=entry))) as connect:
-        alice, bob = [await connect(modern=modern, capabilities=EVERYTHING) for modern in eras]
+    async with served(build_aggregator(config(a=entry))) as front:
+        alice, bob = [await front.connect(modern=modern, capabilities=EVERYTHING) for modern in eras]
         yield answering(alice, "alice"), answering(bob, "bob")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.harness import config, talking, until
-from support.serving import serving
+from support.serving import Served, served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import HttpClient
@@ -33,19 +33,16 @@ ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "
 class Hub:
     """An aggregator over HTTP with a server in two groups, and a key for each."""
 
-    def __init__(self, app: Aggregator, origin: str, keys: dict[str, str]) -> None:
+    def __init__(self, app: Aggregator, front: Served, keys: dict[str, str]) -> None:
         self.app = app
-        self._origin = origin
+        self._front = front
         self._keys = keys
-        self.clients: list[HttpClient] = []
 
     async def connect(self, name: str, *, modern: bool) -> HttpClient:
         """A client with the key of the group `name`, which answers every question."""
-        url, headers = f"{self._origin}/groups/{name}/mcp", {"X-API-Key": self._keys[name]}
-        client = HttpClient(url, name=name, modern=modern, headers=headers, capabilities=EVERYTHING)
+        about: dict[str, Any] = {"headers": {"X-API-Key": self._keys[name]}, "capabilities": EVERYTHING}
+        client = await self._front.connect(name, name=name, modern=modern, **about)
         client.on_question = lambda method, params: {"result": {"roots": [], "by": name}}
-        self.clients.append(client)
-        await client.start()
         return client
 
     def speak(self) -> None:
@@ -60,12 +57,8 @@ async def hub(folder: Path, entry: Message, **settings: Any) -> AsyncIterator[Hu
     auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
     groups = {name: {"servers": ["a"]} for name in made}
     app = build_aggregator(config(a=entry), groups=groups, auth=auth, **settings)
-    async with serving(app.http_app(path="/mcp")) as origin:
-        found = Hub(app, origin, {name: key for name, (key, _) in made.items()})
-        try:
-            yield found
-        finally:
-            await asyncio.gather(*(client.close() for client in found.clients))
+    async with served(app) as front:
+        yield Hub(app, front, {name: key for name, (key, _) in made.items()})
 
 
 def begin(client: HttpClient, *script: Message) -> asyncio.Future[Message]:
@@ -84,12 +77,12 @@ def heard(client: HttpClient) -> list[Any]:
 async def test_what_a_server_says_after_its_answer_never_reaches_another_principal(
     tmp_path: Path, modern: bool
 ) -> None:
-    async with hub(tmp_path, talking()) as served:
-        ann, ben = [await served.connect(name, modern=modern) for name in ("ann", "ben")]
+    async with hub(tmp_path, talking()) as opened:
+        ann, ben = [await opened.connect(name, modern=modern) for name in ("ann", "ben")]
         await begin(ann, {"later": SPEAKS})
         bens = begin(ben, {"wait": "gate"})
         await ann.report("a", lambda report: report["waiting"] == ["gate"])
-        served.speak()
+        opened.speak()
         report = await ann.report("a", lambda report: report["answers"])
         assert report["answers"][0]["x"]["error"]["code"] == -32600
         assert 'isolation = "session"' in report["answers"][0]["x"]["error"]["message"]
@@ -100,28 +93,28 @@ async def test_what_a_server_says_after_its_answer_never_reaches_another_princip
 
 @ERAS
 async def test_the_only_principal_that_a_server_has_had_is_told_and_asked(tmp_path: Path, modern: bool) -> None:
-    async with hub(tmp_path, talking()) as served:
-        ann = await served.connect("ann", modern=modern)
+    async with hub(tmp_path, talking()) as opened:
+        ann = await opened.connect("ann", modern=modern)
         answered = await begin(ann, *SPEAKS)
         assert '"by": "ann"' in answered["result"]["content"][0]["text"]
         assert heard(ann) == ["ann's", "roots/list"]
 
 
 async def test_a_new_process_has_had_no_principal(tmp_path: Path) -> None:
-    async with hub(tmp_path, talking()) as served:
-        ann, ben = [await served.connect(name, modern=False) for name in ("ann", "ben")]
+    async with hub(tmp_path, talking()) as opened:
+        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
         await begin(ann)
         await begin(ben, *SPEAKS)
         assert heard(ben) == []
-        os.kill(served.app.health()["a"].pid or 0, signal.SIGKILL)
-        await until(lambda: served.app.health()["a"].restarts == 1)
+        os.kill(opened.app.health()["a"].pid or 0, signal.SIGKILL)
+        await until(lambda: opened.app.health()["a"].restarts == 1)
         await begin(ben, *SPEAKS)
         assert heard(ben) == ["ann's", "roots/list"]
 
 
 async def test_whoever_follows_a_resource_is_one_of_the_principals(tmp_path: Path) -> None:
-    async with hub(tmp_path, talking()) as served:
-        ann, ben = [await served.connect(name, modern=False) for name in ("ann", "ben")]
+    async with hub(tmp_path, talking()) as opened:
+        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
         await ann.result("resources/subscribe", {"uri": "note://a//a"})
         await begin(ben, *SPEAKS)
         assert heard(ben) == []
@@ -131,9 +124,9 @@ async def test_whoever_follows_a_resource_is_one_of_the_principals(tmp_path: Pat
 async def test_with_an_instance_for_each_session_everybody_is_told_and_asked_what_is_theirs(
     tmp_path: Path, modern: bool
 ) -> None:
-    async with hub(tmp_path, talking(), servers={"a": {"isolation": "session"}}) as served:
+    async with hub(tmp_path, talking(), servers={"a": {"isolation": "session"}}) as opened:
         for name in ("ann", "ben"):
-            client = await served.connect(name, modern=modern)
+            client = await opened.connect(name, modern=modern)
             await begin(client, *SPEAKS)
             assert heard(client) == ["ann's", "roots/list"]
 
@@ -141,8 +134,8 @@ async def test_with_an_instance_for_each_session_everybody_is_told_and_asked_wha
 async def test_what_comes_on_the_stream_of_a_request_reaches_its_principal_however_many_there_are(
     tmp_path: Path,
 ) -> None:
-    async with talking_server() as server, hub(tmp_path, server.entry) as served:
+    async with talking_server() as server, hub(tmp_path, server.entry) as opened:
         for name in ("ann", "ben"):
-            client = await served.connect(name, modern=False)
+            client = await opened.connect(name, modern=False)
             await begin(client, *SPEAKS)
             assert heard(client) == ["ann's", "roots/list"]

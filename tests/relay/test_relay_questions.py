@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 from support.harness import RawClient, config, until
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
-from support.wire_http import served
 from ways import EVERY_WAY, Way, ways
 
 from fastmcp_aggregator import build_aggregator
@@ -237,8 +237,11 @@ async def test_what_a_child_asks_between_requests_is_for_the_only_client_on_stdi
 
 
 async def test_what_a_child_asks_between_requests_is_refused_where_there_may_be_many_clients() -> None:
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
-        clients = [await connect(capabilities=EVERYTHING), await connect(modern=True, capabilities=EVERYTHING)]
+    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
+        clients = [
+            await front.connect(capabilities=EVERYTHING),
+            await front.connect(modern=True, capabilities=EVERYTHING),
+        ]
         for client in clients:
             await client.play("a")
         server.child.play_outside({"ask": {"late": ROOTS}})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from support.harness import RawClient, config, connected, talking
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import EVERYTHING, Message
-from support.wire_http import HttpClient, served
+from support.wire_http import HttpClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -48,8 +49,8 @@ async def front(*, is_http: bool, **about: Any) -> AsyncIterator[RawClient]:
     """The client of an app with a talking child of each era; `about` is about the client."""
     app = build_aggregator(config(old=talking(), new=talking(era="modern")))
     if is_http:
-        async with served(app) as connect:
-            yield await connect(**about)
+        async with served(app) as front:
+            yield await front.connect(**about)
     else:
         async with app, connected(app, **about) as client:
             yield client
@@ -73,7 +74,7 @@ async def test_a_legacy_child_gets_the_answer_that_a_legacy_client_without_the_c
 
 @BOTH_FRONTS
 @EVERY_REFUSAL
-async def test_a_request_over_which_a_modern_client_cannot_be_asked_is_refused_with_what_it_would_have_to_declare(
+async def test_modern_client_that_cannot_be_asked_is_told_what_it_would_have_to_declare(
     is_http: bool, declared: Message, question: Message, code: int, required: Message
 ) -> None:
     async with front(is_http=is_http, modern=True, capabilities=declared) as client:

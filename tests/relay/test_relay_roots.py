@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config
+from support.serving import served
 from support.talking_server import talking_server
-from support.wire_http import served
 
 from fastmcp_aggregator import build_aggregator
 
@@ -46,8 +46,8 @@ async def test_on_stdio_a_modern_child_is_not_told_since_it_is_given_the_roots_w
 
 
 async def test_over_http_no_child_is_told_since_the_roots_are_of_one_client_among_many() -> None:
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
-        client = await connect(capabilities={"roots": {"listChanged": True}})
+    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
+        client = await front.connect(capabilities={"roots": {"listChanged": True}})
         client.notify(CHANGED)
         await client.posted()
         await client.report("a")

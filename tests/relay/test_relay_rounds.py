@@ -12,9 +12,9 @@ import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import RawClient, config, connected, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
-from support.wire_http import served
 from ways import Way, cancel, ways
 
 import fastmcp_aggregator
@@ -112,9 +112,9 @@ async def test_a_state_is_good_for_the_request_that_it_was_given_for_alone(
 
 async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() -> None:
     auth = StaticTokenVerifier({name: {"client_id": name, "scopes": []} for name in ("alice", "mallory")})
-    async with served(build_aggregator(config(a=talking()), auth=auth)) as connect:
+    async with served(build_aggregator(config(a=talking()), auth=auth)) as front:
         alice, mallory = [
-            await connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
+            await front.connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
             for name in ("alice", "mallory")
         ]
         params = play("a", ASK)
@@ -125,8 +125,8 @@ async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() ->
 
 async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
-    async with served(build_aggregator(config(a=talking()))) as connect:
-        client = await connect(modern=True, capabilities=EVERYTHING)
+    async with served(build_aggregator(config(a=talking()))) as front:
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
         round_ = await client.result("tools/call", params)
         await ended(client, "a")
@@ -135,8 +135,8 @@ async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(mon
 
 async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as connect:
-        client = await connect(modern=True, capabilities=EVERYTHING)
+    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
         rounds = [await client.result("tools/call", params) for _ in range(2)]
         error = await client.error("tools/call", params)
@@ -253,8 +253,8 @@ async def test_a_child_that_dies_between_two_rounds_is_named_in_the_next() -> No
 
 async def test_calls_that_are_held_end_with_the_aggregator() -> None:
     async with talking_server() as server:
-        async with served(build_aggregator(config(a=server.entry))) as connect:
-            client = await connect(modern=True, capabilities=EVERYTHING)
+        async with served(build_aggregator(config(a=server.entry))) as front:
+            client = await front.connect(modern=True, capabilities=EVERYTHING)
             await client.result("tools/call", play("a", ASK))
             assert server.child.report()["playing"] == 1
         assert server.child.report()["playing"] == 0

@@ -20,9 +20,10 @@ from typing import Any
 
 from support.harness import config, talking, until
 from support.memory import build_aggregator
+from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
-from support.wire_http import HttpClient, served
+from support.wire_http import HttpClient
 
 CALLS = int(os.environ.get("RELAY_CALLS", "200"))
 CALLERS = 10
@@ -149,9 +150,9 @@ async def test_nothing_ever_reaches_a_caller_that_it_does_not_belong_to_and_no_p
             children |= {f"pipe-{era}-{name}": talking(era=era), f"http-{era}-{name}": remote.entry}
         children |= {"pipe-both": talking(era="both"), _ISOLATED: talking()}
         app = build_aggregator(config(**children), servers={_ISOLATED: {"isolation": "session"}})
-        connect = await stack.enter_async_context(served(app))
+        front = await stack.enter_async_context(served(app))
         callers = [
-            Caller(await connect(modern=era == "modern", capabilities=EVERYTHING), f"{era}-{number}", figures)
+            Caller(await front.connect(modern=era == "modern", capabilities=EVERYTHING), f"{era}-{number}", figures)
             for era, number in itertools.product(("legacy", "modern"), range(CALLERS))
         ]
         calls = iter(range(CALLS))

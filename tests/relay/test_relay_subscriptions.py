@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, connected, talking, until
+from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
 from support.wire import Message
-from support.wire_http import Connect, HttpClient, served
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.relay import subscriptions
@@ -31,13 +32,13 @@ BOTH_FRONTS = pytest.mark.parametrize("is_http", [False, True], ids=["on a pipe"
 
 
 @asynccontextmanager
-async def followable(era: str = "legacy", **options: Any) -> AsyncIterator[tuple[TalkingServer, Connect]]:
+async def followable(era: str = "legacy", **options: Any) -> AsyncIterator[tuple[TalkingServer, Served]]:
     """A remote talking child `a`, and a way to become a client in front of it."""
     async with (
         talking_server(era=era, **options) as server,
-        served(build_aggregator(config(a=server.entry))) as connect,
+        served(build_aggregator(config(a=server.entry))) as front,
     ):
-        yield server, connect
+        yield server, front
 
 
 async def follow(client: RawClient, uri: str) -> Any:
@@ -94,8 +95,8 @@ def followed(server: TalkingServer) -> list[str]:
 async def test_who_follows_is_told_under_its_own_address_until_it_leaves(era: str, modern: bool, is_http: bool) -> None:
     async with talking_server(era=era) as server:
         app = build_aggregator(config(a=server.entry))
-        async with served(app) as connect, connected(app, modern=modern) as on_a_pipe:
-            client: RawClient = await connect(modern=modern) if is_http else on_a_pipe
+        async with served(app) as front, connected(app, modern=modern) as on_a_pipe:
+            client: RawClient = await front.connect(modern=modern) if is_http else on_a_pipe
             stream = await follow(client, A)
             await follow(client, B)
             assert followed(server) == ["note:///a", "note:///b"]
@@ -109,8 +110,8 @@ async def test_who_follows_is_told_under_its_own_address_until_it_leaves(era: st
 
 @CHILD_ERAS
 async def test_a_child_is_asked_once_for_all_followers_and_no_more_when_the_last_has_left(era: str) -> None:
-    async with followable(era) as (server, connect):
-        legacy, modern, other = await connect(), await connect(modern=True), await connect()
+    async with followable(era) as (server, front):
+        legacy, modern, other = await front.connect(), await front.connect(modern=True), await front.connect()
         stream = await follow(modern, A)
         for client in (legacy, other):
             await follow(client, A)
@@ -130,9 +131,9 @@ async def test_a_child_is_asked_once_for_all_followers_and_no_more_when_the_last
 
 @CHILD_ERAS
 async def test_whoever_does_not_follow_is_told_nothing(era: str) -> None:
-    async with followable(era) as (server, connect):
-        followers = [await connect(), await connect(modern=True)]
-        others = [await connect(), await connect(modern=True)]
+    async with followable(era) as (server, front):
+        followers = [await front.connect(), await front.connect(modern=True)]
+        others = [await front.connect(), await front.connect(modern=True)]
         for client in followers:
             await follow(client, A)
         for client in others:
@@ -145,8 +146,8 @@ async def test_whoever_does_not_follow_is_told_nothing(era: str) -> None:
 
 @CHILD_ERAS
 async def test_an_update_below_what_is_followed_counts_too(era: str) -> None:
-    async with followable(era) as (server, connect):
-        legacy, modern = await connect(), await connect(modern=True)
+    async with followable(era) as (server, front):
+        legacy, modern = await front.connect(), await front.connect(modern=True)
         for client in (legacy, modern):
             await follow(client, A)
         tell(server, "note:///a/below/it", "note:///abelow")
@@ -159,8 +160,8 @@ async def test_an_update_below_what_is_followed_counts_too(era: str) -> None:
 @CHILD_ERAS
 @CLIENT_ERAS
 async def test_a_client_that_is_gone_follows_no_more(era: str, modern: bool) -> None:
-    async with followable(era) as (server, connect):
-        client, other = await connect(modern=modern), await connect()
+    async with followable(era) as (server, front):
+        client, other = await front.connect(modern=modern), await front.connect()
         for uri in (A, B):
             await follow(client, uri)
         await follow(other, B)
@@ -169,8 +170,8 @@ async def test_a_client_that_is_gone_follows_no_more(era: str, modern: bool) -> 
 
 
 async def test_one_stream_of_a_modern_client_brings_updates_and_list_changes() -> None:
-    async with followable() as (server, connect):
-        client = await connect(modern=True)
+    async with followable() as (server, front):
+        client = await front.connect(modern=True)
         await client.result("tools/list")
         wanted = {"toolsListChanged": True, "resourceSubscriptions": [A, B]}
         stream, _ = client.begin("subscriptions/listen", {"notifications": wanted})
@@ -189,8 +190,8 @@ async def test_one_stream_of_a_modern_client_brings_updates_and_list_changes() -
 @CLIENT_ERAS
 @pytest.mark.parametrize("uri", ["note://nobody//a", "", "no address"])
 async def test_an_address_that_is_nobodys_cannot_be_followed(modern: bool, uri: str) -> None:
-    async with followable() as (_, connect):
-        client = await connect(modern=modern)
+    async with followable() as (_, front):
+        client = await front.connect(modern=modern)
         if not modern:
             assert (await client.error("resources/subscribe", {"uri": uri}))["code"] == -32602
             return
@@ -205,10 +206,10 @@ async def test_a_child_that_refuses_says_so_to_a_legacy_client_and_is_left_out_f
     era: str, modern: bool
 ) -> None:
     error = {"code": -31999, "message": "not this one"}
-    async with followable(era) as (server, connect):
-        await (await connect()).report("a")
+    async with followable(era) as (server, front):
+        await (await front.connect()).report("a")
         server.child.errors = {"resources/subscribe": error, "subscriptions/listen": error}
-        client = await connect(modern=modern)
+        client = await front.connect(modern=modern)
         if not modern:
             assert await client.error("resources/subscribe", {"uri": A}) == error
         else:
@@ -221,8 +222,8 @@ async def test_a_child_that_refuses_says_so_to_a_legacy_client_and_is_left_out_f
 
 async def test_a_legacy_client_follows_no_more_than_a_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "LIMIT", 2)
-    async with followable() as (_, connect):
-        client, other = await connect(), await connect()
+    async with followable() as (_, front):
+        client, other = await front.connect(), await front.connect()
         for uri in (A, B):
             await follow(client, uri)
         error = await client.error("resources/subscribe", {"uri": f"{A}/c"})
@@ -233,8 +234,8 @@ async def test_a_legacy_client_follows_no_more_than_a_number_of_resources(monkey
 
 
 async def test_what_is_not_followed_can_be_left() -> None:
-    async with followable() as (server, connect):
-        client = await connect()
+    async with followable() as (server, front):
+        client = await front.connect()
         assert await client.result("resources/unsubscribe", {"uri": A}) == {}
         assert followed(server) == []
 
@@ -243,8 +244,8 @@ async def test_what_is_not_followed_can_be_left() -> None:
 
 
 async def test_who_comes_while_the_last_one_leaves_is_told() -> None:
-    async with followable() as (server, connect):
-        one, other = await connect(), await connect()
+    async with followable() as (server, front):
+        one, other = await front.connect(), await front.connect()
         for _ in range(20):
             await follow(one, A)
             await asyncio.gather(leave(one, A, None), follow(other, A))
@@ -256,8 +257,8 @@ async def test_who_comes_while_the_last_one_leaves_is_told() -> None:
 
 async def test_the_child_is_not_asked_anew_before_it_has_answered_that_it_tells_no_more() -> None:
     """Over HTTP, the later of two requests may arrive first."""
-    async with followable(gate="resources/unsubscribe") as (server, connect):
-        one, other = await connect(), await connect()
+    async with followable(gate="resources/unsubscribe") as (server, front):
+        one, other = await front.connect(), await front.connect()
         await follow(one, A)
         leaving = asyncio.ensure_future(leave(one, A, None))
         await until(lambda: server.child.at_gate)

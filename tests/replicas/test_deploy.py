@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.wire import PATIENCE
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
 from fastmcp_aggregator.cli.main import parse
@@ -152,7 +153,11 @@ def test_the_config_and_the_settings_can_be_read(place: str, tmp_path: Path) -> 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy")
 def test_haproxy_accepts_its_file() -> None:
     done = subprocess.run(
-        ["haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg")], capture_output=True, text=True, timeout=30, check=False
+        ["haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

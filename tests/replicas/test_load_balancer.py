@@ -200,7 +200,7 @@ async def test_one_limit_holds_for_all_replicas_together(cluster: Cluster) -> No
 
 async def test_a_session_that_a_replica_does_not_know_is_answered_with_404(cluster: Cluster) -> None:
     headers = {"Mcp-Session-Id": "0" * 32, "Accept": "application/json, text/event-stream", **cluster.authorized()}
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
         answer = await http.post(cluster.url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
         listening = await http.get(cluster.url, headers={**headers, "Last-Event-ID": "a0123456789abcdef.1"})
     assert (answer.status_code, listening.status_code) == (404, 404)

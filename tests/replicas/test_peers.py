@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp.shared.exceptions import MCPError
-from support.harness import until
+from support.harness import PATIENCE, until
 from support.redis_server import RedisServer, needs_redis
 from support.wire import until_answered
 
@@ -108,7 +108,7 @@ async def test_an_asker_that_gives_up_ends_the_answering(pair: Pair) -> None:
     asking = asyncio.create_task(one.ask(other, waits=True))
     await other.asked.wait()
     asking.cancel()
-    await asyncio.wait_for(other.given_up.wait(), 10)
+    await asyncio.wait_for(other.given_up.wait(), PATIENCE)
 
 
 async def test_an_answer_that_takes_longer_than_a_look_is_waited_for(pair: Pair, redis: RedisServer) -> None:
@@ -150,7 +150,7 @@ async def test_when_redis_goes_the_questions_fail_and_their_answering_ends(pair:
         await one.ask(other)  # before anybody has noticed
     with pytest.raises(PeerLostError):
         await asking
-    await asyncio.wait_for(other.given_up.wait(), 10)
+    await asyncio.wait_for(other.given_up.wait(), PATIENCE)
 
 
 async def test_a_redis_that_hangs_is_given_up_and_found_again(

@@ -13,19 +13,20 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from support.harness import config, lean, running, talking, until
+from support.harness import PATIENCE, config, lean, running, talking, until
+from support.processes import are_gone
 from support.redis_server import RedisServer, needs_redis
+from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING, Message, text_of, until_answered
-from support.wire_http import Connect, HttpClient, served
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
 from fastmcp_aggregator.relay import pending_calls
-from fastmcp_aggregator.replicas import changes, redis_channel, wire
+from fastmcp_aggregator.replicas import changes, redis_channel, redis_connection, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
 
 pytestmark = [needs_redis, pytest.mark.replicas]
@@ -42,7 +43,8 @@ def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path, password="of-redis")
     await server.start()
     yield server
@@ -56,17 +58,17 @@ class Hubs:
         self._stack = stack
         self._redis = redis
         self.apps: list[Aggregator] = []
-        self._connect: list[Connect] = []
+        self._fronts: list[Served] = []
 
     async def start(self, document: Any, **options: Any) -> None:
         for _ in range(2):
             app = build_aggregator(document, redis_url=self._redis.url, **options)
             self.apps.append(app)
-            self._connect.append(await self._stack.enter_async_context(served(app)))
+            self._fronts.append(await self._stack.enter_async_context(served(app)))
 
     async def clients(self, **about: Any) -> tuple[HttpClient, HttpClient]:
         """One of each."""
-        one, other = [await connect(**about) for connect in self._connect]
+        one, other = [await front.connect(**about) for front in self._fronts]
         return one, other
 
 
@@ -197,10 +199,11 @@ async def test_a_replica_that_is_gone_took_its_calls_with_it(redis: RedisServer)
     document = config(old=talking())
     async with AsyncExitStack() as stack:
         app = build_aggregator(document, redis_url=redis.url)
-        client = await (await stack.enter_async_context(served(app)))(modern=True, capabilities=EVERYTHING)
+        front = await stack.enter_async_context(served(app))
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play({"ask": {"a": ROOTS}})
-        async with served(build_aggregator(document, redis_url=redis.url)) as connect:
-            dying = await connect(modern=True, capabilities=EVERYTHING)
+        async with served(build_aggregator(document, redis_url=redis.url)) as other:
+            dying = await other.connect(modern=True, capabilities=EVERYTHING)
             first = await dying.result("tools/call", params)
         assert (await client.error("tools/call", with_answers(params, first)))["message"] == OVER
         assert (await client.result("tools/call", params))["resultType"] == "input_required"
@@ -432,7 +435,7 @@ async def test_the_command_line_says_in_one_sentence_what_is_wrong_with_redis(
     assert said in words
     assert "Traceback" not in words
     assert "s3cret" not in words
-    assert not [pid for pid in record.read_text().split() if psutil.pid_exists(int(pid))] if record.exists() else True
+    assert not record.exists() or are_gone(record)
 
 
 @pytest.mark.parametrize("credentials", ["", ":wr0ng@"])
@@ -453,7 +456,7 @@ async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
     admin = RedisPeers(redis.url)._channel.redis
     await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
-    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 0.2)
+    monkeypatch.setattr(redis_channel, "START_TIMEOUT", 1.0)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
     with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
@@ -481,8 +484,8 @@ async def test_in_memory_and_on_stdio_redis_is_not_needed(tmp_path: Path) -> Non
 
 
 async def test_alone_a_state_names_no_replica() -> None:
-    async with served(build_aggregator(config(old=talking()))) as connect:
-        client = await connect(modern=True, capabilities=EVERYTHING)
+    async with served(build_aggregator(config(old=talking()))) as front:
+        client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play({"ask": {"a": ROOTS}})
         first = await client.result("tools/call", params)
         assert pending_calls._MARK not in first["requestState"]

@@ -10,6 +10,16 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 
 
+class Clock:
+    """Monotonic seconds, which pass when `now` is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def call(
     principal: Principal | None = None,
     group: str = "default",

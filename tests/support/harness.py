@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,18 @@ def timed(app: Aggregator, timings: Timings) -> Aggregator:
 
 
 def free_port() -> int:
-    """A port of this machine that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of this machine for a program that is to listen on it later. It is below those that the system gives to
+    connections (from 32768 on Linux, 49152 elsewhere), so that none gets it meanwhile.
+    """
+    while True:
+        port = secrets.choice(range(12_000, 32_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+_END_PATIENCE = 25.0
+"""Less than what a program gives requests in flight at its end, so that it does not pass by waiting for them."""
 
 
 class ServerProcess:
@@ -93,11 +101,11 @@ class ServerProcess:
         """Close its stdin and wait for it; its exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return await self.wait()
+        return await self.wait(_END_PATIENCE)
 
-    async def wait(self) -> int:
+    async def wait(self, seconds: float = PATIENCE) -> int:
         """Wait for it to end; its exit code."""
-        code = await asyncio.wait_for(self.process.wait(), PATIENCE)
+        code = await asyncio.wait_for(self.process.wait(), seconds)
         await self._draining
         return code
 

@@ -1,25 +1,102 @@
-"""An ASGI app on a real socket of this machine, in this process."""
+"""An app on a real socket of this machine, in this process, with clients of every kind."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+
+import httpx2
+import uvicorn.server
 
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from support.wire import PATIENCE
+from support.wire_http import HttpClient
+from support.wire_sse import SseClient
+
+
+class _Asyncio:
+    """asyncio, as uvicorn's server has it here: it looks every 2 ms whether it is to end, and not every 100 ms."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, delay: float) -> None:
+        await asyncio.sleep(delay / 50)
+
+
+uvicorn.server.asyncio = _Asyncio()  # type: ignore[assignment]
+
+
+class Served:
+    """An app that is served; its clients are closed with it. `stop` ends the server, as a signal does."""
+
+    def __init__(self, asgi: Any, origin: str, stop: asyncio.Event, stack: AsyncExitStack) -> None:
+        self.asgi = asgi
+        self.origin = origin
+        self.stop = stop
+        self._stack = stack
+
+    @property
+    def url(self) -> str:
+        """That of its MCP endpoint."""
+        return self.url_of(None)
+
+    def url_of(self, group: str | None) -> str:
+        """That of the MCP endpoint of a group."""
+        return self.origin + ("/mcp" if group is None else f"/groups/{group}/mcp")
+
+    async def connect(
+        self, group: str | None = None, *, modern: bool = False, name: str = "test", **about: Any
+    ) -> HttpClient:
+        """A client that has done its handshake; `about` has further parameters of `HttpClient`."""
+        client = HttpClient(self.url_of(group), modern=modern, name=name, **about)
+        self._stack.push_async_callback(client.close)
+        await client.start()
+        return client
+
+    async def connect_sse(self, group: str | None = None, **about: Any) -> SseClient:
+        """A client of the old transport that has done its handshake."""
+        client = self.sse_client(group, **about)
+        await client.start()
+        return client
+
+    def sse_client(self, group: str | None = None, **about: Any) -> SseClient:
+        """A client of the old transport that has opened its stream, and nothing else."""
+        client = SseClient(f"{self.url_of(group)}/sse", **about)
+        self._stack.push_async_callback(client.close)
+        return client
+
+    def browser(self, path: str = "", **headers: str) -> httpx2.AsyncClient:
+        """A plain HTTP client, to be entered; its addresses begin with the origin, and with this path."""
+        return httpx2.AsyncClient(base_url=self.origin + path, headers=headers, trust_env=False, timeout=PATIENCE)
 
 
 @asynccontextmanager
-async def serving(asgi: Any, stop: asyncio.Event | None = None, *, port: int = 0) -> AsyncIterator[str]:
-    """Serve it; its origin. `stop` ends the server, as a signal does."""
-    stop, listening = stop or asyncio.Event(), asyncio.Event()
-    with listening_socket("127.0.0.1", port) as listener:
+async def served(app: Any, *, listener: socket.socket | None = None, **options: Any) -> AsyncIterator[Served]:
+    """Serve a server with these options of its `http_app`, or an ASGI app. An app that must know its origin before
+    it is made is given the `listener` that the origin is of.
+    """
+    asgi = app.http_app(path="/mcp", **options) if hasattr(app, "http_app") else app
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listener or listening_socket("127.0.0.1", 0) as listener:
         server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
         try:
-            await asyncio.wait_for(listening.wait(), PATIENCE)
-            yield url_of(listener, "127.0.0.1")
+            ready = asyncio.create_task(listening.wait())
+            await asyncio.wait({ready, server}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            assert listening.is_set(), "the app has not started"
+            async with AsyncExitStack() as clients:
+                yield Served(asgi, url_of(listener, "127.0.0.1"), stop, clients)
         finally:
             stop.set()
             await asyncio.wait_for(server, PATIENCE)
+
+
+@asynccontextmanager
+async def browser(app: Any, path: str = "", **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A plain HTTP client of an app that is served."""
+    async with served(app) as front, front.browser(path, **headers) as http:
+        yield http

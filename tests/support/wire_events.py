@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from fastmcp import FastMCP
 
-from support.serving import serving
 from support.wire import LEGACY, PATIENCE, Message
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -110,11 +108,3 @@ async def event_client(url: str, *, version: str = LEGACY) -> AsyncIterator[Even
         client = EventClient(http, url, answer.headers["mcp-session-id"], version)
         await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=client.headers)
         yield client
-
-
-@asynccontextmanager
-async def served_asgi(app: FastMCP[Any], **options: Any) -> AsyncIterator[tuple[str, Any]]:
-    """Serve an app; its URL, and its ASGI app, which was made with these options."""
-    asgi = app.http_app(path="/mcp", **options)
-    async with serving(asgi) as origin:
-        yield f"{origin}/mcp", asgi

@@ -1,18 +1,15 @@
-"""Raw clients over streamable HTTP, and an app served to them on a real socket of this process."""
+"""Raw clients over streamable HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import httpx2
-from fastmcp import FastMCP
 
-from support.serving import serving
 from support.wire import LEGACY, MODERN, PATIENCE, Message, RawClient
 
 STANDALONE = None
@@ -123,27 +120,3 @@ class HttpClient(RawClient):
     def _take(self, message: Message, stream: Any) -> None:
         self.streams[stream].append(message)
         self._received(message)
-
-
-Connect = Callable[..., Awaitable[HttpClient]]
-
-
-@asynccontextmanager
-async def served(app: FastMCP[Any], stop: asyncio.Event | None = None, **options: Any) -> AsyncIterator[Connect]:
-    """Run an app and serve it over HTTP; the function makes clients, by the parameters of `HttpClient`.
-
-    `stop` ends the server, as a signal does.
-    """
-    clients: list[HttpClient] = []
-    async with serving(app.http_app(path="/mcp", **options), stop) as origin:
-
-        async def connect(*, modern: bool = False, name: str = "test", **about: Any) -> HttpClient:
-            client = HttpClient(f"{origin}/mcp", modern=modern, name=name, **about)
-            clients.append(client)
-            await client.start()
-            return client
-
-        try:
-            yield connect
-        finally:
-            await asyncio.gather(*(client.close() for client in clients))

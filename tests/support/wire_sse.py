@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
-from fastmcp import FastMCP
 
-from support.serving import serving
 from support.wire import PATIENCE, Message, RawClient
 
 
@@ -77,40 +73,3 @@ class SseClient(RawClient):
                 elif name == "data":
                     self._received(json.loads(value))
         self.is_ended = True
-
-
-class Served:
-    """An app on a real socket; `url` is that of its MCP endpoint."""
-
-    def __init__(self, url: str, stop: asyncio.Event) -> None:
-        self.url = url
-        self.stop = stop
-        """Tells the server to end."""
-        self._clients: list[SseClient] = []
-
-    async def connect(self, group: str | None = None, **about: Any) -> SseClient:
-        """A client that has done its handshake, with a group or the default one."""
-        client = self.client(group, **about)
-        await client.start()
-        return client
-
-    def client(self, group: str | None = None, **about: Any) -> SseClient:
-        """A client that has done nothing yet."""
-        path = "/mcp/sse" if group is None else f"/groups/{group}/mcp/sse"
-        self._clients.append(SseClient(self.url.replace("/mcp", path), **about))
-        return self._clients[-1]
-
-    async def close(self) -> None:
-        await asyncio.gather(*(client.close() for client in self._clients))
-
-
-@asynccontextmanager
-async def served_sse(app: FastMCP[Any]) -> AsyncIterator[Served]:
-    """Serve an app."""
-    stop = asyncio.Event()
-    async with serving(app.http_app(), stop) as origin:
-        served = Served(f"{origin}/mcp", stop)
-        try:
-            yield served
-        finally:
-            await served.close()

@@ -13,12 +13,13 @@ from fastmcp import Client
 from fastmcp.server.auth import AuthProvider, RemoteAuthProvider, StaticTokenVerifier
 from identity_provider import AUDIENCE, PAIR, AtOnce, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
-from support.harness import config, free_port, lean
+from support.harness import config, lean
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import served
 
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.settings.model import load_settings
 
 HUB = "https://hub.example.com"
@@ -168,21 +169,21 @@ async def test_what_can_be_no_group_has_no_metadata(tmp_path: Path, group_id: st
 
 
 @asynccontextmanager
-async def served(provider: IdentityProvider, folder: Path) -> AsyncIterator[str]:
+async def hub_on_a_socket(provider: IdentityProvider, folder: Path) -> AsyncIterator[str]:
     """The origin of a hub on a socket."""
-    port = free_port()
-    origin = f"http://127.0.0.1:{port}"
+    listener = listening_socket("127.0.0.1", 0)
+    origin = url_of(listener, "127.0.0.1")
     app = build_aggregator(
         config(fetch=lean(), files=lean()), groups=GROUPS, auth=auth(folder, provider.issuer, origin)
     )
-    async with serving(app.http_app(), port=port):
+    async with served(app, listener=listener):
         yield origin
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/realm"])
 @pytest.mark.parametrize("place", ["/mcp", "/groups/web/mcp"])
 async def test_a_client_logs_in_by_itself(tmp_path: Path, path: str, place: str) -> None:
-    async with identity_provider(path) as provider, served(provider, tmp_path) as origin:
+    async with identity_provider(path) as provider, hub_on_a_socket(provider, tmp_path) as origin:
         async with Client(origin + place, auth=AtOnce(origin + place)) as client:
             assert "fetch:pid" in {tool.name for tool in await client.list_tools()}
             assert await client.call_tool("fetch:pid")

@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from support.harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, until
+from support.harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, timed, until
+from support.processes import is_gone
 
 from fastmcp_aggregator import (
     Aggregator,
@@ -28,6 +28,8 @@ from fastmcp_aggregator import (
     load_config,
 )
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.files import followed as reload
 from fastmcp_aggregator.files.followed import FollowedFiles
 
@@ -37,14 +39,6 @@ MISSING = {"command": "no-such-command-anywhere"}
 PROGRAM = [sys.executable, "-m", "fastmcp_aggregator"]
 TOLD = "notifications/tools/list_changed"
 SECRET = "hunter2-of-the-test"
-
-
-def is_gone(pid: int | None) -> bool:
-    assert pid is not None
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def pid_of(app: Aggregator, key: str) -> int:
@@ -121,21 +115,36 @@ async def test_a_server_whose_entry_is_changed_is_started_anew_and_its_calls_say
         assert pid_of(app, "a") != pid
 
 
-async def test_a_changed_server_begins_when_its_predecessor_is_gone_and_a_new_one_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def grace_over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Until it is set, the time lasts in which a process may end by itself."""
+    over, exits_within = asyncio.Event(), ChildProcess._exits_within
+
+    async def when_over(process: ChildProcess, seconds: float) -> bool:
+        await over.wait()
+        return await exits_within(process, seconds)
+
+    monkeypatch.setattr(ChildProcess, "_exits_within", when_over)
+    return over
+
+
+PATIENT = Timings(stop_bound=3600.0)
+
+
+async def test_a_changed_server_begins_when_its_predecessor_is_gone_and_a_new_one_at_once(
+    tmp_path: Path, grace_over: asyncio.Event
+) -> None:
     successor, new = tmp_path / "successor", tmp_path / "new"
-    app = build_aggregator(config(a=lean(ignore_eof=True)))
+    app = timed(build_aggregator(config(a=lean(ignore_eof=True))), PATIENT)
     async with app:
         old = pid_of(app, "a")
         reloading = asyncio.create_task(app.reload(config(a=lean(record=str(successor)), b=lean(record=str(new)))))
         await until(new.exists)
-        assert not is_gone(old)
-        while True:
-            has_begun = successor.exists()
-            if is_gone(old):
-                break
-            assert not has_begun
-            await asyncio.sleep(0.005)
+        await until(lambda: is_running(app, "b"))
+        assert (is_gone(old), successor.exists()) == (False, False)
+        grace_over.set()
         await reloading
+        assert is_gone(old)
         await until(successor.exists)
 
 
@@ -391,15 +400,16 @@ async def test_what_came_of_the_servers_of_a_new_config_can_be_waited_for(tmp_pa
     assert {(status.server_key, status.state.value) for status in seen[1:]} == {("b", "running"), ("bad", "failed")}
 
 
-async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path) -> None:
+async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path, grace_over: asyncio.Event) -> None:
     record = tmp_path / "record"
-    app = build_aggregator(config(a=lean(ignore_eof=True), b=lean(ignore_eof=True)))
+    app = timed(build_aggregator(config(a=lean(ignore_eof=True), b=lean(ignore_eof=True))), PATIENT)
     async with app:
         old = [pid_of(app, key) for key in "ab"]
         new = lean(record=str(record), silent=True)
         reloading = asyncio.create_task(app.reload(config(a=lean(record=str(record)), c=new)))
         await until(record.exists)
         assert not any(map(is_gone, old))
+        asyncio.get_running_loop().call_soon(grace_over.set)
     await asyncio.wait_for(reloading, PATIENCE)
     pids = [*old, *map(int, record.read_text().split())]
     assert len(pids) == 3, "the one in the place of a server that was still being closed has not been started"
@@ -480,33 +490,6 @@ async def test_a_file_that_is_written_renamed_or_linked_anew_is_read(way: str, t
 
     async with followed(path) as reads:
         await change_until_read(reads, change, "second")
-
-
-@pytest.mark.usefixtures("told_only")
-async def test_changes_that_follow_each_other_closely_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "QUIET", 1.0)
-    path = tmp_path / "config.json"
-    path.write_text("")
-    async with followed(path) as reads:
-        await change_until_read(reads, path.write_text, "begin")
-        for number in range(20):
-            path.write_text(f"{number}")
-            await asyncio.sleep(0.01)
-        await until(lambda: "19" in reads.texts)
-        assert len(reads.texts) <= 4
-
-
-@pytest.mark.usefixtures("told_only")
-async def test_other_files_beside_it_are_nothing_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("")
-    async with followed(path) as reads:
-        await change_until_read(reads, path.write_text, "begin")
-        before = list(reads.texts)
-        (tmp_path / "other").write_text("x")
-        path.write_text("end")
-        await until(lambda: "end" in reads.texts)
-        assert reads.texts == [*before, "end"]
 
 
 async def test_a_file_whose_folder_cannot_be_watched_is_looked_at(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -13,11 +11,10 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp_types import HEADER_MISMATCH
-from support.harness import config, lean, until
+from support.harness import SLOW_RETRIES, config, lean, timed, until
 from support.memory import build_aggregator
-from support.serving import serving
+from support.serving import browser, served
 from support.wire import ELSEWHERE
-from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
@@ -33,31 +30,14 @@ def hub(**options: Any) -> Aggregator:
     return build_aggregator(config(fetch=lean(), files=lean()), groups=GROUPS, **options)
 
 
-@asynccontextmanager
-async def served(app: Aggregator) -> AsyncIterator[str]:
-    """Serve the app on a real socket; the URL of its MCP endpoint."""
-    async with serving(app.http_app()) as origin:
-        yield f"{origin}/mcp"
-
-
-@asynccontextmanager
-async def browser(app: Aggregator, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A plain HTTP client of a hub."""
-    async with (
-        served(app) as url,
-        httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False) as http,
-    ):
-        yield http
-
-
 async def test_each_group_has_an_mcp_endpoint_of_its_own() -> None:
     app = hub()
-    async with served(app) as url:
+    async with served(app) as front:
         for mode in ("legacy", "auto"):
-            async with Client(url.replace("/mcp", "/groups/web/mcp"), mode=mode) as client:
+            async with Client(front.url_of("web"), mode=mode) as client:
                 assert {tool.name for tool in await client.list_tools()} == {"fetch:pid", "fetch:params"}
                 assert await client.call_tool("fetch:pid")
-            async with Client(url, mode=mode) as client:
+            async with Client(front.url, mode=mode) as client:
                 assert {"fetch:pid", "files:pid"} <= {tool.name for tool in await client.list_tools()}
 
 
@@ -83,18 +63,17 @@ async def test_what_a_modern_call_says_in_headers_is_checked_by_what_the_schema_
         "properties": {"x": {"type": "string", "x-mcp-header": "X"}, "y": {"anyOf": [{}] * 100}},
     }
     app = build_aggregator(config(a=lean(tool_extra={"inputSchema": schema}), b=lean()))
-    async with served(app) as url:
+    async with served(app) as front:
         for name, x, headers, is_right in (
             ("a:echo", "eu", {"Mcp-Param-X": "eu"}, True),
             ("a__echo", "eu", {"Mcp-Param-X": "us"}, False),
             ("a:echo", "eu", {}, False),
             ("b:echo", "eu", {"Mcp-Param-X": "us"}, True),
         ):
-            client = HttpClient(url, name="t", modern=True, headers=headers)
+            client = await front.connect(modern=True, headers=headers)
             response = await client.send("tools/call", {"name": name, "arguments": {"x": x, "y": 1}})
             assert ("result" in response) is is_right
             assert is_right or response["error"]["code"] == HEADER_MISMATCH
-            await client.close()
         assert sdk_server_of(app).get_tool_input_schema("b:echo") is None
 
 
@@ -152,7 +131,7 @@ async def test_a_tool_may_be_named_alone_where_that_is_enough() -> None:
 
 
 async def test_a_tool_is_not_named_alone_on_the_mcp_wire() -> None:
-    async with served(hub()) as url, Client(url.replace("/mcp", "/groups/web/mcp")) as client:
+    async with served(hub()) as front, Client(front.url_of("web")) as client:
         with pytest.raises(Exception, match="must be prefixed"):
             await client.call_tool("pid")
 
@@ -177,7 +156,7 @@ async def test_health_ready_and_status_tell_how_it_is() -> None:
 
 
 async def test_a_strict_hub_with_a_failed_server_is_not_ready() -> None:
-    app = hub()
+    app = timed(hub(), SLOW_RETRIES)
     async with browser(app) as http, app:
         with pytest.raises(ToolError):
             await app.call_tool("fetch:leave", {"code": 1})

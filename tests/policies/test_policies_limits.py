@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import call
+from support.doubles import Clock, call
 from support.redis_server import RedisServer, needs_redis
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
@@ -25,14 +26,6 @@ from fastmcp_aggregator.settings.model import load_settings
 
 SLOW = Rate(per_minute=6, burst=3)
 """One every ten seconds, and three at once."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def call_of(name: str = "alice", group: str = "default", *, is_remote: bool = True) -> Call:
@@ -158,7 +151,8 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path)
     yield server
     server.stop()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp import Client
-from fastmcp.utilities.tests import run_server_async
 from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, until
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.concurrency.limiter import FairLimiter
@@ -164,52 +163,6 @@ async def test_a_call_that_has_no_turn_until_its_deadline_fails_and_leaves_the_q
         assert numbers(app) == (1, 0)
 
 
-async def test_a_call_that_is_not_answered_in_what_its_wait_has_left_of_its_deadline_is_told_of_both() -> None:
-    """The first has the turn for half of the second's deadline, and for the other half the second is held."""
-    app = build_aggregator(config(a=lean()), max_concurrent_calls=1, call_timeout=1.0)
-    async with app, connected(app) as client:
-        first, _ = client.begin("tools/call", {"name": "a:hold"})
-        _, second = client.begin("tools/call", {"name": "a:hold"})
-        await until(lambda: numbers(app) == (1, 1))
-        asyncio.get_running_loop().call_later(0.5, client.notify, "notifications/cancelled", {"requestId": first})
-        error = (await asyncio.wait_for(second, PATIENCE))["error"]
-        said, _, rest = error["message"].removesuffix(" s of them before its turn").rpartition(", ")
-        assert said == "server 'a': it did not answer tools/call within 1 s"
-        assert 0.3 < float(rest) < 1
-
-
-async def one_after_the_other(client: RawClient, calls: int) -> list[asyncio.Future[dict[str, Any]]]:
-    """Begin calls that are held, so that their deadlines pass one after the other."""
-    begun = []
-    for _ in range(calls):
-        begun.append(client.begin("tools/call", {"name": "a:hold"})[1])
-        await asyncio.sleep(0.05)
-    return begun
-
-
-async def test_calls_that_had_less_time_than_they_may_take_do_not_count_against_a_child_that_lives(
-    tmp_path: Path,
-) -> None:
-    gate = tmp_path / "gate"
-    app = build_aggregator(config(a=lean()), max_concurrent_calls=1, call_timeout=2.0)
-    async with app, connected(app) as client:
-        _, alive = client.begin("tools/call", {"name": "a:wait", "arguments": {"file": str(gate)}})
-        late = await one_after_the_other(client, 8)
-        asyncio.get_running_loop().call_later(0.6, gate.touch)
-        assert "result" in await asyncio.wait_for(alive, PATIENCE)
-        said = [(await asyncio.wait_for(answer, PATIENCE))["error"]["message"] for answer in late]
-        assert "it did not answer tools/call within 2 s" in said[0]
-        assert (await client.call("a:echo"))["tool"] == "echo"
-
-
-async def test_calls_that_wait_for_a_silent_child_count_against_it_like_others() -> None:
-    app = build_aggregator(config(a=lean()), max_concurrent_calls=1, call_timeout=0.3)
-    async with app, connected(app) as client:
-        await asyncio.wait(await one_after_the_other(client, 12), timeout=PATIENCE)
-        error = await client.error("tools/call", {"name": "a:echo"})
-        assert "it did not answer several times in a row, next try in 30 s" in error["message"]
-
-
 async def test_a_cancelled_call_leaves_the_queue_and_the_one_behind_it_is_next(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     app = build_aggregator(config(a=lean()), max_concurrent_calls=1)
@@ -252,30 +205,6 @@ async def test_calls_that_wait_for_a_server_that_is_removed_are_told_so() -> Non
         said = [(await asyncio.wait_for(answer, PATIENCE))["error"]["message"] for _, answer in begun]
         assert all("it was removed from the config" in message for message in said)
         assert [message.endswith("while it was answering tools/call") for message in said] == [True, False, False]
-
-
-async def test_a_call_whose_turn_comes_when_the_child_has_not_answered_several_times_is_not_sent() -> None:
-    app = build_aggregator(config(a=lean(resources=NOTE)), max_concurrent_calls=1, call_timeout=0.3)
-    async with app, connected(app) as client:
-        await one_after_the_other(client, 12)
-        error = await client.error("resources/read", {"uri": "note://a/one"})
-        assert "it did not answer several times in a row, next try in 30 s" in error["message"]
-        assert numbers(app) == (0, 0)
-
-
-async def test_nobody_waits_behind_the_probe_of_a_child_that_has_not_answered_several_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    app = build_aggregator(config(a=lean()), max_concurrent_calls=1, call_timeout=0.05)
-    async with app, connected(app) as client:
-        for _ in range(5):
-            await client.error("tools/call", {"name": "a:hold"})
-        later = time.monotonic() + 31
-        with monkeypatch.context() as patch:
-            patch.setattr("time.monotonic", lambda: later)
-            client.begin("tools/call", {"name": "a:hold"})
-            error = await client.error("tools/call", {"name": "a:echo"})
-        assert "it did not answer several times in a row" in error["message"]
 
 
 async def test_under_kills_and_cancellations_no_call_is_lost_and_never_too_many_are_in_flight() -> None:
@@ -341,7 +270,7 @@ async def modern_caller(url: str) -> AsyncIterator[Callable[[str], Any]]:
 async def test_one_child_that_hangs_keeps_no_http_request_for_others_from_running(caller: Any) -> None:
     """With every place of the gate taken by requests for it: half of them in flight, and more wait than may run."""
     app = build_aggregator(config(a=lean(), b=lean()), max_concurrent_requests=4, max_waiting_requests=40)
-    async with run_server_async(app) as url, caller(url) as call:
+    async with served(app) as front, caller(front.url) as call:
         stuck = [asyncio.create_task(call("a:hold")) for _ in range(20)]
         await until(lambda: numbers(app) == (2, 18))
         for _ in range(10):

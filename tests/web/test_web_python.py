@@ -11,7 +11,8 @@ from fastmcp import Client
 from mcp.shared.exceptions import MCPError
 from support.harness import config, lean
 from support.memory import build_aggregator
-from test_hub_http import GROUPS, browser
+from support.serving import browser
+from test_web_http import GROUPS
 
 from fastmcp_aggregator import AggregatorError
 

@@ -7,7 +7,8 @@ import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, lean
 from support.memory import build_aggregator
-from test_hub_http import GROUPS, browser
+from support.serving import browser
+from test_web_http import GROUPS
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
 from fastmcp_aggregator.cli.main import main

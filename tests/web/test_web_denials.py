@@ -15,8 +15,8 @@ from fastmcp.server.auth import StaticTokenVerifier
 from mcp.shared.exceptions import MCPError
 from support.harness import config, connected, lean, until
 from support.memory import build_aggregator
-from support.wire_sse import served_sse
-from test_hub_http import GROUPS, browser
+from support.serving import browser, served
+from test_web_http import GROUPS
 
 from fastmcp_aggregator.auth.claims import claim_of
 
@@ -121,8 +121,8 @@ async def test_a_typing_error_where_everything_is_open_is_no_denial(tmp_path: Pa
 async def test_the_session_of_somebody_else(tmp_path: Path) -> None:
     log = Log(tmp_path / "audit.jsonl")
     app = build_aggregator(config(a=lean()), audit=str(log.path), auth=StaticTokenVerifier(TOKENS))
-    async with served_sse(app) as served, httpx2.AsyncClient() as http:
-        client = await served.connect(headers={"authorization": "Bearer all"})
+    async with served(app) as front, front.browser() as http:
+        client = await front.connect_sse(headers={"authorization": "Bearer all"})
         await http.post(client.endpoint, json={}, headers={"authorization": "Bearer bare"})
         denied = {"event": "denied", "principal": "bare", "group": "default", "path": "/mcp/messages"}
         assert await log.refusal() == {**denied, "reason": "the session belongs to somebody else"}
