@@ -1,6 +1,6 @@
 """The way of one `tools/call` through the package: how many files it crosses, and how often it changes between them.
 
-A reader of the code makes the same way. It is traced in this process, with real servers of both eras.
+A reader of the code makes the same way: the full path from top to bottom, the fast path between its rules' own files. It is traced in this process, with real servers of both eras.
 """
 
 from __future__ import annotations
@@ -71,9 +71,14 @@ async def client_of(app: Any, front: str, *, modern: bool) -> AsyncIterator[RawC
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-@pytest.mark.parametrize(("front", "most_files", "most_changes"), [("pipe", 20, 35), ("http", 30, 60)])
-async def test_call_crosses_few_files(front: str, most_files: int, most_changes: int, client: str, server: str) -> None:
-    app = build_aggregator(config(a=lean(era=server)))
+@pytest.mark.parametrize(
+    ("fast_path", "front", "most_files", "most_changes"),
+    [(False, "pipe", 20, 35), (False, "http", 30, 60), (True, "pipe", 27, 77), (True, "http", 34, 96)],
+)
+async def test_call_crosses_few_files(
+    fast_path: bool, front: str, most_files: int, most_changes: int, client: str, server: str
+) -> None:
+    app = build_aggregator(config(a=lean(era=server)), fast_path=fast_path)
     if front == "pipe":
         app._backend.profile.expect_one()  # as on stdio
     async with client_of(app, front, modern=client == "modern") as caller:

@@ -5,6 +5,7 @@ What is not JSON for every parser (invalid UTF-8, half a surrogate pair, NaN, a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -33,12 +34,21 @@ class AnswerLine(msgspec.Struct, gc=False):
     method: str | UnsetType = UNSET
 
 
+_BRACE = ord("{")
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
-_ID: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
-encode = msgspec.json.Encoder().encode
+# C functions, where that is possible: they are on the way of every call.
+encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON as bytes; parts that were not decoded stay as they came."""
+decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
+"""Decode a part whole. Raises: Malformed."""
+read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode
+"""Raises: Malformed."""
+read_parts: Callable[[Raw], dict[str, Any]] = _PARTS.decode
+"""The values of an object, each undecoded. Raises: Malformed."""
+bytes_of: Callable[[Raw], bytes] = bytes
+"""The text of a part."""
 
 
 def read_request(text: bytes) -> RequestLine:
@@ -53,40 +63,15 @@ def read_answer(text: bytes) -> AnswerLine:
     return _ANSWER.decode(text)
 
 
-def read_id(raw: Raw) -> int | str:
-    """Raises: Malformed."""
-    return _ID.decode(raw)
-
-
-def read_parts(raw: Raw) -> dict[str, Any]:
-    """The values of an object, each undecoded. Raises: Malformed."""
-    return _PARTS.decode(raw)
-
-
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded. Raises: Malformed."""
     _require_utf8(text)
     return _PARTS.decode(text)
 
 
-def decode(raw: Raw | bytes) -> Any:
-    """Decode a part whole. Raises: Malformed."""
-    return msgspec.json.decode(raw)
-
-
-def bytes_of(raw: Raw) -> bytes:
-    """The text of a part."""
-    return memoryview(raw).tobytes()
-
-
-def begins_with(raw: Raw, first: bytes) -> bool:
-    """Whether a part is a value that begins so, such as an object."""
-    return bytes(memoryview(raw)[:1]) == first
-
-
 def is_object(value: Any) -> bool:
     """Whether a value, decoded or not, is a JSON object."""
-    return begins_with(value, b"{") if isinstance(value, Raw) else isinstance(value, dict)
+    return memoryview(value)[0] == _BRACE if isinstance(value, Raw) else isinstance(value, dict)
 
 
 def on_one_line(raw: Raw) -> Raw:

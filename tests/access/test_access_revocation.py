@@ -113,7 +113,7 @@ def json_call(origin: str, key: str) -> asyncio.Task[httpx2.Response]:
 
 async def test_everything_that_a_revoked_key_has_open_ends_and_nothing_else(tmp_path: Path) -> None:
     auth, keys = keys_for(tmp_path, "ann", "ben")
-    async with hub(auth, tmp_path) as opened:
+    async with hub(auth, tmp_path, resumable="always") as opened:
         of_ben = await opened.connect(keys["ben"])
         legacy, modern = await opened.connect(keys["ann"]), await opened.connect(keys["ann"], modern=True)
         old = await opened.connect_sse(keys["ann"])
