@@ -126,7 +126,7 @@ class VirtualServer(FastMCP[None]):
         if self.settings.audit == "stdout":
             raise AggregatorError("on stdio, stdout is for MCP alone; give the setting `audit` the path of a file")
         token = set_transport("stdio")
-        front = PipeFront(self._pipeline.fast_path)
+        front = PipeFront(self._pipeline.fast_path) if self.settings.fast_path else None
         before = PIPE_FRONT.set(front)
         self._backend.profile.expect_one()
         try:
@@ -219,7 +219,7 @@ class VirtualServer(FastMCP[None]):
     def _shortcut(self, app: Starlette, path: str) -> Middleware | None:
         """The layer of the fast path, for an app of streamable HTTP."""
         endpoint = session_endpoint_of(app, path)
-        if endpoint is None or self.settings.resumable == "always":
+        if endpoint is None or self.settings.resumable == "always" or not self.settings.fast_path:
             return None
         return Middleware(
             FastEndpoint,

@@ -1,6 +1,6 @@
 """The way of one `tools/call` through the package: how many files it crosses, and how often it changes between them.
 
-A reader of the code makes the same way: the full path from top to bottom, the fast path between its rules' own files. It is traced in this process, with real servers of both eras.
+A reader of the code makes the same way. It is traced in this process, with real servers of both eras.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class ProcessEndpoint(Endpoint):
         process = await self._launch(self._server, self._options)
         self._process = process
         stack.push_async_callback(process.stop)
-        self._transport = ProcessTransport(process)
+        self._transport = ProcessTransport(process, has_fast_path=self._options.has_fast_path)
         return self._transport
 
     @property

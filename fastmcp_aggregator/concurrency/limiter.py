@@ -219,22 +219,14 @@ class InFlightCounter:
     @contextmanager
     def track(self) -> Iterator[None]:
         """Count one request, while it is answered."""
-        self.enter()
+        self._count += 1
+        self._idle.clear()
         try:
             yield
         finally:
-            self.leave()
-
-    def enter(self) -> None:
-        """One request more is being answered."""
-        self._count += 1
-        self._idle.clear()
-
-    def leave(self) -> None:
-        """One request less."""
-        self._count -= 1
-        if self._count == 0:
-            self._idle.set()
+            self._count -= 1
+            if self._count == 0:
+                self._idle.set()
 
     async def close(self) -> None:
         """Reject new requests from now on, and wait for those in flight, for DRAIN_TIMEOUT seconds at most."""

@@ -23,6 +23,7 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
@@ -34,7 +35,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.fast_path.call import FastCall
-from fastmcp_aggregator.front.fast_path.handover import cancel_call, note_connection, taken_over_call
+from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.handshake import Handshakes
@@ -43,21 +44,13 @@ from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
-from fastmcp_aggregator.routing.target import (
-    Target,
-    completion_target,
-    prompt_target,
-    resource_target,
-    template_completion_target,
-    tool_target,
-)
+from fastmcp_aggregator.routing.target import Target
 
 CANCELLED = "notifications/cancelled"
 
@@ -120,8 +113,7 @@ class Pipeline:
         if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
-        note_connection(ctx)
-        fast = taken_over_call(ctx)
+        fast = taken_over_call(ctx) if self.fast_path.is_on else None
         if self.in_flight.is_closing and fast is None:
             raise errors.ending()
         params = checked_params(ctx)
@@ -149,8 +141,7 @@ class Pipeline:
         call.caller, call.params = caller, params
         if fast.refusal is not None:
             raise fast.refusal
-        with fast.target.published_errors():
-            return fast.target.published(await self.serve(call, fast.admission))
+        return await self._published(fast.target, self.serve(call, fast.admission))
 
     async def serve(self, call: Call, admission: Admission | None = None) -> Result:
         """Serve one call: policies, then the child or an instance of it, then its rounds of questions.
@@ -202,10 +193,17 @@ class Pipeline:
     async def _forward(self, caller: Caller, params: Params, target: Target) -> Result:
         """Make a call of a request, and serve it; the result for the client."""
         call = Call(caller, target.child, caller.method, params, target.address, self._group_id, target.input_schema)
-        with target.published_errors():
-            if is_tracing() and caller.ctx is not None:
-                return target.published(await in_span(caller.ctx, lambda: self.serve(call)))
-            return target.published(await self.serve(call))
+        is_collecting = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        if is_collecting and caller.ctx is not None:
+            return await self._published(target, in_span(caller.ctx, lambda: self.serve(call)))
+        return await self._published(target, self.serve(call))
+
+    async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
+        """The result for the client, or the error, with the addresses that it can use."""
+        if not target.is_resource:
+            return target.publish_result(await served, target.publish)
+        with publishing_errors(target.publish):
+            return target.publish_result(await served, target.publish)
 
     # The requests.
 
@@ -215,7 +213,7 @@ class Pipeline:
         route = await self._route(caller, Kind.TOOL, name)
         if route is None:
             return None
-        return await self._forward(caller, params, tool_target(route))
+        return await self._forward(caller, params, route.of_tool())
 
     async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
@@ -223,13 +221,13 @@ class Pipeline:
         route = await self._route(caller, Kind.PROMPT, name)
         if route is None:
             return None
-        return await self._forward(caller, params, prompt_target(route))
+        return await self._forward(caller, params, route.of_prompt())
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
         found = await self._locate(caller, text_param(params, "uri"))
         if found is None or not self._own.bypass_allowed:
             return None
-        return await self._forward(caller, params, resource_target(self._directory.table, *found))
+        return await self._forward(caller, params, self._directory.table.of_resource(*found))
 
     async def _complete(self, caller: Caller, params: Params) -> Result | None:
         ref = params.get("ref")
@@ -240,13 +238,13 @@ class Pipeline:
         route = await self._route(caller, Kind.PROMPT, text_param(ref, "name"))
         if route is None:
             return None
-        return await self._forward(caller, params, completion_target(route, ref))
+        return await self._forward(caller, params, route.of_completion(ref))
 
     async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
         found = await self._locate(caller, text_param(ref, "uri"))
         if found is None:
             return None
-        return await self._forward(caller, params, template_completion_target(self._directory.table, *found, ref))
+        return await self._forward(caller, params, self._directory.table.of_template_completion(*found, ref))
 
     async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
         uri = text_param(params, "uri")
@@ -305,9 +303,10 @@ class Pipeline:
         Raises:
             MCPError: no server has this name.
         """
+        bypass_allowed = self._own.bypass_allowed
         route = await self._directory.route(kind, name)
         if route is not None:
-            return route if self._own.bypass_allowed else None
+            return route if bypass_allowed else None
         if await self._own.has(kind, name):
             return None
         await self._directory.ready()

@@ -28,6 +28,7 @@ def tools_for_legacy(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def result_for_legacy(result: dict[str, Any]) -> dict[str, Any]:
     """The result of a call; the same object, unless its structured content is left out."""
-    if is_object(result.get("structuredContent", {})):
+    content = result.get("structuredContent")
+    if isinstance(content, dict) or "structuredContent" not in result or is_object(content):
         return result
     return {name: value for name, value in result.items() if name != "structuredContent"}

@@ -30,9 +30,18 @@ from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
 from fastmcp_aggregator.naming.uris import fits, public_uri, split_public_uri
+from fastmcp_aggregator.protocol import methods
+from fastmcp_aggregator.protocol.json_rpc import Params
 from fastmcp_aggregator.protocol.legacy import tools_for_legacy
 from fastmcp_aggregator.protocol.raw_json import encode
-from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
+from fastmcp_aggregator.routing.addresses import (
+    Publish,
+    publish_addresses,
+    publish_prompt_result,
+    publish_read_result,
+    publish_tool_result,
+)
+from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 Spell = Callable[[str, str], Iterable[str]]
@@ -54,6 +63,20 @@ class Route:
     def name(self) -> str:
         """What its public name is made of."""
         return self.original if self.renamed is None else self.renamed
+
+    def of_tool(self) -> Target:
+        """The target of a tool's call."""
+        address, schema = {"name": self.original}, self.component.get("inputSchema")
+        return Target(self.child, address, self.publish, schema, publish_tool_result, addressed="content")
+
+    def of_prompt(self) -> Target:
+        """The target of a request for a prompt."""
+        address = {"name": self.original}
+        return Target(self.child, address, self.publish, None, publish_prompt_result, addressed="messages")
+
+    def of_completion(self, ref: Params) -> Target:
+        """The target of a completion for a prompt's argument."""
+        return Target(self.child, {"ref": {**ref, "name": self.original}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +199,42 @@ class RouteTable:
             owner = self.find(kind, public)
             if owner is not None and (owner.child, owner.original) == (route.child, route.original):
                 yield public, route
+
+    def of_resource(self, child: Child, original: str) -> Target:
+        """The target of a request for a resource."""
+        publish, address = self.publisher(child), {"uri": original}
+        return Target(child, address, publish, None, publish_read_result, is_resource=True, addressed="contents")
+
+    def of_template_completion(self, child: Child, original: str, ref: Params) -> Target:
+        """The target of a completion for a template's variable."""
+        return Target(child, {"ref": {**ref, "uri": original}}, self.publisher(child), is_resource=True)
+
+    def target(self, method: str, params: Params) -> Target | None:
+        """The target of a call whose component is known; None for all else."""
+        if method == methods.TOOLS_CALL.name:
+            route = self._named(Kind.TOOL, params.get("name"))
+            return route.of_tool() if route else None
+        if method == methods.PROMPTS_GET.name:
+            route = self._named(Kind.PROMPT, params.get("name"))
+            return route.of_prompt() if route else None
+        if method == methods.RESOURCES_READ.name:
+            found = self._addressed(params.get("uri"))
+            return self.of_resource(*found) if found else None
+        ref = params.get("ref")
+        return self._completed(ref) if method == methods.COMPLETE.name and isinstance(ref, dict) else None
+
+    def _completed(self, ref: Params) -> Target | None:
+        if ref.get("type") == "ref/resource":
+            found = self._addressed(ref.get("uri"))
+            return self.of_template_completion(*found, ref) if found else None
+        route = self._named(Kind.PROMPT, ref.get("name"))
+        return route.of_completion(ref) if route else None
+
+    def _named(self, kind: Kind, name: Any) -> Route | None:
+        return self.find(kind, name) if isinstance(name, str) else None
+
+    def _addressed(self, uri: Any) -> tuple[Child, str] | None:
+        return self.find_uri(uri) if isinstance(uri, str) else None
 
     def conflicts(self, rule: NameRule) -> list[NameConflictError]:
         """Every public name under `rule` that two children offer."""

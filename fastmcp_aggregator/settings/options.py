@@ -44,13 +44,14 @@ class RemoteAccess:
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
     """`line_limit` is in bytes. What a process writes to stderr is also kept in a file in `stderr_dir`, if given, and
-    passed on as lines of JSON, if `json_stderr`.
+    passed on as lines of JSON, if `json_stderr`. With a fast path, requests may be sent beside the session.
     """
 
     line_limit: int = LINE_LIMIT
     stderr_dir: Path | None = None
     json_stderr: bool = False
     access: RemoteAccess = RemoteAccess()
+    has_fast_path: bool = True
 
     @classmethod
     def from_settings(cls, settings: AggregatorSettings, own: ServerSettings = AS_EVERY_SERVER) -> EndpointOptions:
@@ -62,7 +63,13 @@ class EndpointOptions:
             frozenset(own.pass_headers),
         )
         line_limit, is_json = int(settings.max_response_size_mb * _MIB), settings.profile == "production"
-        return cls(line_limit, _directory(settings.stderr_dir), json_stderr=is_json, access=access)
+        return cls(
+            line_limit,
+            _directory(settings.stderr_dir),
+            json_stderr=is_json,
+            access=access,
+            has_fast_path=settings.fast_path,
+        )
 
 
 DEFAULT_OPTIONS = EndpointOptions()

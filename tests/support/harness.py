@@ -160,7 +160,8 @@ async def connected(
     from fastmcp_aggregator.pipe.lines import LineSplitter
 
     replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
-    front = PipeFront(app._pipeline.fast_path) if hasattr(app, "_pipeline") else None
+    path = app._pipeline.fast_path if hasattr(app, "_pipeline") else None
+    front = PipeFront(path) if path is not None and path.is_on else None
     requests = MessageReader(_NoValve(), lambda line: None, take=front.take if front else lambda _: False)
     if front is not None:
         front.attach(_Replies(replies, requests))

@@ -130,8 +130,8 @@ class Life:
 class MemoryTransport(WatchedTransport):
     """MCP with a child in memory."""
 
-    def __init__(self, server_key: str, life: Life) -> None:
-        super().__init__(server_key, life)
+    def __init__(self, server_key: str, life: Life, *, has_fast_path: bool) -> None:
+        super().__init__(server_key, life if has_fast_path else None)
         self._life = life
 
     @asynccontextmanager
@@ -160,8 +160,9 @@ class _Unlimited:
 class MemoryEndpoint(Endpoint):
     """One life of a server; it goes onto the script's list when it begins."""
 
-    def __init__(self, server: StdioServer, script: Script) -> None:
+    def __init__(self, server: StdioServer, options: EndpointOptions, script: Script) -> None:
         self._server = server
+        self._options = options
         self._script = script
         self._life: Life | None = None
 
@@ -176,7 +177,7 @@ class MemoryEndpoint(Endpoint):
         stack.callback(life.die, 0)
         if gate := options.get("wait_for_file"):
             await until(lambda: os.path.exists(gate) or life.code is not None)
-        return MemoryTransport(self._server.key, life)
+        return MemoryTransport(self._server.key, life, has_fast_path=self._options.has_fast_path)
 
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
         life = self._life
@@ -227,7 +228,7 @@ class Scripts(defaultdict[str, Script]):
         """In memory for what a lean or a talking child is meant by; all others as ever."""
         is_ours = isinstance(server, StdioServer) and any("_child.py" in arg for arg in server.args)
         if is_ours and "catalogue_child" not in server.args[1]:
-            return MemoryEndpoint(server, self[server.key])
+            return MemoryEndpoint(server, options, self[server.key])
         return endpoint_for(server, options)
 
 

@@ -76,8 +76,8 @@ class PacedFlowControl:
 class ProcessTransport(WatchedTransport):
     """MCP over the pipes of a process; its owner stops it."""
 
-    def __init__(self, process: ChildProcess) -> None:
-        super().__init__(process.server_key, process)
+    def __init__(self, process: ChildProcess, *, has_fast_path: bool = True) -> None:
+        super().__init__(process.server_key, process if has_fast_path else None)
         self._process = process
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)

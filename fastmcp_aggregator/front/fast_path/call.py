@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
 from typing import Any, Protocol
 
-from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp_types import RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
@@ -68,8 +67,8 @@ class FastCall:
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
-        self.key: tuple[Connection, RequestId] | None = None
-        """Where it is kept for a request that cancels it."""
+        self.until_end = ExitStack()
+        """What is open while the call is on the fast path."""
         self._origin = origin
         self._shape = shape
         self._on_end = on_end
@@ -190,4 +189,5 @@ class FastCall:
 
     def _end(self) -> None:
         self._is_over = True
+        self.until_end.close()
         self._on_end(self)

@@ -17,20 +17,16 @@ SCOPE_KEY = "fastmcp_aggregator.fast_call"
 """Where the scope of an HTTP request has the call that the full path has taken over."""
 
 
-def note_connection(ctx: Context) -> None:
-    """Let the requests that follow on a pipe take the fast path."""
-    front = PIPE_FRONT.get()
-    if front is not None and ctx.request is None:
-        front.initialized(connection_of(ctx.session), is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS)
-
-
 def taken_over_call(ctx: Context) -> FastCall | None:
-    """The call that this request began on the fast path."""
+    """The call that this request began on the fast path; those that follow it on a pipe may take that path."""
     if ctx.request is not None:
         found: FastCall | None = getattr(ctx.request, "scope", {}).pop(SCOPE_KEY, None)
         return found
     front = PIPE_FRONT.get()
-    return front.resume(ctx.request_id) if front is not None and ctx.request_id is not None else None
+    if front is None or ctx.request_id is None:
+        return None
+    front.initialized(connection_of(ctx.session), is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS)
+    return front.resume(ctx.request_id)
 
 
 def cancel_call(ctx: Context, fast_path: FastPath) -> None:

@@ -46,7 +46,7 @@ from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
-from fastmcp_aggregator.routing.target import Target, known_target
+from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class FastPath:
         """Requests of this virtual server, on both paths."""
         self._group_id = group_id
         self._server_info = server_info
-        self._is_on = is_on
+        self.is_on = is_on
         self._counts = backend.path_counts
         self._cancellable: dict[tuple[Connection, RequestId], FastCall] = {}
 
@@ -147,8 +147,9 @@ class FastPath:
 
     def register(self, connection: Connection, request_id: RequestId, fast: FastCall) -> None:
         """Keep a call under its request, until it ends."""
-        self._cancellable[connection, request_id] = fast
-        fast.key = connection, request_id
+        key = connection, request_id
+        self._cancellable[key] = fast
+        fast.until_end.callback(self._cancellable.pop, key)
 
     def is_in_flight(self, connection: Connection, request_id: RequestId) -> bool:
         """Whether a request of this id is on its way."""
@@ -173,7 +174,7 @@ class FastPath:
         caller = Caller(
             sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
         )
-        target = known_target(self._directory.table, request.method, params)
+        target = self._directory.table.target(request.method, params)
         if target is None:
             raise Declined("unknown name")
         self._require_free(target, caller, meta)
@@ -189,7 +190,7 @@ class FastPath:
 
     def _start(self, fast: FastCall) -> FastCall:
         """From here on it is not declined any more."""
-        self.in_flight.enter()
+        fast.until_end.enter_context(self.in_flight.track())
         try:
             fast.admission = self._backend.policies.stack.admit_now(fast.call)
         except MCPError as error:
@@ -206,7 +207,7 @@ class FastPath:
         return fast
 
     def _require_usual(self, request: raw_json.RequestLine) -> None:
-        if not self._is_on:
+        if not self.is_on:
             raise Declined("off")
         if self.in_flight.is_closing:
             raise Declined("ending")
@@ -243,15 +244,12 @@ class FastPath:
             result[part] = raw_json.decode(result[part])
         if target.is_resource and part in result:
             result[part] = raw_json.decode(result[part]) if isinstance(result[part], Raw) else result[part]
-        published = target.published(result)
+        published = target.publish_result(result, target.publish)
         if is_modern:
             return for_modern_client(fast.call.method, published, self._server_info())
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
-        self.in_flight.leave()
-        if fast.key is not None:
-            del self._cancellable[fast.key]
         if fast.taken_over:
             self._counts.taken_over[fast.taken_over] += 1
         else:
