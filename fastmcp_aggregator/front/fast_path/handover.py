@@ -25,7 +25,7 @@ def taken_over_call(ctx: Context) -> FastCall | None:
     front = PIPE_FRONT.get()
     if front is None or ctx.request_id is None:
         return None
-    front.initialized(connection_of(ctx.session), is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS)
+    front.connected(connection_of(ctx.session), is_modern=ctx.protocol_version in MODERN_PROTOCOL_VERSIONS)
     return front.resume(ctx.request_id)
 
 

@@ -44,30 +44,34 @@ class PipeFront:
         """Serve the client on this pipe."""
         self._pipe = pipe
 
-    def initialized(self, connection: Connection, *, is_modern: bool) -> None:
-        """A request of the client was let in by the full path, over this connection."""
+    def connected(self, connection: Connection, *, is_modern: bool) -> None:
+        """The full path has a request of the client, over this connection."""
         self._connection, self._is_modern = connection, is_modern
 
     def take(self, line: bytes) -> bool:
         """Whether the fast path serves the request on this line."""
-        if self._connection is None or self._pipe is None or len(line) > self._path.most_bytes:
+        connection = self._connection
+        is_open = connection is not None and connection.initialize_accepted and len(line) <= self._path.most_bytes
+        if not is_open or connection is None or self._pipe is None:
             return False
         try:
             request = raw_json.read_request(line)
             key = coerce_request_id(raw_json.read_id(request.id))
         except raw_json.Malformed:
             return False
+        origin = _Line(self, self._pipe, key, line, request.id)
+        return self._begin(request, key, origin, Sender(connection, is_modern=self._is_modern))
+
+    def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
         if key in self._calls or key in self._taken_over:
             return False
-        sender = Sender(self._connection, is_modern=self._is_modern)
-        origin = _Line(self, self._pipe, key, line, request.id)
-        if self._pipe.has_room and (result := self._path.reply(request, sender)) is not None:
+        if origin.has_room and (result := self._path.reply(request, sender)) is not None:
             origin.answer(origin.encoded(result))
             return True
         fast = self._path.begin(request, origin, sender)
         if fast is None:
             return False
-        self._pipe.began(key)
+        origin.begun()
         if not fast.taken_over:
             self._calls[key] = fast
         return True
@@ -109,6 +113,10 @@ class _Line:
         self._key = key
         self._line = line
         self._id = request_id
+
+    def begun(self) -> None:
+        """It is served."""
+        self._pipe.began(self._key)
 
     @property
     def has_room(self) -> bool:
