@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from pydantic_core import from_json
 
 Malformed = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Raised for what cannot be decoded."""
@@ -66,6 +67,11 @@ def read_parts(raw: Raw) -> dict[str, Any]:
 def decode(raw: Raw | bytes) -> Any:
     """Decode a part whole. Raises: Malformed."""
     return msgspec.json.decode(raw)
+
+
+def decode_as_read(raw: Raw) -> Any:
+    """Decode a part whole, as the session's reader does, to which no number is too large. Raises: ValueError."""
+    return from_json(bytes_of(raw))
 
 
 def bytes_of(raw: Raw) -> bytes:

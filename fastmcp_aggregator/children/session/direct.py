@@ -94,7 +94,7 @@ class DirectRequest:
                 return result
             case raw:
                 assert isinstance(raw, Raw)
-                result = raw_json.decode(raw)
+                result = raw_json.decode_as_read(raw)
                 assert isinstance(result, dict)
                 return result
 

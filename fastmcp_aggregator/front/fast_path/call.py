@@ -15,6 +15,7 @@ from msgspec import Raw
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.routing.target import Target
@@ -62,7 +63,7 @@ class FastCall:
         """As the client has spelled it."""
         self.admission: Admission | None = None
         self.refusal: MCPError | None = None
-        """Why a policy has rejected it."""
+        """Why a policy has rejected it, or the result."""
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
@@ -180,8 +181,14 @@ class FastCall:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
         self.call.child.calls.complete()
+        admission, self.started, self.admission = self.admission, None, None
+        try:
+            admission.ended(result, outcome)
+        except Exception as error:
+            self.refusal = errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
+            self.take_over("policy failed")
+            return True
         self._end()
-        self.admission.ended(result, outcome)
         self._origin.answer(response)
         return True
 

@@ -115,7 +115,7 @@ class FastPath:
         with self._declining():
             self._require_usual(request)
             raw_json.read_id(request.id)
-            result = self._listed(request, sender) if request.method in LISTS else _pong(sender)
+            result = self._listed(request, sender) if request.method in LISTS else _pong(request, sender)
             response = raw_json.encode({"jsonrpc": "2.0", "id": request.id, "result": result})
             self._counts.answered += 1
             return response
@@ -185,7 +185,7 @@ class FastPath:
             raise Declined("header parameters")
         stack = self._backend.policies.stack
         if stack.policies:
-            _decode_arguments(params)
+            _decode_all(params)
         call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
         if not stack.is_ready_for(call):
             raise Declined("policy has to wait")
@@ -303,11 +303,11 @@ def _meta_of(raw: Mapping[str, Raw]) -> dict[str, Any]:
     return meta
 
 
-def _decode_arguments(params: dict[str, Any]) -> None:
-    """Let policies see the arguments; and the child gets what they saw, where a name is there twice."""
-    for name in ("arguments", "argument"):
-        if name in params:
-            params[name] = raw_json.decode(params[name])
+def _decode_all(params: dict[str, Any]) -> None:
+    """Let policies see the parameters; and the child gets what they saw, where a name is there twice."""
+    for name, part in params.items():
+        if isinstance(part, Raw):
+            params[name] = raw_json.decode(part)
 
 
 def _client_name(sender: Sender, raw: Mapping[str, Raw]) -> str | None:
@@ -327,10 +327,12 @@ def _name_in_envelope(meta: bytes) -> str | None:
     return params.client_info.name if params else None
 
 
-def _pong(sender: Sender) -> Result:
+def _pong(request: raw_json.RequestLine, sender: Sender) -> Result:
     """The answer to a ping, which modern clients have not."""
-    if sender.is_modern:
+    if sender.is_modern or request.params.keys() - {"_meta"}:
         raise Declined("method")
+    meta = _meta_of(request.params)
+    _require_envelope(request.method, {"_meta": meta}, meta, sender)
     return {}
 
 
