@@ -100,3 +100,18 @@ async def test_a_ping_is_judged_as_on_the_full_path(modern: bool) -> None:
         client.write({"id": 99, "method": "ping", "params": {"_meta": -1}})
         await until(lambda: any(message.get("id") == 99 for message in client.messages))
         assert "error" in client.messages[-1]
+
+
+async def test_line_breaks_of_a_server_do_not_reach_the_client(modern: bool) -> None:
+    app = build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        life = scripts["a"].life
+
+        def reply(request_id: Any, _: Any) -> None:
+            life._feed([b'{"jsonrpc":"2.0",\r"id":%d,"result":{"content":[\r],\r"_meta":{}}}\r' % request_id])
+
+        life.child.reply = reply  # type: ignore[method-assign]
+        assert (await client.result("tools/call", {"name": "a:echo"}))["content"] == []
+        assert b"\r" not in client.lines[-1]

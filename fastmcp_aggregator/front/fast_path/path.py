@@ -60,6 +60,8 @@ LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
+_MOST_KEPT_BYTES = 2000
+"""Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
 """Parts of a result that are decoded, where they are."""
 
@@ -313,18 +315,21 @@ def _decode_all(params: dict[str, Any]) -> None:
 def _client_name(sender: Sender, raw: Mapping[str, Raw]) -> str | None:
     """The name of the program, by its own account, which a modern client gives with each request."""
     if sender.is_modern:
-        return _name_in_envelope(raw_json.bytes_of(raw["_meta"]))
+        meta = raw_json.bytes_of(raw["_meta"])
+        return _known_name(meta) if len(meta) <= _MOST_KEPT_BYTES else _name_in_envelope(meta)
     params = sender.connection.client_params
     return params.client_info.name if params else None
 
 
-@lru_cache(maxsize=1000)
 def _name_in_envelope(meta: bytes) -> str | None:
     """The same as the SDK takes it from an envelope."""
     envelope = raw_json.decode(meta)
     info, capabilities = envelope.get(CLIENT_INFO_META_KEY), envelope.get(CLIENT_CAPABILITIES_META_KEY)
     params = Connection.from_envelope(LATEST_MODERN_VERSION, info, capabilities).client_params
     return params.client_info.name if params else None
+
+
+_known_name = lru_cache(maxsize=1000)(_name_in_envelope)
 
 
 def _pong(request: raw_json.RequestLine, sender: Sender) -> Result:
