@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp_types import RequestId
+from mcp_types import INVALID_REQUEST, RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
@@ -163,6 +163,8 @@ class FastCall:
             return
         self.taken_over = self.taken_over or "abandoned"
         self._end()
+        if self._owner is not None:
+            self._owner.set_exception(MCPError(INVALID_REQUEST, "the request over which it was asked is over"))
         if self.started is not None:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:
