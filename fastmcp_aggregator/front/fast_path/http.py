@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
 from mcp.shared.dispatcher import coerce_request_id
@@ -85,7 +86,7 @@ class FastEndpoint:
         if first["type"] != "http.request" or first.get("more_body") or len(body) > self._fast_path.most_bytes:
             return None
         headers = _plain_headers(scope)
-        if headers is None or not self._is_let_in(scope):
+        if headers is None or not self._is_let_in(scope, headers):
             return None
         exchange = self._exchange(scope, headers)
         if exchange is None:
@@ -110,12 +111,13 @@ class FastEndpoint:
         sender = Sender(connection, is_modern=False, scope=scope)
         return Exchange(self._fast_path, sender, session_id, held_session(session))
 
-    def _is_let_in(self, scope: Scope) -> bool:
+    def _is_let_in(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+        """Whether FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
         if self._scopes is None:
             return True
-        user, credentials = scope.get("user"), scope.get("auth")
-        is_known = bool(getattr(user, "is_authenticated", False))
-        return is_known and self._scopes <= frozenset(getattr(credentials, "scopes", ()))
+        is_known = isinstance(scope.get("user"), AuthenticatedUser)
+        has_token = headers.get("authorization", "")[:7].lower() == "bearer "
+        return is_known and has_token and self._scopes <= frozenset(getattr(scope.get("auth"), "scopes", ()))
 
 
 class Exchange:
