@@ -60,6 +60,8 @@ LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
+_MOST_SCHEMAS = 10_000
+"""Of tools that were called, whose look for header parameters is remembered; a server may change its tools for ever."""
 _MOST_KEPT_BYTES = 2000
 """Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
@@ -244,6 +246,8 @@ class FastPath:
         known = self._header_schemas.get(tool)
         if known is None or known[0] is not schema:
             is_mirrored = bool(x_mcp_header_map(dict(schema))) or find_invalid_x_mcp_header(schema) is not None
+            if len(self._header_schemas) >= _MOST_SCHEMAS:
+                self._header_schemas.clear()
             known = self._header_schemas[tool] = schema, is_mirrored
         return known[1]
 
