@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Raw
 
 from fastmcp_aggregator.protocol.json_rpc import json_size
-from fastmcp_aggregator.protocol.raw_json import decode
+from fastmcp_aggregator.protocol.raw_json import decode_as_read
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -40,7 +40,7 @@ class CallEnd:
         """The result's size as JSON; 0 without one."""
         if self.result is None:
             return 0
-        return json_size(decode(self.result) if isinstance(self.result, Raw) else self.result)
+        return json_size(decode_as_read(self.result) if isinstance(self.result, Raw) else self.result)
 
 
 class Rejected(Exception):

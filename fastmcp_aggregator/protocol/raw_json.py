@@ -74,6 +74,11 @@ def read_object(text: bytes) -> dict[str, Raw]:
     return _PARTS.decode(text)
 
 
+def decode_as_read(raw: Raw) -> Any:
+    """Decode a part whole, as the session's reader does, to which no number is too large. Raises: ValueError."""
+    return from_json(bytes_of(raw))
+
+
 def is_object(value: Any) -> bool:
     """Whether a value, decoded or not, is a JSON object."""
     return memoryview(value)[0] == _BRACE if isinstance(value, Raw) else isinstance(value, dict)

@@ -94,7 +94,7 @@ class DirectRequest:
                 return result
             case raw:
                 assert isinstance(raw, Raw)
-                result = raw_json.decode(raw)
+                result = raw_json.decode_as_read(raw)
                 assert isinstance(result, dict)
                 return result
 
@@ -191,7 +191,7 @@ class DirectRequests:
 
     def take(self, line: bytes) -> bool:
         """Whether a line is the result of a request sent here; then it is settled. All else is the session's."""
-        if not self._pending:
+        if not self._pending or line.find(b"\r", 0, -1) >= 0:  # which some clients take for the end of a line
             return False
         try:
             answer = raw_json.read_answer(line)

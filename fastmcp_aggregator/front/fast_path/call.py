@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
@@ -164,6 +165,8 @@ class FastCall:
             return
         self.taken_over = self.taken_over or "abandoned"
         self._end()
+        if self._owner is not None:
+            self._owner.set_exception(MCPError(INVALID_REQUEST, "the request over which it was asked is over"))
         if self.started is not None:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:
@@ -183,9 +186,9 @@ class FastCall:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
         self.call.child.calls.complete(self.started)
-        self.started = None
+        admission, self.started, self.admission = self.admission, None, None
         try:
-            self.admission.ended(result, outcome)
+            admission.ended(result, outcome)
         except Exception as error:
             self.refusal = errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
             self.take_over("policy failed")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
 from mcp.shared.dispatcher import coerce_request_id
@@ -124,11 +125,13 @@ class FastEndpoint:
         return Exchange(self._fast_path, sender, session_id, held_session(session))
 
     def _is_let_in(self, scope: Scope) -> bool:
+        """Whether FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
         if self._scopes is None:
             return True
-        user, credentials = scope.get("user"), scope.get("auth")
-        is_known = bool(getattr(user, "is_authenticated", False))
-        return is_known and self._scopes <= frozenset(getattr(credentials, "scopes", ()))
+        is_known = isinstance(scope.get("user"), AuthenticatedUser)
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        has_token = given[:7].lower() == b"bearer "
+        return is_known and has_token and self._scopes <= frozenset(getattr(scope.get("auth"), "scopes", ()))
 
 
 class Exchange:

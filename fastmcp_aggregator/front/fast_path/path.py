@@ -58,6 +58,8 @@ LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
+_MOST_KEPT_BYTES = 2000
+"""Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
 """Parts of a result that are decoded, where they are."""
 
@@ -112,7 +114,7 @@ class FastPath:
         with self._declining():
             self._require_usual(request)
             raw_json.read_id(request.id)
-            result = self._listed(request, sender) if request.method in LISTS else _pong(sender)
+            result = self._listed(request, sender) if request.method in LISTS else _pong(request, sender)
             self._counts.answered += 1
             return result
         return None
@@ -182,7 +184,7 @@ class FastPath:
             raise Declined("header parameters")
         stack = self._backend.policies.stack
         if stack.policies:
-            _decode_arguments(params)
+            _decode_all(params)
         call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
         if not stack.is_ready_for(call):
             raise Declined("policy has to wait")
@@ -285,22 +287,22 @@ def _meta_of(raw: Mapping[str, Raw]) -> dict[str, Any]:
     return meta
 
 
-def _decode_arguments(params: dict[str, Any]) -> None:
-    """Let policies see the arguments; and the child gets what they saw, where a name is there twice."""
-    for name in ("arguments", "argument"):
-        if name in params:
-            params[name] = raw_json.decode(params[name])
+def _decode_all(params: dict[str, Any]) -> None:
+    """Let policies see the parameters; and the child gets what they saw, where a name is there twice."""
+    for name, part in params.items():
+        if isinstance(part, Raw):
+            params[name] = raw_json.decode(part)
 
 
 def _client_name(sender: Sender, raw: Mapping[str, Raw]) -> str | None:
     """The name of the program, by its own account, which a modern client gives with each request."""
     if sender.is_modern:
-        return _name_in_envelope(raw_json.bytes_of(raw["_meta"]))
+        meta = raw_json.bytes_of(raw["_meta"])
+        return _known_name(meta) if len(meta) <= _MOST_KEPT_BYTES else _name_in_envelope(meta)
     params = sender.connection.client_params
     return params.client_info.name if params else None
 
 
-@lru_cache(maxsize=1000)
 def _name_in_envelope(meta: bytes) -> str | None:
     """The same as the SDK takes it from an envelope."""
     envelope = raw_json.decode(meta)
@@ -309,9 +311,12 @@ def _name_in_envelope(meta: bytes) -> str | None:
     return params.client_info.name if params else None
 
 
-def _pong(sender: Sender) -> Result:
+_known_name = lru_cache(maxsize=1000)(_name_in_envelope)
+
+
+def _pong(request: raw_json.RequestLine, sender: Sender) -> Result:
     """The answer to a ping, which modern clients have not."""
-    if sender.is_modern:
+    if sender.is_modern or request.params:
         raise Declined("method")
     return {}
 

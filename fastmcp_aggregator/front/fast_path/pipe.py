@@ -82,7 +82,9 @@ class PipeFront:
 
     def cancel(self, request_id: RequestId) -> None:
         """The client waits no longer for a request."""
-        if (fast := self._calls.pop(coerce_request_id(request_id), None)) is not None:
+        key = coerce_request_id(request_id)
+        # What was taken over is found all the same when its line is read again, or it would be sent anew.
+        if (fast := self._calls.pop(key, None) or self._taken_over.get(key)) is not None:
             fast.abandon()
 
     def answered(self, key: RequestId) -> None:

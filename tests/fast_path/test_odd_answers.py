@@ -1,0 +1,117 @@
+"""What servers answer that is JSON for some parsers, or for none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.harness import RawClient, config, connected, lean, talking, until
+from support.memory import Scripts, build_aggregator, scripted
+
+import fastmcp_aggregator
+from fastmcp_aggregator import Aggregator
+
+pytestmark = pytest.mark.parametrize("modern", [False, True])
+
+
+def answer_with(scripts: Scripts, result: bytes) -> None:
+    """Let the server `a` answer calls with these bytes as the result."""
+    child = scripts["a"].life.child
+
+    def reply(request_id: Any, _: Any) -> None:
+        child.write_bytes(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request_id, result))
+
+    child.reply = reply  # type: ignore[method-assign]
+
+
+async def asked(client: RawClient, scripts: Scripts, result: bytes) -> Any:
+    await client.call("a:echo")
+    answer_with(scripts, result)
+    return await client.send("tools/call", {"name": "a:echo", "arguments": {}})
+
+
+def is_quiet(app: Aggregator) -> None:
+    assert {server.in_flight for server in app.health().values()} == {0}
+    assert app._pipeline.in_flight._count == 0
+    assert not app._pipeline.fast_path._cancellable
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"content":[{"type":"text","text":"x"}],"structuredContent":{"x":1e999}}',
+        b'{"content":[],"_meta":{"x":1e999}}',
+        b'{"content":[],"_meta":{"x":1' + b"0" * 400 + b"}}",
+        b'{"content":[],"isError":1e999}',
+        b'{"content":[{"type":"resource","x":1e999}]}',
+    ],
+)
+@pytest.mark.parametrize("policies", [True, False])
+async def test_a_number_beyond_every_type_is_an_answer_like_others(
+    result: bytes, policies: bool, modern: bool, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"audit": str(tmp_path / "audit")} if policies else {}
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), **settings)
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        response = await asyncio.wait_for(asked(client, scripts, result), 5)
+        assert "result" in response
+        is_quiet(app)
+
+
+async def test_a_policy_that_fails_afterwards_costs_one_answer(modern: bool) -> None:
+    class Broken:
+        def after(self, call: Any, end: Any) -> None:
+            raise RuntimeError("broken")
+
+    app = build_aggregator(config(a=lean()))
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        stack = app._backend.policies.stack
+        before, stack.recorders = stack.recorders, (Broken(),)
+        error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), 5)
+        assert error["message"].startswith("Internal error (id ")
+        assert app._backend.path_counts.taken_over == {"policy failed": 1}
+        is_quiet(app)
+        stack.recorders = before
+        await client.call("a:echo")
+
+
+async def test_policies_see_the_size_of_all_parameters(modern: bool, tmp_path: Path) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(t=talking()), audit=str(tmp_path / "audit"))
+    scripted(app)
+    params = {"ref": {"type": "ref/prompt", "name": "t:play"}, "argument": {"name": "script", "value": ""}}
+    sizes = []
+    async with app, connected(app, modern=modern) as client:
+        for context in ({}, {"context": {"arguments": {"a": "b"}}}):
+            for _ in range(2):
+                await client.result("completion/complete", {**params, **context})
+    for line in (tmp_path / "audit").read_text().splitlines():
+        sizes.append(json.loads(line)["request_bytes"])
+    assert [size - sizes[0] for size in sizes] == [0, 0, *2 * [len(',"context":{"arguments":{"a":"b"}}')]]
+
+
+async def test_a_ping_is_judged_as_on_the_full_path(modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        client.write({"id": 99, "method": "ping", "params": {"_meta": -1}})
+        await until(lambda: any(message.get("id") == 99 for message in client.messages))
+        assert "error" in client.messages[-1]
+
+
+async def test_line_breaks_of_a_server_do_not_reach_the_client(modern: bool) -> None:
+    app = build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        life = scripts["a"].life
+
+        def reply(request_id: Any, _: Any) -> None:
+            life._feed([b'{"jsonrpc":"2.0",\r"id":%d,"result":{"content":[\r],\r"_meta":{}}}\r' % request_id])
+
+        life.child.reply = reply  # type: ignore[method-assign]
+        assert (await client.result("tools/call", {"name": "a:echo"}))["content"] == []
+        assert b"\r" not in client.lines[-1]
