@@ -33,7 +33,7 @@ async def sigterm_on_stdio(folder: Path) -> list[Figure]:
             pass
         is_answered = "result" in await call
         code, ended = await running.ended()
-    assert "is ending" in refused["error"]["message"]
+    assert "is shutting down" in refused["error"]["message"]
     return _drained("SIGTERM during calls on stdio", folder, is_answered, code, ended - told)
 
 
