@@ -162,7 +162,7 @@ class AggregatorSettings(BaseSettings):
     resumable: Literal["auto", "always"] = Field(
         default="auto",
         description="`always`: a client of 2025-11-25 can come back for every answer; `auto`: not for one that comes "
-        "within a quarter of a second, which costs a sixth so",
+        "within a quarter of a second, which costs a quarter so",
     )
     fast_path: bool = Field(
         default=True, description="whether plain requests take the fast path; the answers are the same without"

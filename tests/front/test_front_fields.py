@@ -1,16 +1,17 @@
-"""Header values with white space around them, as the parsers that uvicorn may use leave them."""
+"""What the parser of HTTP leaves to us: white space around values, and heads without end."""
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from support.harness import MODERN, PATIENCE, config, lean
 from support.memory import build_aggregator
 from support.serving import served
 
+from fastmcp_aggregator.front.http import server
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -31,8 +32,8 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(parser)
-    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS[parser])
+    if parser == "h11":  # as in another ASGI server
+        monkeypatch.setattr(server, "_BoundedParser", "h11")
     async with served(build_aggregator(config(a=lean()))) as front:
         place = urlsplit(front.url)
         params = {"name": "a:echo", "arguments": {}, "_meta": META}
@@ -53,3 +54,35 @@ async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch
         answer = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
     assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+
+@pytest.mark.parametrize("trailer", [False, True])
+async def test_heads_and_trailers_without_end_are_refused(trailer: bool) -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        head = f"POST {place.path} HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        writer.write(head.encode())
+        if trailer:
+            writer.write(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+        sent = 0
+        with suppress(ConnectionError):
+            while not reader.at_eof() and sent < 64 * 1024**2:
+                writer.write(b"X-More: " + b"x" * 10_000 + b"\r\n")
+                sent += 10_000
+                await asyncio.wait_for(writer.drain(), PATIENCE)
+        assert sent < 16 * 1024**2
+        writer.close()
+
+
+async def test_a_body_in_small_chunks_is_taken_whole() -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        body = json.dumps({"name": "a:echo", "arguments": {"text": "x" * 40_000}}).encode()
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        head = f"POST {place.path}/tools/call HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
+        writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
