@@ -84,7 +84,7 @@ async def test_call_crosses_few_files(
     async with client_of(app, front, modern=client == "modern") as caller:
         await caller.call("a:echo")
         ways = []
-        for _ in range(3):
+        for _ in range(6):
             await until(lambda: app._backend.places.counts() == (0, 0))
             ways.append(Way())
             sys.setprofile(ways[-1].profile)

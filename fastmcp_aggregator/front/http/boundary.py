@@ -1,5 +1,7 @@
 """The outer boundary of the HTTP app: each request gets one whole response, whatever breaks or ends behind it.
 
+The parser: heads and trailers are bounded, which uvicorn leaves to its other parser.
+
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
 
 The drain: when the HTTP server is to end, requests in flight may finish. New ones are rejected by the gate, which is
@@ -18,10 +20,40 @@ import anyio
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
+
+HEAD_LIMIT = 64 * 1024
+"""Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
+_FRAMING = 10
+"""Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class BoundedParser(HttpToolsProtocol):
+    """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
+
+    _overhead = 0
+    """Bytes of the present request that are no body, and what the framing of the body may take."""
+
+    def data_received(self, data: bytes) -> None:
+        self._overhead += len(data)
+        super().data_received(data)
+        if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
+            if not getattr(self.cycle, "response_started", False):
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._overhead = 0
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead -= len(body) * _FRAMING
+        super().on_body(body)
 
 
 class Drain:

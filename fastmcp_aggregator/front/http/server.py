@@ -17,45 +17,16 @@ from typing import Any
 import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.file_descriptors import shortage
-from fastmcp_aggregator.front.http.boundary import Drain
+from fastmcp_aggregator.front.http.boundary import BoundedParser, Drain
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
-HEAD_LIMIT = 64 * 1024
-"""Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
-_FRAMING = 10
-"""Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _BACKLOG = 2048
 """Connections that the system keeps until they are accepted."""
 _CLOSE_BOUND = 2
 """Seconds that connections have to close once the last request is answered."""
-
-
-class _BoundedParser(HttpToolsProtocol):
-    """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
-
-    _overhead = 0
-    """Bytes of the present request that are no body, and what the framing of the body may take."""
-
-    def data_received(self, data: bytes) -> None:
-        self._overhead += len(data)
-        super().data_received(data)
-        if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
-            if not getattr(self.cycle, "response_started", False):
-                self.transport.write(_TOO_LARGE)
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._overhead = 0
-        super().on_message_begin()
-
-    def on_body(self, body: bytes) -> None:
-        self._overhead -= len(body) * _FRAMING
-        super().on_body(body)
 
 
 class _Server(uvicorn.Server):
@@ -120,7 +91,7 @@ async def serve_http(
         access_log=False,
         lifespan="on",
         ws="none",
-        http=_BoundedParser,
+        http=BoundedParser,
         # asyncio accepts so many connections in a turn. When there are no descriptors left it tries as often, and
         # logs each failure: https://github.com/python/cpython/issues/151615
         backlog=1,
