@@ -13,6 +13,7 @@ const WORDS = { connecting: "Connecting…", live: "Live", lost: "Connection los
 let view = null;
 let receivedAt = 0;
 let names = { edition: null, byGroup: {} };
+let isNewPlace = false;
 
 const age = () => (performance.now() - receivedAt) / 1000;
 let needsKey = document.documentElement.dataset.auth === "key";
@@ -50,7 +51,11 @@ async function show(at = place()) {
   showCalls(view);
   try {
     if (at.part === "groups") await refreshGroups();
-    if (at.part === "tools") await showTools(view, at);
+    // News may come while a list is loaded; then it is the later of the two that shows the tool.
+    if (at.part === "tools" && (await showTools(view, at)) && isNewPlace) {
+      isNewPlace = false;
+      byId("tool-name")?.focus();
+    }
   } catch (error) {
     setText(byId("tools-summary"), `Not loaded: ${error.message}`);
   }
@@ -147,8 +152,8 @@ byId("tools-group").addEventListener("change", (event) => {
 addEventListener("hashchange", async () => {
   const at = place();
   takeFilter(at);
+  isNewPlace = at.part === "tools" && Boolean(at.name);
   await show(at);
-  if (at.part === "tools" && at.name) byId("tool-name")?.focus();
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -20,19 +20,20 @@ let open = { group: null, name: null, definition: null };
 /** The address of a tool in this page; without a name, of the tools of the group. */
 export const toolAddress = (group, name) => `#tools/${encodeURIComponent(group)}${name ? `/${encodeURIComponent(name)}` : ""}`;
 
-/** Show the tools of a group, and the one that is named. */
+/** Show the tools of a group, and the one that is named. Whether that is done: something else may be asked for meanwhile. */
 export async function showTools(view, { group: id, name }) {
   const turn = ++turns;
   const group = view.groups.find((one) => one.id === id) ?? view.groups[0];
   showChoice(view, group);
-  if (!group) return;
+  if (!group) return false;
   if (listed.group !== group.id || listed.edition !== group.edition) {
     const found = await list(group);
-    if (turn !== turns) return;
+    if (turn !== turns) return false;
     listed = found;
   }
   showList(group, name);
   showDetail(group, name);
+  return true;
 }
 
 async function list(group) {
