@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from support.harness import config, connected, talking, until
 from support.memory import build_aggregator, scripted
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.fast_path import pipe
-from fastmcp_aggregator.front.fast_path.call import FastCall
 
 CANCELLED = "notifications/cancelled"
 GATE = {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}}
@@ -46,25 +43,3 @@ async def test_a_client_that_cancels_while_its_call_is_taken_over_ends_it(
         played = [m for m in scripts["a"].life.received if m.get("params", {}).get("name") == "play"]
         assert len(played) == 1
         assert not [m for m in client.messages if m.get("id") == request_id and "result" in m]
-
-
-async def test_a_question_over_a_call_that_was_cancelled_is_refused() -> None:
-    app = build_aggregator(config(a=talking()))
-    scripts = scripted(app)
-    async with app, connected(app, capabilities={"roots": {}}) as client:
-        await client.call("a:echo")
-        life = scripts["a"].life
-        life.child.cancel = lambda request_id: None  # type: ignore[method-assign]
-        path = app._pipeline.fast_path
-        begin: list[FastCall] = []
-        really = path._begin
-        path._begin = lambda *args: (begin.append(really(*args)), begin[-1])[1]  # type: ignore[method-assign]
-        script = [{"ask": {"x": {"method": "roots/list"}}}]
-        client.begin("tools/call", {"name": "a:play", "arguments": {"script": script}})
-        await until(lambda: begin)
-        while not begin[0].taken_over:
-            await asyncio.sleep(0)
-        begin[0].abandon()
-        answer = await until(lambda: [m for m in life.received if "method" not in m])
-        assert "is over" in answer[0]["error"]["message"]
-        await is_quiet(app)
