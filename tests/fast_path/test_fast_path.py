@@ -200,6 +200,17 @@ async def test_a_call_whose_client_leaves_while_it_is_resumed_ends_at_the_child(
         await is_quiet(app)
 
 
+async def test_clients_that_can_be_asked_at_any_time_keep_the_full_path(modern: bool) -> None:
+    async with (
+        build_aggregator(config(a=lean())) as app,
+        connected(app, modern=modern, capabilities={"roots": {}}) as client,
+    ):
+        for _ in range(2):
+            await client.call("a:echo")
+        assert (counts(app).declined["client can be asked"] > 0) is not modern
+        await is_quiet(app)
+
+
 async def test_a_policy_that_breaks_is_told_as_an_error_and_once(modern: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("hunter2")

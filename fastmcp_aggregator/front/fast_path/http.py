@@ -39,6 +39,7 @@ _UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-e
 """Headers with which a request is left to the transport."""
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
 _JSON_ID = Raw(b'"json"')
+_ENVELOPE = Raw(raw_json.encode(ENVELOPE))
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
 """Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
 
@@ -94,15 +95,16 @@ class FastEndpoint:
         if not self._is_let_in(scope):
             return None
         try:
-            if method is None:
-                exchange, request = self._exchange(scope), raw_json.read_request(body)
+            if method is not None:
+                exchange: Exchange | None = self._of_json_face(scope)
+                request = json_request(method, body)
             else:
-                exchange, request = self._of_json_face(scope), json_request(method, body)
+                exchange, request = self._exchange(scope), raw_json.read_request(body)
             return exchange if exchange is not None and exchange.begin(request) else None
         except raw_json.Malformed:
             return None
 
-    def _of_json_face(self, scope: Scope) -> Exchange | None:
+    def _of_json_face(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
         return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
 
@@ -234,9 +236,11 @@ def json_request(method: str, body: bytes) -> raw_json.RequestLine:
         Malformed: they are no object.
     """
     params = raw_json.read_object(body) if body else {}
-    meta = raw_json.decode(params["_meta"]) if "_meta" in params else {}
-    envelope = {**(meta if isinstance(meta, dict) else {}), **ENVELOPE}
-    return raw_json.RequestLine("2.0", _JSON_ID, method, {**params, "_meta": Raw(raw_json.encode(envelope))})
+    envelope = _ENVELOPE
+    if "_meta" in params:
+        meta = raw_json.decode(params["_meta"])
+        envelope = Raw(raw_json.encode({**(meta if isinstance(meta, dict) else {}), **ENVELOPE}))
+    return raw_json.RequestLine("2.0", _JSON_ID, method, {**params, "_meta": envelope})
 
 
 class _Replay:

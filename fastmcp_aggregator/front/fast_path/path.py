@@ -8,7 +8,6 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +18,7 @@ from typing import Any
 from mcp.server.connection import Connection
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    InboundModernRoute,
-    classify_inbound_request,
-)
+from mcp.shared.inbound import InboundModernRoute, classify_inbound_request
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -47,8 +43,6 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.target import Target
-
-logger = logging.getLogger(__name__)
 
 CALLS = frozenset(
     row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
