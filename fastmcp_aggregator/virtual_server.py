@@ -269,6 +269,7 @@ class VirtualServer(FastMCP[None]):
             server_info=lambda: server.server_info_stamp,
             own=own,
             fast_path=fast_path,
+            rewrites_app_pages=self.settings.rewrite_app_pages,
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.header_schema

@@ -23,7 +23,7 @@ MOST_MODULES = 12
 FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["escaping"],
-    ["errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
+    ["app_pages", "errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
     ["catalogue", "config", "libraries", "library_internals", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],

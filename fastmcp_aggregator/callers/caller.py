@@ -28,7 +28,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.library_internals import connection_of, request_channel_of
-from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
 
@@ -119,6 +119,11 @@ class Caller:
     def can_be_asked(self) -> bool:
         """Whether the client has declared anything that a child can ask it for."""
         return not self.capabilities.keys().isdisjoint(client_capabilities.ASKABLE)
+
+    @property
+    def shows_apps(self) -> bool:
+        """Whether the client has declared that it shows the pages of apps, whose calls it passes on as they are."""
+        return extensions.APPS in extensions.of(self.capabilities)
 
     @property
     def session(self) -> Hashable:

@@ -69,6 +69,7 @@ class Pipeline:
         server_info: Callable[[], dict[str, Any]],
         own: LocalComponents,
         fast_path: FastPath,
+        rewrites_app_pages: bool,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
@@ -76,6 +77,7 @@ class Pipeline:
         self._group_id = group_id
         self._server_info = server_info
         self._own = own
+        self._rewrites_app_pages = rewrites_app_pages
         self._messages = messages
         self._handshakes = handshakes
         self.fast_path = fast_path
@@ -238,7 +240,10 @@ class Pipeline:
         found = await self._locate(caller, text_param(params, "uri"))
         if found is None or not self._own.bypass_allowed:
             return None
-        return await self._forward(caller, params, self._directory.table.of_resource(*found))
+        target = self._directory.table.of_resource(*found)
+        if self._rewrites_app_pages and target.is_app_page:
+            target = self._directory.table.of_page(*found, self._rule(caller))
+        return await self._forward(caller, params, target)
 
     async def _complete(self, caller: Caller, params: Params) -> Result | None:
         ref = params.get("ref")
@@ -320,6 +325,10 @@ class Pipeline:
             return route if bypass_allowed else None
         if await self._own.has(kind, name):
             return None
+        if kind is Kind.TOOL and caller.shows_apps:
+            public = await self._directory.public_name(kind, name)
+            if public != name:
+                return await self._route(caller, kind, public)
         await self._directory.ready()
         rule = self._rule(caller)
         self._denied(caller, name)

@@ -24,8 +24,7 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 def public_uri(server_key: str, original_uri: str) -> str:
     """The address of a child's resource or template as clients see it; unchanged if it has no scheme."""
-    # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
-    host = quote(server_key, safe="", errors="surrogatepass")
+    host = host_of(server_key)
     scheme, mark, rest = original_uri.partition(_HIERARCHICAL)
     if mark:
         return f"{scheme}://{host}/{rest}"
@@ -33,6 +32,12 @@ def public_uri(server_key: str, original_uri: str) -> str:
     if opaque is None:
         return original_uri
     return f"{opaque[1]}://{host}{_OPAQUE_MARK}/{original_uri[opaque.end() :]}"
+
+
+def host_of(server_key: str) -> str:
+    """What stands for the server in its public addresses."""
+    # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
+    return quote(server_key, safe="", errors="surrogatepass")
 
 
 def split_public_uri(uri: str) -> tuple[str, str] | None:

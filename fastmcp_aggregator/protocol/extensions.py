@@ -11,16 +11,15 @@ from typing import Any
 
 Capabilities = Mapping[str, Any]
 
-RELAYED: Mapping[str, Mapping[str, Any]] = {
-    # MCP Apps (SEP-1865): tools that name a page, as a resource; it has no methods.
-    "io.modelcontextprotocol/ui": {},
-}
+APPS = "io.modelcontextprotocol/ui"
+"""MCP Apps (SEP-1865): tools that name a page, as a resource; it has no methods."""
+RELAYED: Mapping[str, Mapping[str, Any]] = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}
 """Each with the settings that are declared to clients before a server has declared its own."""
 
 
 def with_relayed(capabilities: Capabilities) -> dict[str, Any]:
     """A client's or server's capabilities, with those of its extensions that are passed on, and their settings."""
-    declared = _extensions(capabilities)
+    declared = of(capabilities)
     kept = {name: declared[name] for name in RELAYED if isinstance(declared.get(name), Mapping)}
     rest = {name: value for name, value in capabilities.items() if name != "extensions"}
     return {**rest, "extensions": kept} if kept else rest
@@ -28,9 +27,10 @@ def with_relayed(capabilities: Capabilities) -> dict[str, Any]:
 
 def withheld(capabilities: Capabilities) -> Iterator[str]:
     """The names of the extensions in a client's or server's capabilities that are not passed on."""
-    return (name for name in _extensions(capabilities) if name not in RELAYED)
+    return (name for name in of(capabilities) if name not in RELAYED)
 
 
-def _extensions(capabilities: Capabilities) -> Mapping[str, Any]:
+def of(capabilities: Capabilities) -> Mapping[str, Any]:
+    """The extensions that are declared, with their settings."""
     declared = capabilities.get("extensions")
     return declared if isinstance(declared, Mapping) else {}

@@ -16,7 +16,7 @@ meanwhile, so that none of them ever takes what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -24,12 +24,13 @@ from typing import Any
 
 from msgspec import Raw
 
+from fastmcp_aggregator.app_pages.page import PageNames, with_own_names
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
-from fastmcp_aggregator.naming.uris import fits, public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import fits, host_of, public_uri, split_public_uri
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params
 from fastmcp_aggregator.protocol.legacy import tools_for_legacy
@@ -194,11 +195,20 @@ class RouteTable:
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
-        for route in self.served(kind):
-            public = self.public_id(kind, rule, route)
-            owner = self.find(kind, public)
-            if owner is not None and (owner.child, owner.original) == (route.child, route.original):
-                yield public, route
+        return self._named_in(self.served(kind), kind, rule)
+
+    def of_page(self, child: Child, original: str, rule: NameRule) -> Target:
+        """The target of a request for the page of an app, which may use its server's own names."""
+        names = PageNames(
+            child.key,
+            host_of(child.key) if self._prefix else None,
+            tools=self._names_of(child, Kind.TOOL, rule),
+            prompts=self._names_of(child, Kind.PROMPT, rule),
+        )
+        target = self.of_resource(child, original)
+        return replace(
+            target, publish_result=lambda result, publish: with_own_names(publish_read_result(result, publish), names)
+        )
 
     def of_resource(self, child: Child, original: str) -> Target:
         """The target of a request for a resource."""
@@ -253,6 +263,17 @@ class RouteTable:
         if kind in (Kind.TOOL, Kind.PROMPT):
             return rule.public_name(route.child.key, route.name)
         return public_uri(route.child.key, route.original) if self._prefix else route.original
+
+    def _names_of(self, child: Child, kind: Kind, rule: NameRule) -> dict[str, str]:
+        """The public name of each component of a child that is listed, by its own name."""
+        return {route.original: public for public, route in self._named_in(self._offered(child, kind), kind, rule)}
+
+    def _named_in(self, routes: Iterable[Route], kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
+        for route in routes:
+            public = self.public_id(kind, rule, route)
+            owner = self.find(kind, public)
+            if owner is not None and (owner.child, owner.original) == (route.child, route.original):
+                yield public, route
 
     def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
         for public, route in self.named(kind, rule):

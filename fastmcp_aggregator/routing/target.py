@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastmcp_aggregator.app_pages.page import SCHEME
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import Publish
@@ -31,6 +32,11 @@ class Target:
     """Whether errors may name the child's address."""
     addressed: str | None = None
     """The part of the result that may have addresses."""
+
+    @property
+    def is_app_page(self) -> bool:
+        """Whether it may be the page of an app."""
+        return self.is_resource and str(self.address.get("uri", "")).startswith(SCHEME)
 
     @property
     def mirrors_headers(self) -> bool:

@@ -167,6 +167,10 @@ class AggregatorSettings(BaseSettings):
     fast_path: bool = Field(
         default=True, description="whether plain requests take the fast path; the answers are the same without"
     )
+    rewrite_app_pages: bool = Field(
+        default=True,
+        description="whether the pages of apps get a script with which they can use their server's own names",
+    )
     host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
     path: Annotated[str, AfterValidator(_rooted)] = Field(

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from chromium import launched, served
 from demo_hub import GROUPS, servers
 from playwright.sync_api import Browser, Page
+from support.chromium import launched, served
 from support.harness import config
 
 from fastmcp_aggregator import build_aggregator

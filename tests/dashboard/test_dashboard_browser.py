@@ -21,8 +21,8 @@ from test_dashboard_http import _token
 from fastmcp_aggregator import build_aggregator
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from chromium import CHROMIUM, launched, served
 from playwright.sync_api import Browser, Page, expect
+from support.chromium import CHROMIUM, launched, served
 
 expect.set_options(timeout=PATIENCE * 1000)
 pytestmark = [

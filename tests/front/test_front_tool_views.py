@@ -50,6 +50,17 @@ async def found(of: Client[Any], query: str) -> list[dict[str, Any]]:
 # Tool search
 
 
+@pytest.mark.parametrize(("name", "listed"), [("test", "sky:echo"), ("claude-ai", "sky__echo")])
+async def test_tools_with_a_page_stay_listed_because_hosts_find_the_page_there(name: str, listed: str) -> None:
+    with_page = {**WEATHER, "_meta": {"ui": {"resourceUri": "ui://page"}}}
+    app = build_aggregator(config(files=lean(), sky=lean(tool_extra=with_page)), tool_search=True)
+    async with connected(app, name=name) as caller:
+        tools = (await caller.result("tools/list"))["tools"]
+        assert [tool["name"] for tool in tools] == [listed, *SEARCH]
+        assert tools[0]["_meta"]["ui"] == {"resourceUri": "ui://sky/page"}
+        await caller.call(listed)
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_with_tool_search_clients_find_tools_and_call_them(mode: str) -> None:
     async with client(hub(tool_search=True), mode=mode) as caller:

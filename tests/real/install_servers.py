@@ -2,8 +2,8 @@
 
 DIR is, by default, what REAL_SERVERS names, and otherwise `.real-servers` at the project's root. It gets the servers in
 two folders: `python`, a virtual environment, and `node`, with `node_modules`; and the clients in two such folders under
-`clients`, and identity providers under `identity`, so that what they need disturbs nobody. An installation with the
-same pins is left alone.
+`clients`, servers with pages under `apps`, and identity providers under `identity`, so that what they need disturbs
+nobody. An installation with the same pins is left alone.
 """
 
 from __future__ import annotations
@@ -44,6 +44,24 @@ CLIENTS: Pins = {
         "node": "22.23.3",
     },
 }
+APPS: Pins = {
+    "python": {},
+    "node": {
+        # The host, and what makes one script of it.
+        "@modelcontextprotocol/ext-apps": "2.0.4",
+        "esbuild": "0.28.2",
+        "@modelcontextprotocol/server-basic-preact": "2.0.3",
+        "@modelcontextprotocol/server-basic-react": "2.0.3",
+        "@modelcontextprotocol/server-basic-vanillajs": "2.0.3",
+        "@modelcontextprotocol/server-basic-vue": "2.0.3",
+        "@modelcontextprotocol/server-budget-allocator": "2.0.3",
+        "@modelcontextprotocol/server-cohort-heatmap": "2.0.3",
+        "@modelcontextprotocol/server-customer-segmentation": "2.0.3",
+        "@modelcontextprotocol/server-debug": "2.0.3",
+        "@modelcontextprotocol/server-scenario-modeler": "2.0.3",
+        "@modelcontextprotocol/server-system-monitor": "2.0.3",
+    },
+}
 IDENTITY_PROVIDERS: Pins = {"python": {}, "node": {"oidc-provider": "9.13.3"}}
 
 
@@ -58,14 +76,24 @@ def clients_folder(folder: Path) -> Path:
     return folder / "clients"
 
 
+def apps_folder(folder: Path) -> Path:
+    """Where the servers with pages are, and a host, if the servers are in this folder."""
+    return folder / "apps"
+
+
 def identity_folder(folder: Path) -> Path:
     """Where the identity providers are, if the servers are in this folder."""
     return folder / "identity"
 
 
 def is_installed(folder: Path) -> bool:
-    """Whether the servers, clients and identity providers are there, in the versions that are pinned above."""
-    parts = {folder: SERVERS, clients_folder(folder): CLIENTS, identity_folder(folder): IDENTITY_PROVIDERS}
+    """Whether the servers, clients, apps and identity providers are there, in the versions that are pinned above."""
+    parts = {
+        folder: SERVERS,
+        clients_folder(folder): CLIENTS,
+        apps_folder(folder): APPS,
+        identity_folder(folder): IDENTITY_PROVIDERS,
+    }
     return all(is_stamped(part, pins) for part, pins in parts.items())
 
 
@@ -84,6 +112,7 @@ def install(folder: Path) -> None:
     npm = find_npm()
     install_pinned(folder, SERVERS, npm)
     install_pinned(clients_folder(folder), CLIENTS, npm)
+    install_pinned(apps_folder(folder), APPS, npm)
     install_pinned(identity_folder(folder), IDENTITY_PROVIDERS, npm)
 
 

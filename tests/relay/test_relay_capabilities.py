@@ -29,7 +29,7 @@ ALL_THAT_CAN_BE = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
-    "extensions": {"io.modelcontextprotocol/ui": {}},
+    "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
 APPS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"], "x-own": {"deep": [1]}}}
 WITHHELD = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/skills": {"list": True}, "a/b": {}}

@@ -173,6 +173,8 @@ class FastPath:
         target = self._directory.table.target(request.method, params)
         if target is None:
             raise Declined("unknown name")
+        if target.is_app_page:
+            raise Declined("app page")
         self._require_free(target, caller, meta)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")

@@ -50,10 +50,21 @@ class ToolSearch(BM25SearchTransform):
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         return await super().list_tools(tools) if self.is_on else tools
 
+    async def transform_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """The search; and the tools with a page, since a host finds the page in the list."""
+        return [*(self._as_named(tool) for tool in tools if _has_page(tool)), *await super().transform_tools(tools)]
+
     async def get_tool(self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None) -> Tool | None:
         if self.is_on:
             return await super().get_tool(name, call_next, version=version)
         return await call_next(name, version=version)
+
+    def _as_named(self, tool: Tool) -> Tool:
+        """The tool under the name that the caller accepts."""
+        table = self._directory.table
+        route = table.find(Kind.TOOL, tool.name)
+        public = tool.name if route is None else table.public_id(Kind.TOOL, self._rule(), route)
+        return tool.model_copy(update={"name": public})
 
     def _as_listed(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The tools as `tools/list` would have them for this caller."""
@@ -100,6 +111,11 @@ class ToolSearch(BM25SearchTransform):
         request = get_context().request_context
         params = sdk_request_of(request).session.client_params if request is not None else None
         return self._directory.naming.rule(params.client_info.name if params else None)
+
+
+def _has_page(tool: Tool) -> bool:
+    meta = tool.meta or {}
+    return isinstance(meta.get("ui"), dict) or "ui/resourceUri" in meta
 
 
 class ToolViews:

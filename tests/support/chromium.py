@@ -9,8 +9,9 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import support.serving
 from playwright.sync_api import Browser, sync_playwright
+
+import support.serving
 from support.harness import PATIENCE
 
 # The system's: nothing is downloaded.
