@@ -28,26 +28,25 @@ from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.front.http.connection import HAS_BODY
 from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
+from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
-_MOST_JOINED = 64 * 1024
-"""Bytes that are kept to be written at once, at most; so uvicorn learns soon of a client that does not read."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class BoundedParser(HttpToolsProtocol):
     """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
 
-    transport: JoinedWrites
+    transport: _JoiningTransport
 
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(JoinedWrites(transport))
+        super().connection_made(_JoiningTransport(transport))
 
     def data_received(self, data: bytes) -> None:
         self._overhead += len(data)
@@ -74,14 +73,13 @@ class BoundedParser(HttpToolsProtocol):
         super().on_response_complete()
 
 
-class JoinedWrites(asyncio.Transport):
-    """A transport that keeps what is written until there is enough of it, or until the turn of the event loop ends."""
+class _JoiningTransport(asyncio.Transport):
+    """A transport that writes head and body of a response at once."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
         self._transport = transport
-        self._kept: list[bytes] = []
-        self._size = 0
+        self._writes = JoinedWrites(transport.write)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -96,22 +94,14 @@ class JoinedWrites(asyncio.Transport):
         self._transport.resume_reading()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._kept:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._kept.append(bytes(data))
-        self._size += len(data)
-        if self._size > _MOST_JOINED:
-            self.flush()
+        self._writes.soon(bytes(data))
 
     def flush(self) -> None:
         """Write what was kept."""
-        if self._kept:
-            self._transport.write(self._kept[0] if len(self._kept) == 1 else b"".join(self._kept))
-            self._kept.clear()
-            self._size = 0
+        self._writes.flush()
 
     def close(self) -> None:
-        self.flush()
+        self._writes.flush()
         self._transport.close()
 
 
