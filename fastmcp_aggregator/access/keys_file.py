@@ -9,8 +9,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,22 +86,25 @@ class FollowedKeys:
         kept = self._by_id.get(key.id)
         return kept if kept is not None and kept.sha256 == key.sha256 else None
 
-    @contextmanager
-    def watched(self, key: ApiKey, on_change: Callable[[], None]) -> Iterator[None]:
+    def watched(self, key: ApiKey, on_change: Callable[[], None]) -> AbstractContextManager[None]:
         """Poll the file while something depends on a key; call `on_change` when the key changes."""
-        watching = self._watching.setdefault(key.id, set())
-        watching.add(on_change)
+        return _Watch(self, key.id, on_change)
+
+    def watch(self, key_id: str, on_change: Callable[[], None]) -> None:
+        """Something depends on a key from now on."""
+        self._watching.setdefault(key_id, set()).add(on_change)
         if self._next_look is None:
             self._look_later()
-        try:
-            yield
-        finally:
-            watching.discard(on_change)
-            if not watching and self._watching.get(key.id) is watching:
-                del self._watching[key.id]
-            if not self._watching and self._next_look is not None:
-                self._next_look.cancel()
-                self._next_look = None
+
+    def unwatch(self, key_id: str, on_change: Callable[[], None]) -> None:
+        """It depends on the key no longer."""
+        watching = self._watching[key_id]
+        watching.discard(on_change)
+        if not watching:
+            del self._watching[key_id]
+        if not self._watching and self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
 
     def _look_later(self) -> None:
         self._next_look = asyncio.get_running_loop().call_later(LOOK_INTERVAL, self._look)
@@ -126,6 +129,23 @@ class FollowedKeys:
         changed = [key_id for key_id in self._watching if before.get(key_id) != self._by_id.get(key_id)]
         for on_change in [on_change for key_id in changed for on_change in self._watching[key_id]]:
             on_change()
+
+
+class _Watch:
+    """While something depends on a key."""
+
+    __slots__ = ("_key_id", "_keys", "_on_change")
+
+    def __init__(self, keys: FollowedKeys, key_id: str, on_change: Callable[[], None]) -> None:
+        self._keys = keys
+        self._key_id = key_id
+        self._on_change = on_change
+
+    def __enter__(self) -> None:
+        self._keys.watch(self._key_id, self._on_change)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._keys.unwatch(self._key_id, self._on_change)
 
 
 def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:

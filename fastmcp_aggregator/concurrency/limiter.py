@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Self
 
 released_while_waiting: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(
     "released_while_waiting", default=nullcontext
@@ -90,16 +91,9 @@ class FairLimiter:
         """Slots taken."""
         return self._slots.taken
 
-    @contextmanager
-    def slot(self, holder: Holder) -> Iterator[Slot]:
-        """A slot, still to be acquired. It is released while what is done meanwhile waits for something else."""
-        slot = Slot(self, holder)
-        before = released_while_waiting.set(slot.released)
-        try:
-            yield slot
-        finally:
-            released_while_waiting.reset(before)
-            slot.end()
+    def slot(self, holder: Holder) -> Slot:
+        """A slot, still to be entered and acquired."""
+        return Slot(self, holder)
 
     def has_free(self, holder: Holder) -> bool:
         """Whether `acquire_nowait` would take a slot."""
@@ -160,9 +154,9 @@ class FairLimiter:
 
 
 class Slot:
-    """One slot of a holder, which others have while it is released."""
+    """One slot of a holder. It is released while what is done meanwhile waits for something else."""
 
-    __slots__ = ("_holder", "_is_acquired", "_is_over", "_limiter")
+    __slots__ = ("_before", "_holder", "_is_acquired", "_is_over", "_limiter")
 
     def __init__(self, limiter: FairLimiter, holder: Holder) -> None:
         self._limiter = limiter
@@ -192,8 +186,12 @@ class Slot:
                 self._limiter.reacquire(self._holder)
                 self._is_acquired = True
 
-    def end(self) -> None:
-        """Give it back for good."""
+    def __enter__(self) -> Self:
+        self._before = released_while_waiting.set(self.released)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        released_while_waiting.reset(self._before)
         self._is_over = True
         self._give_back()
 
@@ -219,14 +217,22 @@ class InFlightCounter:
     @contextmanager
     def track(self) -> Iterator[None]:
         """Count one request, while it is answered."""
-        self._count += 1
-        self._idle.clear()
+        self.begin()
         try:
             yield
         finally:
-            self._count -= 1
-            if self._count == 0:
-                self._idle.set()
+            self.end()
+
+    def begin(self) -> None:
+        """Count one more, until `end`."""
+        self._count += 1
+        self._idle.clear()
+
+    def end(self) -> None:
+        """One is answered."""
+        self._count -= 1
+        if self._count == 0:
+            self._idle.set()
 
     async def close(self) -> None:
         """Reject new requests from now on, and wait for those in flight, for DRAIN_TIMEOUT seconds at most."""

@@ -28,6 +28,7 @@ _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def audit_of(settings: AggregatorSettings) -> Audit | None:
@@ -110,8 +111,7 @@ class Audit(Policy):
 
 def canonical(arguments: Any) -> bytes:
     """JSON that is the same for the same arguments: keys in order, no spaces, UTF-8."""
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass")
+    return _encode(arguments).encode("utf-8", "surrogatepass")
 
 
 def _kind(method: str, name: str) -> str:

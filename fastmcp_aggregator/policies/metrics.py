@@ -34,6 +34,7 @@ _LONGEST_NAME = 128
 """Characters."""
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
+_Series = tuple[Counter, Histogram | None, Counter, Counter]
 
 _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_restarts": ("Restarts: starts after the first.", lambda status: status.restarts),
@@ -88,15 +89,16 @@ class Metrics(Policy):
         Info(_PREFIX, "The aggregator.", registry=registry).info({"version": VERSION})
         ProcessCollector(registry=registry)
         self._tools: dict[str, set[str]] = {}
+        self._known_series: dict[tuple[str, str, str, str], _Series] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
         tool = self._label(call.server, call.name if call.method == "tools/call" else "")
-        server = _text(call.server)
-        self._calls.labels(server, call.method, tool, end.outcome).inc()
-        if end.outcome != "denied":
-            self._seconds.labels(server, tool).observe(end.seconds)
-        self._request_bytes.labels(server).inc(call.request_bytes)
-        self._response_bytes.labels(server).inc(end.response_bytes)
+        calls, seconds, request_bytes, response_bytes = self._series(call.server, call.method, tool, end.outcome)
+        calls.inc()
+        if seconds is not None:
+            seconds.observe(end.seconds)
+        request_bytes.inc(call.request_bytes)
+        response_bytes.inc(end.response_bytes)
 
     def authentication_failed(self) -> None:
         """Record an HTTP request without valid credentials."""
@@ -106,6 +108,20 @@ class Metrics(Policy):
         """Return all metrics as text; made in a thread, because thousands of samples take a while."""
         now = list(_collected(found))
         return await asyncio.to_thread(generate_latest, _Together(self._registry, now))
+
+    def _series(self, key: str, method: str, tool: str, outcome: str) -> _Series:
+        """The series of a call with these labels, kept, because to find them takes longer than to count."""
+        labels = key, method, tool, outcome
+        found = self._known_series.get(labels)
+        if found is None:
+            server = _text(key)
+            found = self._known_series[labels] = (
+                self._calls.labels(server, method, tool, outcome),
+                None if outcome == "denied" else self._seconds.labels(server, tool),
+                self._request_bytes.labels(server),
+                self._response_bytes.labels(server),
+            )
+        return found
 
     def _label(self, server: str, tool: str) -> str:
         known = self._tools.setdefault(server, {""})

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.principal import Principal
@@ -26,14 +27,10 @@ KEPT = 1000
 _NAME_LIMIT = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class RecentCall:
-    """One call that has ended: `ended` seconds after calls began to be kept, when it had taken `seconds`.
+    """One call that has ended: `ended` seconds after calls began to be kept, when it had taken `seconds`."""
 
-    Its `id` tells nothing of how many others there were.
-    """
-
-    id: str
     principal: Principal
     group: str
     method: str
@@ -43,6 +40,11 @@ class RecentCall:
     code: int | None
     seconds: float
     ended: float
+
+    @cached_property
+    def id(self) -> str:
+        """Made when somebody first looks; it tells nothing of how many others there were."""
+        return secrets.token_hex(8)
 
 
 class RecentCalls(Policy):
@@ -63,7 +65,6 @@ class RecentCalls(Policy):
         self.count += 1
         self._calls.append(
             RecentCall(
-                secrets.token_hex(8),
                 call.caller.principal,
                 call.group,
                 call.method,

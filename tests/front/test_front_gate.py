@@ -277,7 +277,7 @@ async def test_body_may_take_longer_the_more_of_it_has_come() -> None:
         def reschedule(self, when: float) -> None:
             times.append(when - now)
 
-    parts = iter([(b"x" * 65536, True), (b"x" * 65536, True), (b"x" * 4_000_000, False)])
+    parts = iter([(b"x" * 65536, True), (b"x" * 65536, True), (b"x" * 4_000_000, True), (b"x", False)])
 
     async def receive() -> Any:
         body, more = next(parts)

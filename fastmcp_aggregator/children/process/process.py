@@ -31,6 +31,7 @@ from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.observability.secret_values import secrets_in
+from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 
@@ -175,7 +176,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure."""
         if self._broken:
             raise BrokenPipeError
-        self._stdin.write(data)
+        self._writes.now(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """The same at the end of this turn of the event loop, together with others."""
+        if self._broken:
+            raise BrokenPipeError
+        self._writes.soon(data)
 
     @property
     def has_room(self) -> bool:
@@ -192,6 +199,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Stop the process and its whole group: gracefully, then kill. Takes at most about 4 s, usually far less."""
         try:
             with suppress(OSError, RuntimeError):
+                self._writes.flush()
                 self._stdin.close()
             if not await self._exits_within(EXIT_GRACE):
                 self._group.terminate()
@@ -238,6 +246,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
         self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
         self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
+        self._writes = JoinedWrites(self._stdin.write)
         self._stdout.pause_reading()
         _recorded.add(self)
 

@@ -1,6 +1,7 @@
 """The outer boundary of the HTTP app: each request gets one whole response, whatever breaks or ends behind it.
 
-The parser: heads and trailers are bounded, which uvicorn leaves to its other parser.
+The connection: heads and trailers are bounded, which uvicorn leaves to its other parser, and what is written in one
+turn of the event loop goes out at once: uvicorn writes head and body apart.
 
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any, Self, cast
 
 import anyio
 from starlette.requests import ClientDisconnect
@@ -23,8 +25,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.concurrency import limiter
+from fastmcp_aggregator.front.http.connection import HAS_BODY
 from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
+from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
@@ -36,8 +40,13 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 class BoundedParser(HttpToolsProtocol):
     """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
 
+    transport: _JoiningTransport
+
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_JoiningTransport(transport))
 
     def data_received(self, data: bytes) -> None:
         self._overhead += len(data)
@@ -55,14 +64,86 @@ class BoundedParser(HttpToolsProtocol):
         self._overhead -= len(body) * _FRAMING
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        cast(dict[str, Any], self.scope)[HAS_BODY] = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.transport.flush()
+        super().on_response_complete()
+
+
+class _JoiningTransport(asyncio.Transport):
+    """A transport that writes head and body of a response at once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._writes = JoinedWrites(transport.write)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._writes.soon(bytes(data))
+
+    def flush(self) -> None:
+        """Write what was kept."""
+        self._writes.flush()
+
+    def close(self) -> None:
+        self._writes.flush()
+        self._transport.close()
+
+
+class EndableWork:
+    """What is done for a request, in its task, until somebody else ends it; that is not seen outside of it."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._is_over = False
+        self._is_cancelled = False
+        self.was_ended = False
+
+    def end(self) -> None:
+        """Cancel it, soon, unless it is over."""
+        if not self._is_over and not self.was_ended:
+            self.was_ended = True
+            self._task.get_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._is_over:
+            self._is_cancelled = True
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> bool:
+        self._is_over = True
+        is_alone = self._is_cancelled and self._task.uncancel() <= self._cancelling
+        return is_alone and kind is asyncio.CancelledError
+
 
 class Drain:
     """An ASGI layer that knows the requests that are being answered, and waits for them at the end."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._answering: set[anyio.CancelScope] = set()
-        self._awaited: set[anyio.CancelScope] = set()
+        self._answering: set[EndableWork] = set()
+        self._awaited: set[EndableWork] = set()
         """Those among them that finish by themselves."""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -78,7 +159,7 @@ class Drain:
             await reject(scope, receive, send, SHUTTING_DOWN)
             return
         response = Sending(send)
-        with anyio.CancelScope() as answering:
+        with EndableWork() as answering:
             self._answering.add(answering)
             if not self._is_closing and scope["method"] != "GET":
                 self._awaited.add(answering)
@@ -92,7 +173,7 @@ class Drain:
         # The SDK's streams just stop when they are told to.
         if response.has_begun and not response.is_complete:
             await send({"type": "http.response.body"})
-        elif answering.cancel_called and not response.has_begun:
+        elif answering.was_ended and not response.has_begun:
             await reject(scope, receive, send, SHUTTING_DOWN)
 
     async def close(self) -> None:
@@ -102,9 +183,9 @@ class Drain:
             await self._idle.wait()
         self._is_over = True
         for answering in self._answering:
-            answering.cancel()
+            answering.end()
 
-    def _finished(self, answering: anyio.CancelScope) -> None:
+    def _finished(self, answering: EndableWork) -> None:
         self._awaited.discard(answering)
         if not self._awaited:
             self._idle.set()

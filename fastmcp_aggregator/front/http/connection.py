@@ -38,6 +38,8 @@ BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
 """Bytes of a body that the SDK reads, at most; what is longer it refuses (413)."""
 MIN_RATE = 16 * 1024
 """Bytes a second that a body must come with, once its first seconds are over."""
+HAS_BODY = "fastmcp_aggregator.has_body"
+"""Where a request's scope says that its body has come, so that to receive it takes no time."""
 _SCOPE_KEY = "fastmcp_aggregator.connection"
 
 
@@ -74,10 +76,11 @@ class Body:
         self.size = 0
         """Bytes that have come, and for which there was room."""
 
-    async def read(self, *, bound: float, grace: float) -> bytes:
+    async def read(self, *, bound: float, grace: float, is_here: bool = False) -> bytes:
         """Wait for all of it, or for as much as is over the limit.
 
-        The body may take `grace` seconds, more as more of it comes, and never more than `bound`.
+        The body may take `grace` seconds, more as more of it comes, and never more than `bound`. It takes none if it
+        `is_here`.
 
         Raises:
             ClientDisconnect: the client has left.
@@ -85,24 +88,29 @@ class Body:
             TimeoutError: it comes too slowly.
             TooManyParts: it would cost too much to parse.
         """
-        is_complete = False
-        async with asyncio.timeout(min(bound, grace)) as deadline:
-            began = asyncio.get_running_loop().time()
-            while not is_complete and self.size <= BODY_LIMIT:
-                message = await self._receive()
-                if message["type"] != "http.request":
-                    raise ClientDisconnect
-                part = len(message.get("body", b""))
-                if not self._has_room(part):
-                    raise NoRoom
-                self._messages.append(message)
-                self.size += part
-                is_complete = not message.get("more_body", False)
-                deadline.reschedule(began + min(bound, grace + self.size / MIN_RATE))
+        if is_here:
+            await self._read_part()
+        else:
+            async with asyncio.timeout(min(bound, grace)) as deadline:
+                began = asyncio.get_running_loop().time()
+                while await self._read_part():
+                    deadline.reschedule(began + min(bound, grace + self.size / MIN_RATE))
         content = b"".join([message.get("body", b"") for message in self._messages])
         if len(content) > PARTS_LIMIT and has_too_many_parts(content):
             raise TooManyParts(content)
         return content
+
+    async def _read_part(self) -> bool:
+        """Whether there is more to be read."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        part = len(message.get("body", b""))
+        if not self._has_room(part):
+            raise NoRoom
+        self._messages.append(message)
+        self.size += part
+        return bool(message.get("more_body")) and self.size <= BODY_LIMIT
 
     async def receive(self) -> Message:
         """The next message of the request."""

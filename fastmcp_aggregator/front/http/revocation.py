@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-import anyio
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.auth.claims import access_token_of, principal_in
 from fastmcp_aggregator.auth.verifiers import KeyToken
 from fastmcp_aggregator.callers.caller import WHILE_LET_IN
-from fastmcp_aggregator.front.http.boundary import Sending
+from fastmcp_aggregator.front.http.boundary import EndableWork, Sending
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
 from fastmcp_aggregator.library_internals import route_path
@@ -53,19 +52,19 @@ class Revocation:
             await self._app(scope, receive, send)
             return
         response = Sending(send)
-        with anyio.CancelScope() as answering, ExitStack() as stack:
+        with EndableWork() as answering, ExitStack() as stack:
+            added: Scope = {ON_LISTENING: _ending_stream(scope, token, stack, answering.end)}
             if isinstance(token, KeyToken):
                 groups = [self._group_id] if route_path(scope).startswith(self._path) else None
-                while_let_in = partial(_while_let_in, token, groups)
-                stack.enter_context(while_let_in(partial(self._revoked, scope, answering.cancel)))
-                scope = {**scope, WHILE_LET_IN: while_let_in}
-            on_listening = _ending_stream(scope, token, stack, answering.cancel)
+                added[WHILE_LET_IN] = while_let_in = partial(_while_let_in, token, groups)
+                stack.enter_context(while_let_in(partial(self._revoked, scope, answering.end)))
             if scope["method"] == "GET":
-                on_listening()
-            await self._app({**scope, ON_LISTENING: on_listening}, receive, response.send)
-        if answering.cancel_called and not response.has_begun:
+                added[ON_LISTENING]()
+            if not answering.was_ended:
+                await self._app({**scope, **added}, receive, response.send)
+        if answering.was_ended and not response.has_begun:
             await JSONResponse(_INVALID, 401, _CHALLENGE)(scope, receive, send)
-        elif answering.cancel_called and not response.is_complete:
+        elif answering.was_ended and not response.is_complete:
             await send({"type": "http.response.body"})
 
     def _revoked(self, scope: Scope, end: Callable[[], None]) -> None:
@@ -74,15 +73,15 @@ class Revocation:
         end()
 
 
-@contextmanager
-def _while_let_in(token: KeyToken, groups: Iterable[str] | None, end: Callable[[], None]) -> Iterator[None]:
+def _while_let_in(
+    token: KeyToken, groups: Iterable[str] | None, end: Callable[[], None]
+) -> AbstractContextManager[None]:
     def look() -> None:
         if not token.lets_in(groups):
             end()
 
-    with token.watched(look):
-        look()
-        yield
+    look()
+    return token.watched(look)
 
 
 def _ending_stream(scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:

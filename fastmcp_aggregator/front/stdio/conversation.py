@@ -38,6 +38,11 @@ class Conversation:
         self.check()
         return True
 
+    @property
+    def has_several(self) -> bool:
+        """Whether more than one request is not answered yet."""
+        return len(self._open) > 1
+
     def began(self, request_id: RequestId) -> None:
         """A request is served."""
         self._open.add(request_id)

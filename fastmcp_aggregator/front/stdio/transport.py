@@ -23,6 +23,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
+from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ class _StdoutProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
+        self._writes = JoinedWrites(self._transport.write)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
@@ -154,7 +156,12 @@ class _StdoutProtocol(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._gone.is_set():
             raise BrokenPipeError
-        self._transport.write(data)
+        self._writes.now(data)
+
+    def write_soon(self, data: bytes) -> None:
+        if self._gone.is_set():
+            raise BrokenPipeError
+        self._writes.soon(data)
 
     async def drained(self) -> None:
         await self._room.wait()
@@ -163,6 +170,7 @@ class _StdoutProtocol(asyncio.Protocol):
 
     async def close(self) -> None:
         """Write what is buffered, within a bound, and close."""
+        self._writes.flush()
         self._transport.close()
         try:
             await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT)
@@ -211,8 +219,9 @@ class ClientPipe(asyncio.Protocol):
 
     def answer(self, request_id: RequestId, line: bytes) -> None:
         """Write the answer to such a request."""
+        write = self._outlet.write_soon if self.conversation.has_several else self._outlet.write
         with suppress(OSError):
-            self._outlet.write(line)
+            write(line)
         self.conversation.answered(request_id)
 
     def read_again(self, line: bytes) -> None:

@@ -123,4 +123,5 @@ def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
 
 
 def _call(call: RecentCall) -> dict[str, Any]:
-    return {**{field.name: getattr(call, field.name) for field in fields(call)}, "principal": call.principal.name}
+    shown = {field.name: getattr(call, field.name) for field in fields(call)}
+    return {"id": call.id, **shown, "principal": call.principal.name}
