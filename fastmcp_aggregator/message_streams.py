@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
+from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 _HIGH_WATER = 256
@@ -133,10 +133,12 @@ class MessageReader(_Stream):
                 self._batch -= 1
                 item = self._next_message()
                 if item is not None:
-                    if isinstance(item.message, JSONRPCNotification):
-                        self._batch = 0  # it costs as much as a batch, and nobody waits for it
+                    if isinstance(item.message, JSONRPCNotification | JSONRPCRequest):
+                        # A notification costs as much as a batch, and nobody waits for it. What a request is about is
+                        # decided before the next line is read, which may be what ends that.
+                        self._batch = 0
                     return item
-            if self._lines:
+            if self._lines or not self._batch:
                 await asyncio.sleep(0)
             elif self._ended:
                 self._on_end()

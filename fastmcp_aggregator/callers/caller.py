@@ -193,7 +193,8 @@ class Caller:
             MCPError: the client's error, or why it cannot be asked.
         """
         require_declared(method, params, self.capabilities)
-        await self.flush()
+        if self.outbox is not None:
+            await self.outbox.turn()
         with self._release():
             return await self._channel.send_raw_request(method, _asked(params), _options(params, on_progress))
 
@@ -264,7 +265,7 @@ class SoleClient:
         """The client's answer, once it has initialised."""
         require_declared(method, params, self.capabilities)
         await asyncio.wait_for(self._connection.initialized.wait(), _INITIALIZE_TIMEOUT)
-        await self._outbox.flush()
+        await self._outbox.turn()
         return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
 
 

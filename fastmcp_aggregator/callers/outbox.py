@@ -51,6 +51,18 @@ class Outbox:
         if self._sending is not None:
             await asyncio.wait({self._sending})
 
+    async def turn(self) -> None:
+        """Wait until everything before is sent.
+
+        What the caller does next, up to where it waits, is done before everything that is put here later.
+        """
+        if self._sending is None:
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(partial(_give, turn))
+        self._sending.add_done_callback(lambda _: _resolve(turn))
+        await turn
+
     def close(self) -> None:
         """Drop what waits."""
         self._waiting.clear()
@@ -65,6 +77,16 @@ class Outbox:
                     await action()
         finally:
             self._sending = None
+
+
+async def _give(turn: asyncio.Future[None]) -> None:
+    _resolve(turn)
+    await asyncio.sleep(0)  # who waited for it goes on first
+
+
+def _resolve(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 def outbox_of(connection: Connection) -> Outbox:

@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.children.session.ownership import OnProgress, asked_too_late
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.replicas.wire import is_replica_id
@@ -153,7 +153,10 @@ class PendingCall:
                 del self._questions[name]
 
     def end(self) -> None:
-        """Cancel the child's call, if it is not over."""
+        """Cancel the child's call, if it is not over; what the child has asked over it is refused."""
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_exception(asked_too_late())
         self._task.cancel()
         # A result or error that nobody waits for any more is not an accident to be reported.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())

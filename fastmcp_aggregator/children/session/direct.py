@@ -9,6 +9,7 @@ request may leave it to a caller of the full path at any time (`adopted`), with 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
-from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
+from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership, asked_too_late
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.protocol import raw_json
 
@@ -26,6 +27,9 @@ _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
 Outcome = Raw | dict[str, Any] | MCPError
 """A result as the child wrote it, or decoded; or its error, or that of the connection."""
+_Notification = tuple[str, Mapping[str, Any]]
+_Question = asyncio.Future[Owner]
+"""Of the child, which waits for who can be asked."""
 
 
 class Requester(Owner, Protocol):
@@ -37,9 +41,6 @@ class Requester(Owner, Protocol):
     def expired(self) -> None:
         """The deadline is over."""
 
-    def adopted_by(self, owner: Owner) -> None:
-        """The request is another owner's, who has been told what was kept."""
-
 
 class DirectRequest:
     """One request that was sent directly; until it is adopted, its own deadline."""
@@ -48,11 +49,11 @@ class DirectRequest:
         "_channel",
         "_deadline",
         "_in_flight",
+        "_kept",
         "_questions",
         "_timer",
         "_waiter",
         "id",
-        "kept",
         "outcome",
         "requester",
     )
@@ -63,8 +64,8 @@ class DirectRequest:
         self.id = request_id
         self.requester = requester
         self.outcome: Outcome | None = None
-        self.kept: list[tuple[str, Mapping[str, Any]]] = []
-        """What the child has said about it, until it is adopted."""
+        self._kept: deque[_Notification | _Question] = deque()
+        """What the child has said about it, in order, until it is adopted."""
         self._channel = channel
         self._in_flight = in_flight
         in_flight.deadline = self
@@ -79,8 +80,9 @@ class DirectRequest:
         Raises:
             MCPError: the child's error, or the connection was closed.
         """
-        self._hand_over(owner, deadline)
+        self._stop_timer()
         try:
+            await self._hand_over(owner, deadline)
             if self.outcome is None:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
@@ -99,10 +101,17 @@ class DirectRequest:
                 return result
 
     def cancel(self) -> None:
-        """Tell the child that nobody waits any more. As any cancellation, it is dropped where the pipe has no room."""
+        """Tell the child that nobody waits any more. As any cancellation, it is dropped where the pipe has no room.
+
+        What the child has asked over it is refused.
+        """
         if self.outcome is None:
             self._channel.withdraw(self)
             self._end()
+        for kept in self._kept:
+            if isinstance(kept, asyncio.Future) and not kept.done():
+                kept.set_exception(asked_too_late())
+        self._kept.clear()
 
     def settle(self, outcome: Outcome) -> None:
         """It is answered, or never will be."""
@@ -126,19 +135,36 @@ class DirectRequest:
 
     def keep(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep what the child has said, for who adopts the request."""
-        if len(self.kept) < _MOST_KEPT:
-            self.kept.append((method, params))
+        if len(self._kept) < _MOST_KEPT:
+            self._kept.append((method, params))
 
-    def _hand_over(self, owner: Owner, deadline: ActivityDeadline) -> None:
-        self._stop_timer()
-        self._in_flight.owner, self._deadline = owner, deadline
-        if self.kept:
+    async def adopter(self) -> Owner:
+        """Who adopts the request, once all that the child has said before was passed on.
+
+        What the caller does next, up to where it waits, is done before anything that the child says later.
+
+        Raises:
+            MCPError: nobody does, for the request is over.
+        """
+        question: _Question = asyncio.get_running_loop().create_future()
+        self._kept.append(question)
+        return await question
+
+    async def _hand_over(self, owner: Owner, deadline: ActivityDeadline) -> None:
+        """Pass on what was kept, in order, and what comes meanwhile."""
+        self._deadline = deadline
+        if self._kept:
             deadline.touch()
         for _ in range(self._questions):
             deadline.waits_for_client(more=True)
-        for method, params in self.kept:
-            owner.notify(method, params)
-        self.requester.adopted_by(owner)
+        while self._kept:
+            kept = self._kept.popleft()
+            if isinstance(kept, tuple):
+                owner.notify(*kept)
+            elif not kept.done():
+                kept.set_result(owner)
+                await asyncio.sleep(0)  # who waited for it goes on first
+        self._in_flight.owner = owner
 
     def _end(self) -> None:
         self._stop_timer()

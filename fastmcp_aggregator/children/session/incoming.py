@@ -15,7 +15,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
-from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, OnProgress, Owner, Ownership
+from fastmcp_aggregator.children.session.ownership import (
+    ActivityDeadline,
+    InFlight,
+    OnProgress,
+    Owner,
+    Ownership,
+    asked_too_late,
+)
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.methods import PROGRESS, SERVER_NOTIFICATIONS, SERVER_REQUESTS, Recipient
 
@@ -90,7 +97,7 @@ class Incoming:
         request = self._ownership.request_of(related)
         with _client_is_asked(request.deadline if request else None), _until_over(related):
             return await owner.ask(method, params, on_progress)
-        raise MCPError(INVALID_REQUEST, f"{method}: the request over which it was asked is over")
+        raise asked_too_late()
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
         request = self._ownership.of_token(params.get("progressToken"))

@@ -18,6 +18,8 @@ from contextvars import Context, ContextVar
 from typing import Any, Protocol
 
 from anyio import CancelScope
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -68,6 +70,11 @@ class Owner(Protocol):
             MCPError: the client's error, or why it cannot be asked.
         """
         ...
+
+
+def asked_too_late() -> MCPError:
+    """The answer to what a child has asked over a request that nobody waits for any more."""
+    return MCPError(INVALID_REQUEST, "the request over which it was asked is over")
 
 
 class ActivityDeadline(Protocol):

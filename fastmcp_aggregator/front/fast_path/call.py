@@ -9,12 +9,11 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
 from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
-from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
@@ -75,7 +74,6 @@ class FastCall:
         self._shape = shape
         self._on_end = on_end
         self._is_over = False
-        self._owner: asyncio.Future[Owner] | None = None
 
     # What the child is told of the caller, and the caller of the child.
 
@@ -115,16 +113,10 @@ class FastCall:
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """The client's answer, which the full path asks for."""
-        if self._owner is None:
-            self._owner = asyncio.get_running_loop().create_future()
+        assert self.started is not None
         self.take_over("question")
-        owner = await asyncio.shield(self._owner)
+        owner = await self.started.request.adopter()
         return await owner.ask(method, params, on_progress)
-
-    def adopted_by(self, owner: Owner) -> None:
-        """The full path waits for the child now."""
-        if self._owner is not None:
-            self._owner.set_result(owner)
 
     # How it ends here.
 
@@ -165,8 +157,6 @@ class FastCall:
             return
         self.taken_over = self.taken_over or "abandoned"
         self._end()
-        if self._owner is not None:
-            self._owner.set_exception(MCPError(INVALID_REQUEST, "the request over which it was asked is over"))
         if self.started is not None:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:

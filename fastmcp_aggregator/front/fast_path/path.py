@@ -225,8 +225,6 @@ class FastPath:
             raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
             raise Declined("log level")
-        if not caller.is_modern and caller.can_be_asked:  # a question may come just before the answer
-            raise Declined("client can be asked")
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
 
