@@ -39,6 +39,10 @@ Context = ServerRequestContext[Any, Any]
 
 WHILE_LET_IN = "fastmcp_aggregator.while_let_in"
 """Where an HTTP request's scope has how its credentials are followed, if they can be revoked."""
+HOLDER = "fastmcp_aggregator.holder"
+"""Where an HTTP request's scope has whose share it takes."""
+SESSION_PLACE = "fastmcp_aggregator.session_place"
+"""Where the scope of an HTTP request that opens a session has the place that the session takes."""
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
@@ -78,6 +82,8 @@ class Caller:
         token = access_token_of(self._scope) if "user" in self._scope else None
         self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
         """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
+        self.holder: Hashable = self._scope.get(HOLDER)
+        """Whose share its calls take at a child; None: it is the only client."""
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self._scope.get(WHILE_LET_IN, nullcontext)
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
@@ -234,6 +240,7 @@ class SoleClient:
     """The only client, a legacy one, between its requests: asked and notified on its connection's own channel."""
 
     account = None
+    holder = None
     wants_progress = False
     log_level = None
     headers = None

@@ -1,8 +1,8 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
-a bound, and their deadlines run. Those who have authenticated take turns there, so that none waits for all calls of
-another, and a quarter more may queue of those who have little. A request to a child that waits for its next attempt
+a bound, and their deadlines run. Callers take turns there, and none has all slots or all places of the queue, so that
+nobody waits for the calls of another; see `concurrency/limiter.py`. A request to a child that waits for its next attempt
 triggers that attempt and waits for it, within a bound. A request is sent at most once, with one exception: what was
 rejected because the session had expired was not executed, so reads are sent again on the new session; a tool call is
 not, but says so. What the child answers, result or error, goes back unchanged.
@@ -104,14 +104,21 @@ class Calls:
         """Requests in the queue."""
         return self._limiter.waiting
 
-    async def request(self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None) -> Result:
-        """Forward one request; returns its result unchanged.
+    @property
+    def callers(self) -> int:
+        """Callers whose requests hold slots."""
+        return self._limiter.slots.holders
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None, holder: Holder = None
+    ) -> Result:
+        """Forward one request; returns its result unchanged. Without an owner, `holder` says whose share it takes.
 
         Raises:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
-        holder = _holder(owner)
+        holder = holder if owner is None else owner.holder
         waited = 0.0 if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder)
         try:
             return await self._ask(method, params, owner, waited)
@@ -336,7 +343,7 @@ class Calls:
 
 def _holder(owner: Owner | None) -> Holder:
     """Whose slot a request takes."""
-    return None if owner is None else owner.account
+    return None if owner is None else owner.holder
 
 
 class _ActivityDeadline:

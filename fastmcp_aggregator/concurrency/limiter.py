@@ -1,8 +1,9 @@
 """Limiters of which no holder can starve the others, and a counter of requests in flight for a graceful shutdown.
 
-Theory. Any holder may use what is free. A reserve of a quarter as much again is for holders that have less than that
-quarter: so a newcomer finds room, though another holder has taken the whole capacity and keeps it. This needs no
-history, preempts nobody, and costs the same for any number of holders.
+Theory. A holder may have four times what it would leave free ("dynamic thresholds", Choudhury and Hahne, 1998): alone
+four fifths of all there is, one of two four ninths, and a newcomer always finds a part of the rest. Who has nothing may
+have the last. So nobody who has little is refused for who has much, and who has much gives way as others come: what it
+releases is theirs. This needs no history, preempts nobody, and costs the same for any number of holders.
 
 What waits here may hold a slot elsewhere: an HTTP request has one of its server's. It releases that one meanwhile
 (`released_while_waiting`), so that requests that wait for one child do not keep those for others from running.
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Self
 
 released_while_waiting: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(
@@ -23,45 +25,71 @@ released_while_waiting: ContextVar[Callable[[], AbstractContextManager[None]]] =
 """Releases, for the length of a wait, the slot that the present request holds."""
 
 Holder = Hashable
-"""Who holds a part of the capacity: a principal, or the address of a client that has none."""
+"""Who holds a part of the capacity: a principal, or the address of a client that has none. None: the only client that
+there is, or the program itself, which shares with nobody.
+"""
+
+_TIMES_FREE = 4
+"""Of what it would leave free, a holder may have so much."""
 
 
 def share_of(capacity: int) -> int:
-    """Return the size of the reserve, which is also the most that a holder that uses it may have."""
-    return max(1, capacity // 4)
+    """Return how much more than `capacity` there must be, so that a holder can have that much alone."""
+    return -(-capacity // _TIMES_FREE)
 
 
 class FairShare:
-    """A capacity of anything that is counted, such as queue places or bytes."""
+    """Anything that is counted, such as queue places or bytes. A holder that is alone may have `capacity` of it."""
 
-    __slots__ = ("_capacity", "_held", "_share", "taken")
+    __slots__ = ("_held", "capacity", "refused", "taken", "total")
 
     def __init__(self, capacity: int, *, has_reserve: bool = True) -> None:
-        self._capacity = capacity
-        self._share = share_of(capacity) if has_reserve else 0
+        """There is a reserve beyond the capacity for others; without it, the capacity is all there is, and shared."""
+        self.capacity = capacity
+        self.total = capacity + share_of(capacity) if has_reserve else capacity
+        """What all holders together may have."""
         self._held: dict[Holder, int] = {}
         self.taken = 0
         """By all holders together."""
+        self.refused = 0
+        """How often there was no room for who wanted some."""
 
     @property
     def is_full(self) -> bool:
-        """Whether capacity and reserve are used up."""
-        return self.taken >= self._capacity + self._share
+        """Whether everything is taken."""
+        return self.taken >= self.total
+
+    @property
+    def holders(self) -> int:
+        """How many have something."""
+        return len(self._held)
+
+    def largest(self) -> tuple[Holder, int]:
+        """Who has most, and how much; it looks at all holders."""
+        return max(self._held.items(), key=itemgetter(1), default=(None, 0))
+
+    def held_by(self, holder: Holder) -> int:
+        """How much a holder has."""
+        return self._held.get(holder, 0)
 
     def has_room(self, holder: Holder, amount: int = 1) -> bool:
         """Whether `try_acquire` would take this amount."""
-        is_within_share = self._held.get(holder, 0) + amount <= self._share
-        return self.taken + amount <= self._capacity + (self._share if is_within_share else 0)
+        free = self.total - self.taken - amount
+        if free < 0:
+            return False
+        held = self._held.get(holder, 0)
+        return held == 0 or holder is None or held + amount <= _TIMES_FREE * free
 
     def try_acquire(self, holder: Holder, amount: int = 1) -> bool:
         """Take this amount if there is room; return whether there was."""
         if not self.has_room(holder, amount):
+            self.refused += 1
             return False
         self.force_acquire(holder, amount)
         return True
 
     def force_acquire(self, holder: Holder, amount: int = 1) -> None:
-        """Take this amount, even beyond the capacity."""
+        """Take this amount, even beyond the total."""
         self.taken += amount
         self._held[holder] = self._held.get(holder, 0) + amount
 
@@ -76,11 +104,11 @@ class FairShare:
 class FairLimiter:
     """A semaphore of `limit` slots and a reserve. Waiting holders are served round-robin, and each of them FIFO."""
 
-    __slots__ = ("_slots", "_waiting", "waiting")
+    __slots__ = ("_waiting", "slots", "waiting")
 
     def __init__(self, limit: int, *, has_reserve: bool = True) -> None:
-        """Without a reserve, `limit` is never exceeded, but a holder that keeps all slots keeps the others waiting."""
-        self._slots = FairShare(limit, has_reserve=has_reserve)
+        """Without a reserve, `limit` is all there is, and one of several holders has at most four fifths of it."""
+        self.slots = FairShare(limit, has_reserve=has_reserve)
         self._waiting: dict[Holder, deque[asyncio.Future[None]]] = {}
         """The queues, by holder; the first holder is next."""
         self.waiting = 0
@@ -89,7 +117,7 @@ class FairLimiter:
     @property
     def taken(self) -> int:
         """Slots taken."""
-        return self._slots.taken
+        return self.slots.taken
 
     def slot(self, holder: Holder) -> Slot:
         """A slot, still to be entered and acquired."""
@@ -97,11 +125,14 @@ class FairLimiter:
 
     def has_free(self, holder: Holder) -> bool:
         """Whether `acquire_nowait` would take a slot."""
-        return self._slots.has_room(holder)
+        return self.slots.has_room(holder)
 
     def acquire_nowait(self, holder: Holder) -> bool:
         """Take a slot if one is free for this holder; nothing of it waits then."""
-        return self._slots.try_acquire(holder)
+        if not self.slots.has_room(holder):
+            return False
+        self.slots.force_acquire(holder)
+        return True
 
     async def acquire(self, holder: Holder) -> None:
         """Take a slot when it is this holder's turn. A waiter that is cancelled leaves the queue."""
@@ -119,18 +150,18 @@ class FairLimiter:
 
     def release(self, holder: Holder) -> None:
         """Give a slot back; the next waiter gets it."""
-        self._slots.release(holder)
-        while not self._slots.is_full and self._hand_on():
+        self.slots.release(holder)
+        while not self.slots.is_full and self._hand_on():
             pass
 
     def reacquire(self, holder: Holder) -> None:
         """Take back a slot that was released for a while, even if none is free: the limit is exceeded for a moment."""
-        self._slots.force_acquire(holder)
+        self.slots.force_acquire(holder)
 
     def _hand_on(self) -> bool:
-        """Give a slot to the first holder that may have one; those passed over hold a reserve each, so they are few."""
+        """Give a slot to the first holder that may have one; those passed over have one each, so they are bounded."""
         for holder, queue in self._waiting.items():
-            if not self._slots.try_acquire(holder):
+            if not self.acquire_nowait(holder):
                 continue
             slot = queue.popleft()
             self.waiting -= 1
@@ -138,7 +169,7 @@ class FairLimiter:
             if queue:
                 self._waiting[holder] = queue  # behind the others
             if slot.cancelled():
-                self._slots.release(holder)
+                self.slots.release(holder)
             else:
                 slot.set_result(None)
             return True

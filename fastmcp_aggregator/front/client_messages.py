@@ -55,7 +55,8 @@ class ClientMessages:
             MCPError: the child's own error.
         """
         serving = await self._runtime.instances.instance_for(child, caller)
-        await self._runtime.subscriptions.subscribe(caller.connection, serving, original, uri, caller.account)
+        about = original, uri, caller.account, caller.holder
+        await self._runtime.subscriptions.subscribe(caller.connection, serving, *about)
 
     async def unsubscribe(self, caller: Caller, uri: str) -> None:
         await self._runtime.subscriptions.unsubscribe(caller.connection, uri)
@@ -64,7 +65,8 @@ class ClientMessages:
         """Serve the stream of changes of a modern client."""
         wanted, subscriptions = params.notifications, self._runtime.subscriptions
         addresses = wanted.resource_subscriptions or []
-        async with subscriptions.of_stream(addresses, self._directory.locate, Caller.of(ctx).account) as subscribed:
+        caller, locate = Caller.of(ctx), self._directory.locate
+        async with subscriptions.of_stream(addresses, locate, caller.account, caller.holder) as subscribed:
             granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
             return await self._live_clients.listen_handler(ctx, params.model_copy(update={"notifications": granted}))
 

@@ -12,7 +12,7 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.callers.caller import Context, SoleClient, remember_declared
+from fastmcp_aggregator.callers.caller import SESSION_PLACE, Context, SoleClient, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -60,6 +60,9 @@ class Handshakes:
         remember_declared(connection, declared)
         self._profile.record(client_capabilities.for_child(declared), SoleClient(connection), is_legacy=True)
         self._live_clients.add(ctx.session)
+        place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
+        if place is not None:
+            place.keep_until(connection.exit_stack)
         return self._completed(result)
 
     def record_capabilities(self, ctx: Context) -> None:

@@ -62,6 +62,7 @@ class PendingCall:
         self.identity = caller.identity
         self.account = caller.account
         """Who has authenticated for the request with which the call began."""
+        self.holder = caller.holder
         self.wants_progress = caller.wants_progress
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))

@@ -57,8 +57,8 @@ class SubscribedResource:
         self._session: ChildSession | None = None
         self._stream: asyncio.Task[None] | None = None
 
-    async def ensure(self, child: Child, principals: Iterable[Hashable]) -> None:
-        """Have the child report updates for these principals, unless it does already.
+    async def ensure(self, child: Child, principals: Iterable[Hashable], holder: Hashable = None) -> None:
+        """Have the child report updates for these principals, unless it does already; `holder` is whose share it takes.
 
         Raises:
             ChildServerError: the child cannot be asked.
@@ -75,7 +75,7 @@ class SubscribedResource:
             if session.era == "modern":
                 self._stream = await _open_stream(session, self.original)
             else:
-                await child.calls.request(SUBSCRIBE.name, {"uri": self.original})
+                await child.calls.request(SUBSCRIBE.name, {"uri": self.original}, holder=holder)
             self._session = session
 
     def is_subscribed(self, subscriber: Subscriber, public: str) -> bool:
@@ -126,9 +126,15 @@ class Subscriptions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def subscribe(
-        self, subscriber: Subscriber, child: Child, original: str, public: str, principal: Hashable = None
+        self,
+        subscriber: Subscriber,
+        child: Child,
+        original: str,
+        public: str,
+        principal: Hashable = None,
+        holder: Hashable = None,
     ) -> None:
-        """Notify a subscriber of updates from now on.
+        """Notify a subscriber of updates from now on. `holder` is whose share the request to the child takes.
 
         Raises:
             ChildServerError: the child cannot be asked.
@@ -144,7 +150,7 @@ class Subscriptions:
         entry = of_child.setdefault(original, SubscribedResource(child.place, original))
         entry.subscribers[subscriber] = _Subscription(public, principal)
         try:
-            await entry.ensure(child, [principal])
+            await entry.ensure(child, [principal], holder)
         except BaseException:
             entry.subscribers.pop(subscriber, None)
             self._start(self._release(entry))
@@ -158,7 +164,7 @@ class Subscriptions:
 
     @asynccontextmanager
     async def of_stream(
-        self, wanted: Sequence[str], locate: Locate, principal: Hashable = None
+        self, wanted: Sequence[str], locate: Locate, principal: Hashable = None, holder: Hashable = None
     ) -> AsyncIterator[list[str]]:
         """Subscribe a modern client's stream while it is open; yields the addresses that it has got."""
         stream = object()
@@ -168,7 +174,7 @@ class Subscriptions:
                 found = await locate(uri)
                 with suppress(ChildServerError, MCPError):
                     if found is not None:
-                        await self.subscribe(stream, *found, uri, principal)
+                        await self.subscribe(stream, *found, uri, principal, holder)
                         subscribed.append(uri)
             yield subscribed
         finally:

@@ -154,6 +154,11 @@ class AggregatorSettings(BaseSettings):
         description="HTTP requests that wait in the queue, at most; the next gets 503 with `Retry-After`",
     )
     max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all their bodies together, at most")
+    max_sessions: Count = Field(
+        default=1000,
+        description="sessions of HTTP clients of 2025-11-25 and before at once, at most; and as many streams that only "
+        "listen; the next gets 503 with `Retry-After`",
+    )
     reconnect_wait: Wait = Field(
         default=30.0,
         description="seconds that an HTTP client whose connection broke may take to come back for its answer; "

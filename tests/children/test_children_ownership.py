@@ -18,7 +18,7 @@ class Owner:
 
     def __init__(self, identity: object, principal: object = None) -> None:
         self.identity = identity
-        self.account = principal
+        self.account = self.holder = principal
 
 
 ALICE, ALICE_TOO, BOB, RESIDENT = Owner("alice"), Owner("alice"), Owner("bob"), Owner("resident")

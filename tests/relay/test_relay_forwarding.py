@@ -131,6 +131,7 @@ class Hearer:
     log_level: str | None = None
     identity: Hashable = "hearer"
     account: Hashable = None
+    holder: Hashable = None
     told: list[tuple[str, Any]] = field(default_factory=list)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:

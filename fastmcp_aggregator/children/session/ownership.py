@@ -38,6 +38,11 @@ class Owner(Protocol):
         ...
 
     @property
+    def holder(self) -> Hashable:
+        """Whose share of the child it takes; None: it is the only client."""
+        ...
+
+    @property
     def wants_progress(self) -> bool:
         """Whether progress is to be asked for."""
         ...

@@ -86,6 +86,10 @@ class FastCall:
         return self.call.caller.account
 
     @property
+    def holder(self) -> Hashable:
+        return self.call.caller.holder
+
+    @property
     def wants_progress(self) -> bool:
         return self.call.caller.wants_progress
 

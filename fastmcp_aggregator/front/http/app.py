@@ -137,6 +137,7 @@ def gate_limits(settings: AggregatorSettings) -> GateLimits:
         running=settings.max_concurrent_requests,
         waiting=settings.max_waiting_requests,
         body_bytes=int(settings.max_request_bodies_mb * 1024**2),
+        sessions=settings.max_sessions,
     )
 
 

@@ -49,6 +49,15 @@ class Endpoints:
         path = route_path(scope)
         return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
 
+    def may_listen(self, scope: Scope) -> bool:
+        """Whether a GET may open a stream that only listens, as those of the MCP endpoint and below it do."""
+        path = route_path(scope)
+        return path == self.mcp or path.startswith((f"{self.mcp.rstrip('/')}/", "/dashboard/"))
+
+    def may_open_session(self, scope: Scope) -> bool:
+        """Whether the SDK opens a session for a POST: it belongs to none, and to no client that has none."""
+        return route_path(scope) == self.mcp and _header(scope, b"mcp-session-id") is None and not _is_modern(scope)
+
     def _only_listens(self, scope: Scope, content: bytes) -> bool:
         return (
             route_path(scope) == self.mcp

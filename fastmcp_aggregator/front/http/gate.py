@@ -1,9 +1,10 @@
-"""The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies.
+"""The gate: admission control of HTTP requests, by how many run, how many wait, and the bytes of their bodies; and of
+the streams that only listen, and of sessions.
 
 It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
 principal (without authentication: no address) can take what others need; see `concurrency/limiter.py`. A rejected one
 costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
-counted, not what was announced. Streams that only listen are not counted once they are open. A GET is never counted: it
+counted, not what was announced. Streams that only listen have places of their own, and none among those that run. A GET
 opens a stream, or is answered at once.
 
 What a request is, it tells by its route and its content (`front/http/endpoints.py`).
@@ -16,14 +17,16 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import access_token_of, principal_of
+from fastmcp_aggregator.auth.claims import holder_of
+from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
@@ -43,23 +46,25 @@ ON_LISTENING = "fastmcp_aggregator.on_listening"
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What the gate lets through: requests, bytes, and the seconds that a body may take to come, and then a turn.
-
-    `body_grace` are those in which nothing of a body has to come.
+    """What the gate lets through: requests, bytes, sessions and as many streams that only listen, and the seconds that
+    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come.
     """
 
     running: int
     waiting: int
     body_bytes: int
+    sessions: int = 1000
     wait_bound: float = 60.0
     body_grace: float = 10.0
 
 
 class AdmissionQueue:
-    """The requests that run and wait, as one count for all gates of a hub."""
+    """The requests that run and wait, the streams and the sessions, as one count for all gates of a hub."""
 
     def __init__(self, limits: GateLimits) -> None:
         self.turns = FairLimiter(limits.running)
+        self.streams = FairShare(limits.sessions)
+        self.sessions = FairShare(limits.sessions)
         self._admitted = FairShare(limits.running + limits.waiting)
         self._body_bytes = FairShare(limits.body_bytes)
 
@@ -67,6 +72,16 @@ class AdmissionQueue:
         """How many requests run, and how many wait."""
         running = self.turns.taken
         return running, self._admitted.taken - running
+
+    def shares(self) -> dict[str, FairShare]:
+        """All that callers share, by what it is."""
+        return {
+            "requests": self._admitted,
+            "running": self.turns.slots,
+            "body_bytes": self._body_bytes,
+            "streams": self.streams,
+            "sessions": self.sessions,
+        }
 
     def admit(self, holder: Holder, receive: Receive) -> Body | None:
         """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
@@ -79,6 +94,28 @@ class AdmissionQueue:
         self._admitted.release(holder)
         if body.size:
             self._body_bytes.release(holder, body.size)
+
+
+class SessionPlace:
+    """The place of a session that a request may open: given back with the request, unless the session keeps it."""
+
+    __slots__ = ("_holder", "_is_kept", "_sessions")
+
+    def __init__(self, sessions: FairShare, holder: Holder) -> None:
+        self._sessions = sessions
+        self._holder = holder
+        self._is_kept = False
+
+    def keep_until(self, stack: AsyncExitStack) -> None:
+        """The session is open, until the stack is closed."""
+        if not self._is_kept:
+            self._is_kept = True
+            stack.callback(self._sessions.release, self._holder)
+
+    def release_unless_kept(self) -> None:
+        """The request is over."""
+        if not self._is_kept:
+            self._sessions.release(self._holder)
 
 
 class Gate:
@@ -103,17 +140,25 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["method"] == "GET":
-            await self._app(scope, NoBody(receive).receive, send)
+            return
+        is_let_in = self._is_let_in(scope)
+        if is_let_in:
+            scope[HOLDER] = holder_of(scope)
+        if scope["method"] == "GET":
+            receive = NoBody(receive).receive
+            if is_let_in and self._endpoints.may_listen(scope):
+                await self._listen(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
             await reject(scope, receive, send, SHUTTING_DOWN)
-        elif not self._is_let_in(scope):
+        elif not is_let_in:
             await self._app(scope, receive, send)
         else:
             await self._admit(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        holder = _holder(scope)
+        holder = scope[HOLDER]
         body = self._places.admit(holder, receive)
         if body is None:
             await reject(scope, receive, send, "too many requests")
@@ -124,7 +169,7 @@ class Gate:
             self._places.leave(holder, body)
         if is_stream:
             scope.get(ON_LISTENING, _ignore)()
-            await self._app(scope, body.receive, send)
+            await self._listen(scope, body.receive, send)
 
     async def _serve(self, holder: Holder, scope: Scope, body: Body, send: Send) -> bool:
         """Serve a request that has a place; true: it opens a stream, and is to be served without one."""
@@ -138,7 +183,7 @@ class Gate:
         kind = self._endpoints.kind_of(scope, content)
         del content  # which the body has, until it is received from there
         if kind is Kind.MESSAGE:
-            await self._app(scope, body.receive, send)
+            await self._pass_on(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         elif kind is Kind.STREAM:
@@ -148,21 +193,39 @@ class Gate:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:
-                    await self._app(scope, body.receive, send)
+                    await self._pass_on(scope, body.receive, send)
         return False
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._endpoints.may_open_session(scope):
+            await self._open(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holder = scope[HOLDER]
+        if not self._places.streams.try_acquire(holder):
+            await reject(scope, receive, send, "too many open streams")
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._places.streams.release(holder)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holder = scope[HOLDER]
+        if not self._places.sessions.try_acquire(holder):
+            await reject(scope, receive, send, "too many open sessions")
+            return
+        place = scope[SESSION_PLACE] = SessionPlace(self._places.sessions, holder)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            place.release_unless_kept()
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
-
-
-def _holder(scope: Scope) -> Holder:
-    """Whom a request is counted for: who has authenticated, with whatever key, or else the client's address."""
-    token = access_token_of(scope) if "user" in scope else None
-    if token is not None:
-        return replace(principal_of(token), groups=None)
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 def _ignore() -> None: ...
