@@ -128,7 +128,10 @@ class ApiKeyHeader:
         bearer = b"Bearer " + keys[0].strip()
         others = [value for name, value in scope["headers"] if name == _STANDARD_HEADER]
         if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
-            answer = PlainTextResponse("send one credential: Authorization or X-API-Key, not two that differ", 400)
+            # RFC 6750, section 3.1: more than one method of including a token.
+            headers = {"WWW-Authenticate": 'Bearer error="invalid_request"'}
+            text = "send one credential: Authorization or X-API-Key, not two that differ"
+            answer = PlainTextResponse(text, 400, headers)
             await answer(scope, receive, send)
             return
         rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]

@@ -69,8 +69,8 @@ class Caller:
         """The messages that were sent on the request's own channel, if there were any."""
         self._progress_token = meta.get("progressToken")
         self.connection = connection
-        self.request_id = str(request_id)
-        """The id that the client gave to the request."""
+        self.request_id = "" if request_id is None else str(request_id)
+        """The id that the client gave to the request; empty for a notification."""
         self.is_modern = is_modern
         self.is_remote = scope is not None
         """Whether it came over HTTP."""

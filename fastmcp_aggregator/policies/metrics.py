@@ -90,7 +90,7 @@ class Metrics(Policy):
         self._tools: dict[str, set[str]] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
-        tool = self._label(call.server, call.name if call.method == "tools/call" else "")
+        tool = self._label(call.server, call.name if call.server and call.method == "tools/call" else "")
         server = _text(call.server)
         self._calls.labels(server, call.method, tool, end.outcome).inc()
         if end.outcome != "denied":

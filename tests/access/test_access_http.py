@@ -208,7 +208,9 @@ async def test_a_claim_has_the_groups_and_a_token_without_it_has_none(
     tmp_path: Path, setting: str | None, claims: dict[str, Any], groups: set[str] | None
 ) -> None:
     auth = provider(tmp_path, tokens=True, jwt_groups_claim=setting)
-    assert await principal(auth, token(**claims)) == Principal(f"jwt:{ISSUER}#carol", None if groups is None else frozenset(groups))
+    assert await principal(auth, token(**claims)) == Principal(
+        f"jwt:{ISSUER}#carol", None if groups is None else frozenset(groups)
+    )
 
 
 @pytest.mark.parametrize("public_url", [None, "https://hub.example.com"])
@@ -278,7 +280,10 @@ def test_tokens_that_could_not_be_checked_in_full_are_refused_as_settings(settin
         (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), Principal("client:app")),
         (
             AccessToken(
-                token="t", client_id="app", scopes=[], claims={"fastmcp_aggregator": {"name": "key:root", "groups": None}}
+                token="t",
+                client_id="app",
+                scopes=[],
+                claims={"fastmcp_aggregator": {"name": "key:root", "groups": None}},
             ),
             Principal("client:app"),
         ),
