@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.shared._context_streams import create_context_streams
 from starlette._utils import get_route_path
 from starlette.routing import Route
@@ -42,6 +42,7 @@ __all__ = [
     "connection_of",
     "create_context_streams",
     "held_session",
+    "is_session_of_another",
     "make_span",
     "request_channel_of",
     "resource_url_of",
@@ -93,12 +94,23 @@ def session_of(
     transport = None if manager is None else manager._server_instances.get(session_id)
     if manager is None or transport is None or transport.is_terminated:
         return None
-    user = scope.get("user")
-    requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
-    if requestor != manager._session_owners.get(session_id):
+    if _requestor(scope) != manager._session_owners.get(session_id):
         return None
     is_ending = transport.idle_scope is not None and transport.idle_scope.cancel_called
     return None if is_ending else transport
+
+
+def is_session_of_another(endpoint: SessionEndpoint, session_id: str, scope: Mapping[str, Any]) -> bool:
+    """Whether a session is there, and was opened with other credentials than those of this request."""
+    manager = endpoint.session_manager
+    if manager is None or session_id not in manager._server_instances:
+        return False
+    return _requestor(scope) != manager._session_owners.get(session_id)
+
+
+def _requestor(scope: Mapping[str, Any]) -> AuthorizationContext | None:
+    user = scope.get("user")
+    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
 
 
 @contextmanager

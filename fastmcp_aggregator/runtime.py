@@ -149,9 +149,12 @@ class Runtime:
             await view.live_clients.bus.publish(ResourceUpdated(uri=uri))
 
     def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
-        """Each child, and the legacy clients that it is for."""
-        everyone = [connection for view in self._views for connection in view.live_clients.connections]
-        yield from ((child, everyone) for child in self.children.values())
+        """Each child, and the legacy clients that see it."""
+        of_child: dict[str, list[Connection]] = {key: [] for key in self.children}
+        for view in self._views:
+            for child in view.directory.children:
+                of_child.setdefault(child.key, []).extend(view.live_clients.connections)
+        yield from ((child, of_child[key]) for key, child in self.children.items())
         for instance, session in self.instances:
             if session is None or isinstance(session, Connection):
-                yield instance, everyone if session is None else [session]
+                yield instance, of_child.get(instance.key, []) if session is None else [session]

@@ -27,6 +27,7 @@ from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
+from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.rest import json_route
@@ -213,7 +214,9 @@ class VirtualServer(FastMCP[None]):
         app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
-        app.user_middleware = stack_of(parts, options, checks, self._shortcut(app, path))
+        app.user_middleware = stack_of(
+            parts, options, checks, self._shortcut(app, path), session_endpoint_of(app, path)
+        )
         return app
 
     def _shortcut(self, app: Starlette, path: str) -> Middleware | None:
@@ -251,7 +254,8 @@ class VirtualServer(FastMCP[None]):
         """Join our pipeline to FastMCP's low-level server."""
         server, backend = sdk_server_of(self), self._backend
         own = LocalComponents(self, self.views)
-        messages = ClientMessages(backend, self._directory, self._live_clients)
+        guard = Guard(self.policies, self._directory, self._group_id)
+        messages = ClientMessages(backend, self._directory, self._live_clients, guard)
         fast_path = FastPath(
             backend,
             self._directory,
@@ -270,6 +274,7 @@ class VirtualServer(FastMCP[None]):
             own=own,
             fast_path=fast_path,
             rewrites_app_pages=self.settings.rewrite_app_pages,
+            guard=guard,
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.header_schema

@@ -1,4 +1,4 @@
-"""The principal: who a caller has authenticated as."""
+"""The principal: who a caller has authenticated as, qualified by what says so."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from dataclasses import dataclass
 ANYONE = "anonymous"
 """The principal without authentication: the client on stdio, everybody on a loopback port without auth."""
 
+KEY_MARK = "key:"
+"""How the names of those begin who have authenticated with an API key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls, as far as authentication tells. `groups` are those that it may use; None: all."""
+    """Who calls, as far as authentication tells. `groups` are those that it may use; None: all.
+
+    `name` begins with its source, so that two sources never name one principal: `key:NAME`, `jwt:ISSUER#SUBJECT`; and
+    where the app has an auth provider of its own, `token:SUBJECT` or `client:ID`.
+    """
 
     name: str = ANYONE
     groups: frozenset[str] | None = None

@@ -12,12 +12,12 @@ from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
 
 CLAIM = "fastmcp_aggregator"
-"""The claim in which the verifiers of this room say who it is: `{"name": …, "groups": […] or null}`."""
+"""The claim in which the verifiers of this room say who it is: a `Principal`, which no token can contain."""
 
 
 def claim_of(name: str, groups: Iterable[str] | None) -> dict[str, Any]:
     """What a verifier puts into a token's claims."""
-    return {CLAIM: {"name": name, "groups": None if groups is None else sorted(groups)}}
+    return {CLAIM: Principal(name, None if groups is None else frozenset(groups))}
 
 
 def access_token_of(scope: Mapping[str, Any]) -> AccessToken | None:
@@ -43,13 +43,19 @@ def holder_of(scope: Mapping[str, Any]) -> Hashable:
 def principal_of(token: AccessToken | None) -> Principal:
     """Whom a token stands for; without one, anybody.
 
-    A token of a provider of the app's own has no claim of ours: it is named by its subject or client, and may use all
-    groups.
+    A token of a provider of the app's own has no claim of ours: it is named by its subject or client, with the issuer
+    if it tells one, and may use all groups.
     """
     if token is None:
         return ANYBODY
-    about = (token.claims or {}).get(CLAIM)
-    if not isinstance(about, dict):
-        return Principal(str(token.subject or getattr(token, "original_client_id", None) or token.client_id))
-    groups = about.get("groups")
-    return Principal(str(about.get("name")), None if groups is None else frozenset(groups))
+    claims = token.claims or {}
+    about = claims.get(CLAIM)
+    return about if isinstance(about, Principal) else Principal(subject_of(token, "token", claims.get("iss")))
+
+
+def subject_of(token: AccessToken, source: str, issuer: object) -> str:
+    """The name of whom a token is about: its subject, or, in a token of a client for itself, the client."""
+    of_issuer = "" if issuer is None else f"{issuer}#"
+    if token.subject:
+        return f"{source}:{of_issuer}{token.subject}"
+    return f"client:{of_issuer}{getattr(token, 'original_client_id', None) or token.client_id}"

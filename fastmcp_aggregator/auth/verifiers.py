@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
-from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.access.principal import KEY_MARK
+from fastmcp_aggregator.auth.claims import claim_of, subject_of
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -35,12 +36,13 @@ class KeyToken(AccessToken):
     @classmethod
     def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
         """The token of a key that was found among others."""
+        name = f"{KEY_MARK}{key.name}"
         token = cls(
             token=key.id,
-            client_id=key.name,
+            client_id=name,
             scopes=[],
             expires_at=None if key.expires is None else int(key.expires.timestamp()),
-            claims=claim_of(key.name, key.groups),
+            claims=claim_of(name, key.groups),
         )
         token._key, token._keys = key, keys
         return token
@@ -84,7 +86,7 @@ class ProviderTokens(JWTVerifier):
         if found is None or found.expires_at is None or not _has_begun(found.claims):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
-        claims = {**found.claims, **claim_of(found.subject or found.client_id, groups)}
+        claims = {**found.claims, **claim_of(subject_of(found, "jwt", found.claims.get("iss")), groups)}
         return found.model_copy(update={"claims": claims})
 
 
@@ -126,7 +128,10 @@ class ApiKeyHeader:
         bearer = b"Bearer " + keys[0].strip()
         others = [value for name, value in scope["headers"] if name == _STANDARD_HEADER]
         if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
-            answer = PlainTextResponse("send one credential: Authorization or X-API-Key, not two that differ", 400)
+            # RFC 6750, section 3.1: more than one method of including a token.
+            headers = {"WWW-Authenticate": 'Bearer error="invalid_request"'}
+            text = "send one credential: Authorization or X-API-Key, not two that differ"
+            answer = PlainTextResponse(text, 400, headers)
             await answer(scope, receive, send)
             return
         rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.principal import Principal
@@ -24,18 +25,26 @@ from fastmcp_aggregator.protocol.json_rpc import json_size
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
+class Denied(MCPError):
+    """The caller may not do this; it is told less than the `reason`."""
+
+    def __init__(self, code: int, message: str, data: Any = None, *, reason: str) -> None:
+        super().__init__(code, message, data)
+        self.reason = reason
+
+
 @dataclass(eq=False)
 class Call:
-    """One request that is to be forwarded to a child."""
+    """One request: to be forwarded to a child, or, without one, served here."""
 
     caller: Caller
-    child: Child
+    destination: Child | None
     method: str
-    """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`."""
+    """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`, or another that policies look at."""
     params: Mapping[str, Any]
     """As the client sent them, with the public name."""
     address: Mapping[str, Any]
-    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`."""
+    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`; none may be named."""
     group: str = "default"
     input_schema: Mapping[str, Any] | None = None
     """Of a tool, as the child lists it."""
@@ -49,9 +58,15 @@ class Call:
         return self.caller.principal
 
     @property
+    def child(self) -> Child:
+        """The child that it is forwarded to."""
+        assert self.destination is not None
+        return self.destination
+
+    @property
     def server(self) -> str:
-        """The server key."""
-        return self.child.key
+        """The server key; empty: it is served here."""
+        return "" if self.destination is None else self.destination.key
 
     @property
     def name(self) -> str:

@@ -73,22 +73,22 @@ class Caller:
         """The messages that were sent on the request's own channel, if there were any."""
         self._progress_token = meta.get("progressToken")
         self.connection = connection
-        self.request_id = str(request_id)
-        """The id that the client gave to the request."""
+        self.request_id = "" if request_id is None else str(request_id)
+        """The id that the client gave to the request; empty for a notification."""
         self.is_modern = is_modern
         self.is_remote = scope is not None
         """Whether it came over HTTP."""
         self._scope: Mapping[str, Any] = scope or {}
         token = access_token_of(self._scope) if "user" in self._scope else None
-        self.account: Hashable = None if token is None else (token.client_id, getattr(token, "subject", None))
-        """Who has authenticated for the request, over HTTP, by what the token says; None for everybody else."""
         self.holder: Hashable = self._scope.get(HOLDER)
         """Whose share its calls take at a child; None: it is the only client."""
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self._scope.get(WHILE_LET_IN, nullcontext)
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
-        """Who has authenticated for the request, as policies know it."""
+        """Who has authenticated for the request, over HTTP; anybody else."""
+        self.account: Hashable = None if token is None else self.principal.name
+        """The name of who has authenticated; None: nobody has."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None

@@ -16,7 +16,9 @@ FastMCP beside those of the children.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http import REQUEST_CANCELLED
@@ -38,6 +40,7 @@ from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
@@ -53,6 +56,12 @@ from fastmcp_aggregator.routing.table import Route
 from fastmcp_aggregator.routing.target import Target
 
 CANCELLED = "notifications/cancelled"
+METHOD_OF = {
+    Kind.TOOL: methods.TOOLS_CALL.name,
+    Kind.PROMPT: methods.PROMPTS_GET.name,
+    Kind.RESOURCE: methods.RESOURCES_READ.name,
+}
+_NAMED = {method: kind for kind, method in METHOD_OF.items()}
 
 
 class Pipeline:
@@ -70,9 +79,11 @@ class Pipeline:
         own: LocalComponents,
         fast_path: FastPath,
         rewrites_app_pages: bool,
+        guard: Guard,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
+        self._guard = guard
         self._directory = directory
         self._group_id = group_id
         self._server_info = server_info
@@ -135,10 +146,32 @@ class Pipeline:
         except StartupError as error:
             raise errors.failed_start(error, is_local=caller.is_local) from error
         if result is None:
-            return await call_next(ctx)
+            return await self._serve_locally(ctx, call_next, caller, params)
         if is_modern:
             return for_modern_client(ctx.method, result, self._server_info())
         return for_legacy_client(ctx.method, result)
+
+    async def _serve_locally(self, ctx: Context, call_next: CallNext, caller: Caller, params: Params) -> HandlerResult:
+        """Have FastMCP's chain serve a request. What it makes of it for a child comes back here, as a call."""
+        target = components_named(ctx.method, params)
+        if target is None or self._directory.table.has(*target):
+            return await call_next(ctx)
+        kind, name = target
+        inner = self._own.forwarded(name, params.get("arguments")) if kind is Kind.TOOL else None
+        if inner is not None:
+            if self._directory.table.has(*inner):
+                return await call_next(ctx)
+            if not await self._own.has(*inner):
+                self._guard.is_elsewhere(caller, METHOD_OF[inner[0]], inner[1])
+        answer: HandlerResult = None
+
+        async def serve() -> object:
+            nonlocal answer
+            answer = await call_next(ctx)
+            return answer if answer is None or isinstance(answer, dict) else plain(answer)
+
+        await self._guard.around(caller, params, serve, address={SPECS[kind].id_field: name})
+        return answer
 
     # A call.
 
@@ -223,7 +256,7 @@ class Pipeline:
     async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
-        route = await self._route(caller, Kind.TOOL, name)
+        route = await self._route(caller, params, Kind.TOOL, name)
         if route is None:
             return None
         return await self._forward(caller, params, route.of_tool())
@@ -231,13 +264,13 @@ class Pipeline:
     async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
-        route = await self._route(caller, Kind.PROMPT, name)
+        route = await self._route(caller, params, Kind.PROMPT, name)
         if route is None:
             return None
         return await self._forward(caller, params, route.of_prompt())
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
-        found = await self._locate(caller, text_param(params, "uri"))
+        found = await self._locate(caller, params, text_param(params, "uri"))
         if found is None or not self._own.bypass_allowed:
             return None
         target = self._directory.table.of_resource(*found)
@@ -251,32 +284,36 @@ class Pipeline:
             raise errors.invalid_params("ref: must be an object")
         if ref.get("type") == "ref/resource":
             return await self._complete_template(caller, params, ref)
-        route = await self._route(caller, Kind.PROMPT, text_param(ref, "name"))
+        route = await self._route(caller, params, Kind.PROMPT, text_param(ref, "name"))
         if route is None:
             return None
         return await self._forward(caller, params, route.of_completion(ref))
 
     async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
-        found = await self._locate(caller, text_param(ref, "uri"))
+        found = await self._locate(caller, params, text_param(ref, "uri"))
         if found is None:
             return None
         return await self._forward(caller, params, self._directory.table.of_template_completion(*found, ref))
 
     async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
         uri = text_param(params, "uri")
-        found = await self._locate(caller, uri)
-        if found is not None:
-            with publishing_errors(self._directory.table.publisher(found[0])):
-                await self._messages.subscribe(caller, *found, uri)
-        return None if found is None else {}
+        found = await self._locate(caller, params, uri)
+        if found is None:
+            return None
+        child, original = found
+        with publishing_errors(self._directory.table.publisher(child)):
+            subscribe = partial(self._messages.subscribe, caller, child, original, uri)
+            return await self._guard.around(caller, params, subscribe, child=child, address={"uri": original})
 
     async def _unsubscribe(self, caller: Caller, params: Params) -> Result | None:
-        await self._messages.unsubscribe(caller, text_param(params, "uri"))
-        return {}
+        uri = text_param(params, "uri")
+        child, original = self._directory.table.find_uri(uri) or (None, uri)
+        unsubscribe = partial(self._messages.unsubscribe, caller, uri)
+        return await self._guard.around(caller, params, unsubscribe, child=child, address={"uri": original})
 
     async def _set_level(self, caller: Caller, params: Params) -> Result | None:
-        await self._messages.set_level(caller, text_param(params, "level"))
-        return {}
+        set_level = partial(self._messages.set_level, caller, text_param(params, "level"))
+        return await self._guard.around(caller, params, set_level)
 
     def _lister(self, kind: Kind) -> Callable[[Caller, Params], Awaitable[Result | None]]:
         async def answer(caller: Caller, params: Params) -> Result | None:
@@ -296,12 +333,15 @@ class Pipeline:
             return None
         if ctx.method == CANCELLED:
             cancel_call(ctx, self.fast_path)
-        await self._messages.relay_notification(ctx)
+        if ctx.method == methods.ROOTS_CHANGED.name:
+            caller = Caller.of(ctx)
+            with suppress(MCPError):  # nobody waits for an answer
+                await self._guard.around(caller, ctx.params or {}, partial(self._messages.roots_changed, caller))
         return await call_next(ctx)
 
     # Routes.
 
-    async def _locate(self, caller: Caller, uri: str) -> tuple[Child, str] | None:
+    async def _locate(self, caller: Caller, params: Params, uri: str) -> tuple[Child, str] | None:
         """Resolve a URI to its child and original URI; None when it is one of FastMCP's.
 
         Raises:
@@ -309,11 +349,11 @@ class Pipeline:
         """
         found = await self._directory.locate(uri)
         if found is None and not await self._own.has(Kind.RESOURCE, uri):
-            self._denied(caller, uri)
-            raise errors.unknown_uri(uri, self._directory.table.names(Kind.RESOURCE, self._rule(caller)))
+            known = self._directory.table.names(Kind.RESOURCE, self._rule(caller))
+            await self._guard.refuse(caller, params, {"uri": uri}, lambda: errors.unknown_uri(uri, known))
         return found
 
-    async def _route(self, caller: Caller, kind: Kind, name: str) -> Route | None:
+    async def _route(self, caller: Caller, params: Params, kind: Kind, name: str) -> Route | None:
         """Resolve a name to its route; None when FastMCP's chain is to serve the request.
 
         Raises:
@@ -328,21 +368,36 @@ class Pipeline:
         if kind is Kind.TOOL and caller.shows_apps:
             public = await self._directory.public_name(kind, name)
             if public != name:
-                return await self._route(caller, kind, public)
+                return await self._route(caller, params, kind, public)
         await self._directory.ready()
         rule = self._rule(caller)
-        self._denied(caller, name)
         known = self._directory.table.names(kind, rule)
-        raise errors.unknown_name("tool" if kind is Kind.TOOL else "prompt", name, rule, known)
+        what: Literal["tool", "prompt"] = "tool" if kind is Kind.TOOL else "prompt"
+        return await self._guard.refuse(
+            caller, params, {"name": name}, lambda: errors.unknown_name(what, name, rule, known)
+        )
 
     def _rule(self, caller: Caller) -> NameRule:
         """Return the name rule of this caller."""
         return self._directory.naming.rule(caller.client_name)
 
-    def _denied(self, caller: Caller, name: str) -> None:
-        """Record a request for an unknown name; in a group, it may be one of another group's."""
-        if self._directory.is_restricted:
-            self._policies.denied(caller.principal, self._group_id, caller.method, name)
+
+def components_named(method: str, params: Params) -> tuple[Kind, str] | None:
+    """The component that a request is for."""
+    if method == methods.COMPLETE.name:
+        ref = params.get("ref")
+        params = ref if isinstance(ref, Mapping) else {}
+        kind: Kind | None = Kind.RESOURCE if params.get("type") == "ref/resource" else Kind.PROMPT
+    else:
+        kind = _NAMED.get(method)
+    name = None if kind is None else params.get(SPECS[kind].id_field)
+    return (kind, name) if kind is not None and isinstance(name, str) else None
+
+
+def plain(result: Any) -> Result:
+    """A result of FastMCP's chain as the policies look at results."""
+    told: Result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return told
 
 
 def require_initialized(ctx: Context) -> None:

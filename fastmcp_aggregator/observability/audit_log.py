@@ -10,9 +10,11 @@ be written, where they are missing. For those who must not work without a comple
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -171,9 +173,14 @@ class AuditLog:
             logger.error("the audit log %s %s", self._destination, what)
 
 
+_RUN = secrets.token_hex(4)
+_numbers = itertools.count(1)
+
+
 def _line(event: str, fields: Mapping[str, Any]) -> bytes:
     time_ = datetime.now(UTC).isoformat(timespec="milliseconds")
-    entry = {"time": time_, "event": event, **{k: _cut(v) for k, v in fields.items() if v is not None}}
+    told = {k: _cut(v) for k, v in fields.items() if v is not None}
+    entry = {"time": time_, "event": event, **told, "id": f"{_RUN}-{next(_numbers)}"}
     return _encode(entry).encode() + b"\n"
 
 

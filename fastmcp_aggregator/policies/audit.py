@@ -1,4 +1,4 @@
-"""The audit policy: an entry for each call, each request that was denied, and failed authentication.
+"""The audit policy: an entry for each call, whatever else reaches a server or costs something, and each refusal.
 
 The fields are described in `docs/observability.md`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
@@ -61,13 +61,14 @@ class Audit(Policy):
             raise Rejected(SERVER_UNAVAILABLE, reason, retry_in=_RETRY_IN)
 
     def after(self, call: Call, end: CallEnd) -> None:
+        is_call = call.server or end.outcome != "denied"
         self.log.record(
-            "call",
+            "call" if is_call else "denied",
             {
                 "principal": call.principal.name,
                 "group": call.group,
-                "server": call.server,
-                _kind(call.method, call.name): call.name,
+                "server": call.server or None,
+                _kind(call.method, call.name): call.name or None,
                 "method": call.method,
                 "duration_ms": round(end.seconds * 1000, 3),
                 "outcome": end.outcome,
@@ -81,23 +82,31 @@ class Audit(Policy):
             },
         )
 
-    def denied(self, principal: Principal, group: str, method: str, name: str, reason: str) -> None:
-        """Record a request that was refused before it became a call; `name` is what was asked for."""
-        fields = {"principal": principal.name, "group": group, _kind(method, name): name, "method": method}
-        self.log.record("denied", {**fields, "reason": reason})
+    def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
+        """Record what was refused inside of a request; `name` is what was asked for."""
+        what = {_kind(method, name): name, "method": method, "outcome": "denied", "request_id": request_id or None}
+        self.log.record("denied", {"principal": principal.name, "group": group, **what, "reason": reason})
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused to somebody who has authenticated."""
-        self.log.record("denied", {"principal": principal.name, "group": group, "path": path, "reason": reason})
+        who = {"principal": principal.name, "group": group}
+        self.log.record("denied", {**who, "path": path, "outcome": "denied", "reason": reason})
+
+    def address_denied(self, client: str, path: str, reason: str) -> None:
+        """Record an HTTP request that was refused for its Host or Origin; as `authentication_failed`."""
+        self._stranger("denied", client, path, reason)
 
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request without valid credentials; `client` is its address. Of a flood, some are counted."""
+        self._stranger("authentication_failed", client, path, reason)
+
+    def _stranger(self, event: str, client: str, path: str, reason: str) -> None:
         if not self._strangers.take(time.monotonic()):
             self._unnamed += 1
             return
-        fields = {"client": client, "path": path, "reason": reason, "unrecorded": self._unnamed or None}
+        who, what = {"principal": ANYONE, "client": client}, {"path": path, "outcome": "denied", "reason": reason}
+        self.log.record(event, {**who, **what, "unrecorded": self._unnamed or None})
         self._unnamed = 0
-        self.log.record("authentication_failed", fields)
 
     def _arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         arguments = params.get("arguments", params.get("argument"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
+from fastmcp_aggregator.access.principal import KEY_MARK
 from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -74,7 +75,7 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
     usual = DEFAULT_RATE if has_auth else 0.0
     general = Rate(usual if settings.rate_limit is None else settings.rate_limit, settings.rate_burst)
     of_callers = {
-        name: Rate(
+        _principal(name): Rate(
             general.per_minute if own.rate_limit is None else own.rate_limit,
             general.burst if own.rate_burst is None else own.rate_burst,
         )
@@ -83,6 +84,11 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
     if not any(rate.per_minute for rate in (general, *of_callers.values())):
         return None
     return RateLimiting(general, of_callers, _limiter(settings))
+
+
+def _principal(entry: str) -> str:
+    """Whom an entry of `callers` is for: what names no source is the name of a key."""
+    return entry if ":" in entry else f"{KEY_MARK}{entry}"
 
 
 def _limiter(settings: AggregatorSettings) -> InMemoryRateLimiter | RedisRateLimiter:

@@ -92,7 +92,7 @@ class Metrics(Policy):
         self._known_series: dict[tuple[str, str, str, str], _Series] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
-        tool = self._label(call.server, call.name if call.method == "tools/call" else "")
+        tool = self._label(call.server, call.name if call.server and call.method == "tools/call" else "")
         calls, seconds, request_bytes, response_bytes = self._series(call.server, call.method, tool, end.outcome)
         calls.inc()
         if seconds is not None:

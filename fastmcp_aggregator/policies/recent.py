@@ -62,13 +62,15 @@ class RecentCalls(Policy):
         return time.monotonic() - self._began
 
     def after(self, call: Call, end: CallEnd) -> None:
+        if not call.server:
+            return
         self.count += 1
         self._calls.append(
             RecentCall(
                 call.caller.principal,
                 call.group,
                 call.method,
-                call.child.key,
+                call.server,
                 _name(call)[:_NAME_LIMIT],
                 end.outcome,
                 end.code,

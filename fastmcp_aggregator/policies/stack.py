@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
@@ -148,6 +149,8 @@ def _failed(call: Call, error: BaseException) -> CallEnd:
     match error:
         case Rejected():
             return CallEnd("denied", seconds, error.code, error.message)
+        case Denied():
+            return CallEnd("denied", seconds, error.code, error.reason)
         case MCPError():
             return CallEnd("error", seconds, error.error.code)
         case ChildServerError():
@@ -218,15 +221,20 @@ class Policies:
         lost = self._audit.log.lost if self._audit is not None else 0
         return await self._metrics.render(Scrape(statuses, http_requests, lost, paths)), CONTENT_TYPE
 
-    def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
-        """Somebody has asked for a name that is not in the group."""
+    def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
+        """Somebody has asked for what is not theirs, by way of something else."""
         if self._audit is not None:
-            self._audit.denied(principal, group, method, name, "there is nothing of this name in the group")
+            self._audit.denied(principal, group, method, name, request_id, reason)
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
         """An HTTP request was refused to somebody who has authenticated."""
         if self._audit is not None:
             self._audit.request_denied(principal, group, path, reason)
+
+    def address_denied(self, client: str, path: str, reason: str) -> None:
+        """An HTTP request was for another host, or of a page that is not let in."""
+        if self._audit is not None:
+            self._audit.address_denied(client, path, reason)
 
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """An HTTP request had no valid credentials."""

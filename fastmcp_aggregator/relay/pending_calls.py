@@ -23,6 +23,7 @@ from typing import Any, TypeGuard
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
+from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.session.ownership import OnProgress, asked_too_late
 from fastmcp_aggregator.protocol import client_capabilities
@@ -208,8 +209,11 @@ class PendingCalls:
             MCPError: it is over, or belongs to someone else or to another request.
         """
         entry = self._pending.get(state)
-        if entry is None or entry.identity != identity:
+        if entry is None:
             raise call_is_over()
+        if entry.identity != identity:
+            told = call_is_over()
+            raise Denied(told.code, told.message, reason="the call belongs to somebody else, or to another request")
         del self._pending[state]
         entry.expiry.cancel()
         return entry.call

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +37,11 @@ Subscriber = Connection | object
 
 @dataclass(frozen=True, slots=True)
 class _Subscription:
-    """The address that a subscriber used, and who has authenticated for it."""
+    """The address that a subscriber used, who has authenticated for it, and whether it is still theirs to hear."""
 
     public: str
     principal: Hashable
-
-
-Locate = Callable[[str], Awaitable[tuple[Child, str] | None]]
+    may_hear: Callable[[], bool]
 
 
 class SubscribedResource:
@@ -132,9 +130,12 @@ class Subscriptions:
         original: str,
         public: str,
         principal: Hashable = None,
+        *,
         holder: Hashable = None,
+        may_hear: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Notify a subscriber of updates from now on. `holder` is whose share the request to the child takes.
+        """Notify a subscriber of updates from now on, as long as it may hear of them. `holder` is whose share
+        the request to the child takes.
 
         Raises:
             ChildServerError: the child cannot be asked.
@@ -148,7 +149,7 @@ class Subscriptions:
             subscriber.exit_stack.callback(self._forget, subscriber)
         of_child = self._resources.setdefault(child.place, {})
         entry = of_child.setdefault(original, SubscribedResource(child.place, original))
-        entry.subscribers[subscriber] = _Subscription(public, principal)
+        entry.subscribers[subscriber] = _Subscription(public, principal, may_hear)
         try:
             await entry.ensure(child, [principal], holder)
         except BaseException:
@@ -163,20 +164,11 @@ class Subscriptions:
             await self._release(entry)
 
     @asynccontextmanager
-    async def of_stream(
-        self, wanted: Sequence[str], locate: Locate, principal: Hashable = None, holder: Hashable = None
-    ) -> AsyncIterator[list[str]]:
-        """Subscribe a modern client's stream while it is open; yields the addresses that it has got."""
+    async def of_stream(self) -> AsyncIterator[Subscriber]:
+        """The subscriber that a modern client's stream is, while it is open."""
         stream = object()
-        subscribed: list[str] = []
         try:
-            for uri in dict.fromkeys(wanted):
-                found = await locate(uri)
-                with suppress(ChildServerError, MCPError):
-                    if found is not None:
-                        await self.subscribe(stream, *found, uri, principal, holder)
-                        subscribed.append(uri)
-            yield subscribed
+            yield stream
         finally:
             self._forget(stream)
 
@@ -187,6 +179,8 @@ class Subscriptions:
             below = uri.removeprefix(subscribed.original)
             of_streams = set()
             for subscriber, subscription in subscribed.subscribers.items():
+                if not subscription.may_hear():
+                    continue
                 if isinstance(subscriber, Connection):
                     outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
                 else:

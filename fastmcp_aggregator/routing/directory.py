@@ -174,6 +174,10 @@ class Directory:
             found = self.table.find_uri(uri)
         return found
 
+    def shows(self, uri: str) -> bool:
+        """Whether an address leads to a child now."""
+        return self.table.find_uri(uri) is not None
+
     async def _wait_for_children(self) -> None:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")

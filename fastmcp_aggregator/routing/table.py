@@ -127,6 +127,10 @@ class RouteTable:
         """The route of a name in any accepted spelling."""
         return self._routes[kind].get(name)
 
+    def has(self, kind: Kind, name: str) -> bool:
+        """Whether a name, or an address, leads to a child."""
+        return self.find(kind, name) is not None or (kind is Kind.RESOURCE and self.find_uri(name) is not None)
+
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
         """The child that serves a public URI (or URI template), and what it calls it. It need not be listed."""
         route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)

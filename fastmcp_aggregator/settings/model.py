@@ -245,7 +245,8 @@ class AggregatorSettings(BaseSettings):
     rate_burst: Count = Field(default=20, description="its calls at once")
     callers: dict[str, CallerSettings] = Field(
         default_factory=dict,
-        description="`rate_limit` and `rate_burst` of single callers by name, or of a group's by `group:` and its id",
+        description="`rate_limit` and `rate_burst` of single callers, by the name of their key or as the audit log "
+        "names them, or of a group's, by `group:` and its id",
     )
     redis_url: SecretStr | None = Field(
         default=None,

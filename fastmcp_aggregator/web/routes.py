@@ -25,6 +25,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
+from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
@@ -60,7 +61,10 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     # Starlette runs what is not asynchronous in a thread; these handlers look at the state of the event loop.
 
     async def metrics(request: Request) -> Response:
-        if principal_in(request.scope).groups is not None:
+        principal = principal_in(request.scope)
+        if principal.groups is not None:
+            why = "metrics are of all groups"
+            hub.policies.request_denied(principal, DEFAULT_GROUP, request.scope["path"], why)
             return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
         rendered = await hub.rendered_metrics()
         if rendered is None:

@@ -154,7 +154,7 @@ async def test_a_key_tells_whose_it_is_and_its_groups_and_stays_out_of_the_token
     auth = provider(tmp_path, keys=True)
     found = await auth.verify_token(key)
     assert isinstance(found, AccessToken)
-    assert principal_of(found) == Principal("alice", None if groups is None else frozenset(groups))
+    assert principal_of(found) == Principal("key:alice", None if groups is None else frozenset(groups))
     assert key.split("_", 2)[2] not in repr(found)
     assert found.expires_at is not None
 
@@ -180,7 +180,7 @@ async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
     tmp_path: Path, claims: dict[str, Any], is_let_in: bool
 ) -> None:
     found = await principal(provider(tmp_path, tokens=True), token(**claims))
-    assert found == (Principal("carol") if is_let_in else None)
+    assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
 
 
 async def test_a_token_without_a_signature_does_not_let_in(tmp_path: Path) -> None:
@@ -208,15 +208,17 @@ async def test_a_claim_has_the_groups_and_a_token_without_it_has_none(
     tmp_path: Path, setting: str | None, claims: dict[str, Any], groups: set[str] | None
 ) -> None:
     auth = provider(tmp_path, tokens=True, jwt_groups_claim=setting)
-    assert await principal(auth, token(**claims)) == Principal("carol", None if groups is None else frozenset(groups))
+    assert await principal(auth, token(**claims)) == Principal(
+        f"jwt:{ISSUER}#carol", None if groups is None else frozenset(groups)
+    )
 
 
 @pytest.mark.parametrize("public_url", [None, "https://hub.example.com"])
 async def test_keys_and_tokens_let_in_side_by_side(tmp_path: Path, public_url: str | None) -> None:
     (key,) = key_file(tmp_path, "alice", groups=["default"])
     auth = provider(tmp_path, keys=True, tokens=True, public_url=public_url)
-    assert await principal(auth, key) == Principal("alice", frozenset({"default"}))
-    assert await principal(auth, token()) == Principal("carol")
+    assert await principal(auth, key) == Principal("key:alice", frozenset({"default"}))
+    assert await principal(auth, token()) == Principal(f"jwt:{ISSUER}#carol")
     assert await principal(auth, token(aud="another")) is None
     async with served(auth) as client:
         assert await status(client, ("X-API-Key", key)) == 200
@@ -269,9 +271,22 @@ def test_tokens_that_could_not_be_checked_in_full_are_refused_as_settings(settin
     ("found", "expected"),
     [
         (None, Principal(ANYONE)),
-        (AccessToken(token="t", client_id="app", scopes=[]), Principal("app")),
-        (AccessToken(token="t", client_id="app", scopes=[], subject="carol"), Principal("carol")),
-        (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), Principal("app")),
+        (AccessToken(token="t", client_id="app", scopes=[]), Principal("client:app")),
+        (AccessToken(token="t", client_id="app", scopes=[], subject="carol"), Principal("token:carol")),
+        (
+            AccessToken(token="t", client_id="app", scopes=[], subject="carol", claims={"iss": ISSUER}),
+            Principal(f"token:{ISSUER}#carol"),
+        ),
+        (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), Principal("client:app")),
+        (
+            AccessToken(
+                token="t",
+                client_id="app",
+                scopes=[],
+                claims={"fastmcp_aggregator": {"name": "key:root", "groups": None}},
+            ),
+            Principal("client:app"),
+        ),
     ],
 )
 def test_a_token_of_a_provider_of_the_apps_own_names_its_owner(found: AccessToken | None, expected: Principal) -> None:

@@ -14,6 +14,7 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.front.http.boundary import Drain, ErrorBoundary
 
 CORS = ["CORSMiddleware"]
+ADDRESS = ["AddressFailures", "HostOriginGuardMiddleware", "Addressed"]
 AUTHENTICATION = ["AuthenticationMiddleware", "AuthContextMiddleware"]
 
 
@@ -28,7 +29,7 @@ def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
 
 def test_without_authentication() -> None:
     app = hub(has_auth=False)
-    checks = ["ErrorBoundary", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
+    checks = ["ErrorBoundary", "RequestContextMiddleware", *ADDRESS]
     assert names(app.http_app()) == [*checks, "GroupApps", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.group("web").http_app()) == [*checks, "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == ["Gate", "FastEndpoint", "Disconnects"]
@@ -36,8 +37,8 @@ def test_without_authentication() -> None:
 
 def test_with_authentication() -> None:
     app = hub(has_auth=True, cors_origins=["https://example.com"])
-    checks = ["ErrorBoundary", "AuthenticationFailures", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
-    own = ["Membership", "Revocation", "Gate", "FastEndpoint", "Disconnects"]
+    checks = ["ErrorBoundary", "AuthenticationFailures", "RequestContextMiddleware", *ADDRESS]
+    own = ["Membership", "Revocation", "Sessions", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == own

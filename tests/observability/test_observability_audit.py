@@ -65,7 +65,7 @@ def test_an_entry_is_a_line_of_json_with_its_time_and_its_event_first(tmp_path: 
     with log_in(tmp_path / "audit") as log:
         log.record("call", {"tool": "lög\n", "error_code": None, "arguments": {"a": "\ud83d"}})
     (entry,) = entries_of((tmp_path / "audit").read_text())
-    assert list(entry) == ["time", "event", "tool", "arguments"]
+    assert list(entry) == ["time", "event", "tool", "arguments", "id"]
     assert entry["event"] == "call"
     assert entry["tool"] == "lög\n"
     assert entry["arguments"] == {"a": "\ud83d"}

@@ -202,8 +202,9 @@ async def test_nothing_is_forwarded_while_it_could_not_be_recorded() -> None:
 )
 def test_what_was_denied_before_it_became_a_call_has_an_entry(method: str, name: str, field: str) -> None:
     entries = Entries()
-    Audit(entries).denied(ANN, "web", method, name, "not in the group")
-    fields = {"principal": "ann", "group": "web", field: name, "method": method, "reason": "not in the group"}
+    Audit(entries).denied(ANN, "web", method, name, "7", "not in the group")
+    what = {field: name, "method": method, "outcome": "denied", "request_id": "7"}
+    fields = {"principal": "ann", "group": "web", **what, "reason": "not in the group"}
     assert entries.all == [("denied", fields)]
 
 
@@ -215,7 +216,13 @@ def test_a_flood_of_failed_authentication_is_counted_and_not_written_out() -> No
         policy.authentication_failed("192.0.2.7", "/mcp", "no such key")
         failures += 1
     assert {event for event, _ in entries.all} == {"authentication_failed"}
-    assert entries.all[0][1] == {"client": "192.0.2.7", "path": "/mcp", "reason": "no such key"}
+    assert entries.all[0][1] == {
+        "principal": "anonymous",
+        "client": "192.0.2.7",
+        "path": "/mcp",
+        "outcome": "denied",
+        "reason": "no such key",
+    }
     assert len(entries.all) > 100
     assert failures == len(entries.all) + entries.all[-1][1]["unrecorded"]
 
@@ -246,11 +253,11 @@ def test_the_settings_say_where_entries_go(
 
 
 def test_the_settings_say_how_large_files_become_and_how_many_are_kept(tmp_path: Path) -> None:
-    policy = audit_of(load_settings(audit=str(tmp_path / "a"), audit_max_mb=0.0001, audit_keep=2))
+    policy = audit_of(load_settings(audit=str(tmp_path / "a"), audit_max_mb=0.0002, audit_keep=2))
     assert policy is not None
     for number in range(5):
         with policy.log:
-            policy.denied(ANN, "web", "tools/call", f"tool{number}" + "x" * 100, "no")
+            policy.denied(ANN, "web", "tools/call", f"tool{number}" + "x" * 100, "7", "no")
     names = [json.loads((tmp_path / name).read_text())["tool"][:5] for name in ("a", "a.1", "a.2")]
     assert names == ["tool4", "tool3", "tool2"]
     assert len(list(tmp_path.iterdir())) == 3

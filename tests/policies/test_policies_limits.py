@@ -144,7 +144,7 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
     settings = load_settings(rate_limit=30, rate_burst=5, callers={"a": {"rate_limit": 7}, "b": {"rate_burst": 9}})
     limits = limits_from_settings(settings, has_auth=True)
     assert limits is not None
-    assert limits._of_callers == {"a": Rate(7, 5), "b": Rate(30, 9)}
+    assert limits._of_callers == {"key:a": Rate(7, 5), "key:b": Rate(30, 9)}
 
 
 # In Redis.

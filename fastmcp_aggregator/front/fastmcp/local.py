@@ -45,6 +45,15 @@ class LocalComponents:
         """Whether the children's components of this kind are all there is."""
         return self.is_empty and not (kind is Kind.TOOL and self.has_views)
 
+    def forwarded(self, tool: str, arguments: Any) -> tuple[Kind, str] | None:
+        """What a call of one of our views asks for in its turn."""
+        named = self._views.forwarding.get(tool)
+        if named is None or not isinstance(arguments, dict):
+            return None
+        kind, argument = named
+        name = arguments.get(argument)
+        return (kind, name) if isinstance(name, str) else None
+
     async def has(self, kind: Kind, name: str) -> bool:
         """Whether FastMCP has a component of this name; to be asked for names that are no child's."""
         return not self.has_none_of(kind) and await self._find(kind, name) is not None

@@ -28,6 +28,10 @@ from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
+_FORWARDING: dict[type, dict[str, tuple[Kind, str]]] = {
+    PromptsAsTools: {"get_prompt": (Kind.PROMPT, "name")},
+    ResourcesAsTools: {"read_resource": (Kind.RESOURCE, "uri")},
+}
 SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
 
 
@@ -137,6 +141,14 @@ class ToolViews:
     def are_on(self) -> bool:
         """Whether clients see other tools than those of the children."""
         return bool(self._others) or self.search.is_on
+
+    @property
+    def forwarding(self) -> dict[str, tuple[Kind, str]]:
+        """Which of our tools ask for something else in their turn: of which kind, and in which argument it is named."""
+        found = {CALL_TOOL: (Kind.TOOL, "name")} if self.search.is_on else {}
+        for view in self._others:
+            found |= _FORWARDING[type(view)]
+        return found
 
     async def size_of_search(self) -> int:
         """The bytes of a list of tools with a search instead of the children's tools."""

@@ -19,7 +19,15 @@ from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.revocation import Revocation
-from fastmcp_aggregator.front.http.security import AuthenticationFailures, Membership, cors
+from fastmcp_aggregator.front.http.security import (
+    Addressed,
+    AddressFailures,
+    AuthenticationFailures,
+    Membership,
+    Sessions,
+    cors,
+)
+from fastmcp_aggregator.library_internals import SessionEndpoint
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -65,12 +73,16 @@ class Checks:
 
 
 def stack_of(
-    parts: HttpParts, options: dict[str, Any], checks: Checks | None, shortcut: Middleware | None = None
+    parts: HttpParts,
+    options: dict[str, Any],
+    checks: Checks | None,
+    shortcut: Middleware | None = None,
+    endpoint: SessionEndpoint | None = None,
 ) -> list[Middleware]:
     """The layers of an app, outermost first. Around them all is `serve_http`'s `Drain`, which ends with the server.
 
     `options` are those of FastMCP's `http_app`; `checks` is None for an app inside of another one that has them;
-    `shortcut` answers plain calls in place of the transport.
+    `shortcut` answers plain calls in place of the transport, whose sessions `endpoint` has.
     """
     auth, policies = parts.auth, parts.policies
     group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
@@ -84,7 +96,7 @@ def stack_of(
             # FastMCP's, for whatever looks up the present request.
             Middleware(RequestContextMiddleware),
             # Before CORS and authentication: a page of another site is told nothing.
-            *checks.host_guard,
+            *_told(checks.host_guard, policies.address_denied),
             # Before authentication, because a preflight has no credentials.
             *cors(parts.settings.cors_origins),
             *(auth.get_middleware() if auth is not None else ()),
@@ -98,6 +110,13 @@ def stack_of(
         *_if(auth is not None, Membership, **group),
         # Around the gate, because a key may be revoked while its request waits there.
         *_if(auth is not None, Revocation, **group),
+        *_if(
+            auth is not None and endpoint is not None,
+            Sessions,
+            endpoint=endpoint,
+            group_id=parts.group_id,
+            on_denied=policies.request_denied,
+        ),
         # Behind authentication, because it counts by principal; around all work, which it bounds.
         Middleware(
             Gate,
@@ -113,6 +132,13 @@ def stack_of(
         # The embedding program's own, next to the app.
         *(options.get("middleware") or ()),
     ]
+
+
+def _told(host_guard: Sequence[Middleware], on_failure: Callable[[str, str, str], None]) -> list[Middleware]:
+    """The check of Host and Origin, with what tells of its refusals."""
+    if not host_guard:
+        return []
+    return [Middleware(AddressFailures, on_failure=on_failure), *host_guard, Middleware(Addressed)]
 
 
 def _can_be_short(options: dict[str, Any]) -> bool:

@@ -16,11 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
-from fastmcp_aggregator.library_internals import route_path
+from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
 """Called with the principal, the group, the path of the request, and why it was denied."""
+_SESSION = b"mcp-session-id"
+_IS_ADDRESSED = "fastmcp_aggregator.is_addressed"
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
@@ -74,6 +76,54 @@ class Membership:
         await self._app(scope, receive, send)
 
 
+class Sessions:
+    """An ASGI layer before the transport of streamable HTTP, which rejects who uses the session of somebody else: here
+    that is told of.
+    """
+
+    def __init__(self, app: ASGIApp, endpoint: SessionEndpoint, group_id: str, on_denied: OnDenied) -> None:
+        self._app = app
+        self._endpoint = endpoint
+        self._group_id = group_id
+        self._on_denied = on_denied
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            session = next((value for name, value in scope["headers"] if name == _SESSION), None)
+            if session is not None and is_session_of_another(self._endpoint, session.decode("latin-1"), scope):
+                reason = "the session belongs to somebody else"
+                self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
+        await self._app(scope, receive, send)
+
+
+class Addressed:
+    """ASGI middleware inside of the check of Host and Origin: it marks what has passed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_IS_ADDRESSED] = True
+        await self._app(scope, receive, send)
+
+
+class AddressFailures:
+    """ASGI middleware around the check of Host and Origin, which reports what that rejects: address, path, reason."""
+
+    def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
+        self._app = app
+        self._on_failure = on_failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
+                what = "Host" if message["status"] == 421 else "Origin"
+                self._on_failure(_address(scope), scope["path"], f"the {what} is not one of ours")
+            await send(message)
+
+        await self._app(scope, receive, watched if scope["type"] == "http" else send)
+
+
 def cors(origins: Sequence[str]) -> list[Middleware]:
     """What lets pages of these origins in, `*`: of all; nothing without any."""
     if not origins:
@@ -89,7 +139,7 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 
 
 class AuthenticationFailures:
-    """ASGI middleware that reports each 401, and each 403 for a missing scope: client address, path, reason."""
+    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason."""
 
     def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
         self._app = app
@@ -98,11 +148,15 @@ class AuthenticationFailures:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
-                client = scope.get("client")
-                self._on_failure(client[0] if client else "", scope["path"], reason)
+                self._on_failure(_address(scope), scope["path"], reason)
             await send(message)
 
         await self._app(scope, receive, watched if scope["type"] == "http" else send)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _rejection_reason(scope: Scope, start: Message) -> str | None:
@@ -112,4 +166,6 @@ def _rejection_reason(scope: Scope, start: Message) -> str | None:
         return "the credentials are not valid" if has_any else "there are no credentials"
     if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
         return "the token lacks a scope that is required"
+    if start["status"] == 400 and any(name == b"www-authenticate" for name, _ in start["headers"]):
+        return "there are two credentials that differ"
     return None

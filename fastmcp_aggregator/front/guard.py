@@ -1,0 +1,76 @@
+"""The policies around what is no call of a component but costs something all the same, and around what is refused.
+
+Subscriptions, log levels, searches and components of the app's own are counted, limited and recorded like calls; so is
+a request for a name that nobody has, which may be one of another group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+from mcp.shared.exceptions import MCPError
+
+from fastmcp_aggregator.callers.call import Call, Denied
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.policies.stack import Policies
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
+from fastmcp_aggregator.routing.directory import Directory
+
+_NOT_HERE = "there is nothing of this name in the group"
+_NOTHING: Params = {}
+
+
+class Guard:
+    """The policies of one virtual server."""
+
+    def __init__(self, policies: Policies, directory: Directory, group_id: str) -> None:
+        self._policies = policies
+        self._directory = directory
+        self._group_id = group_id
+
+    async def around(
+        self,
+        caller: Caller,
+        params: Params,
+        work: Callable[[], Awaitable[Any]],
+        *,
+        child: Child | None = None,
+        address: Mapping[str, Any] = _NOTHING,
+    ) -> Result:
+        """Do the work of a request, if the policies let it pass; its result, or an empty one.
+
+        Raises:
+            MCPError: a policy rejected it, or as `work`.
+        """
+
+        async def send(_: Call) -> Result:
+            result = await work()
+            return result if isinstance(result, dict) else {}
+
+        call = Call(caller, child, caller.method, params, address, self._group_id)
+        return await self._policies.stack.run(call, send)
+
+    async def refuse(
+        self, caller: Caller, params: Params, address: Mapping[str, Any], error: Callable[[], MCPError]
+    ) -> NoReturn:
+        """Refuse a name that nobody has here; in a group it may be one of another group's, and that is recorded.
+
+        Raises:
+            MCPError: the error, or a policy's.
+        """
+
+        async def fail() -> None:
+            told = error()
+            if self._directory.is_restricted:
+                raise Denied(told.code, told.message, told.error.data, reason=_NOT_HERE)
+            raise told
+
+        await self.around(caller, params, fail, address=address)
+        raise AssertionError("what is refused has no result")
+
+    def is_elsewhere(self, caller: Caller, method: str, name: str) -> None:
+        """Record a name that nobody has here, and that was asked for by way of a tool."""
+        if self._directory.is_restricted:
+            self._policies.denied(caller.principal, self._group_id, method, name, caller.request_id, _NOT_HERE)
