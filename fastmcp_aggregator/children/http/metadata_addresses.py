@@ -54,8 +54,7 @@ def is_metadata_address(host: str) -> bool:
 def refuse_host(host: str) -> None:
     """Raise HttpFailed if the host is one of a metadata service."""
     if is_metadata_address(host):
-        reason = "its address is that of a cloud metadata service, which is never connected to; check its `url`"
-        raise HttpFailed(HttpFailure("unreachable", reason))
+        raise _refused()
 
 
 async def guard(request: httpx2.Request) -> None:
@@ -79,13 +78,14 @@ async def _watch_connecting(event: str, info: dict[str, Any]) -> None:
     elif event == "connection.connect_tcp.complete":
         stream = info["return_value"]
         peer = stream.get_extra_info("server_addr")
-        try:
-            if not peer:
-                raise HttpFailed(HttpFailure("unreachable", "the connection was lost before it was known to whom"))
-            refuse_host(str(peer[0]))
-        except HttpFailed:
+        if not peer or is_metadata_address(str(peer[0])):
             await stream.aclose()
-            raise
+            raise _refused() if peer else HttpFailed(HttpFailure("unreachable", "the connection was lost at once"))
+
+
+def _refused() -> HttpFailed:
+    reason = "its address is that of a cloud metadata service, which is never connected to; check its `url`"
+    return HttpFailed(HttpFailure("unreachable", reason))
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
@@ -98,7 +98,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _leads_there(address: IPv6Address) -> Iterator[bool]:
-    """Where else an IPv6 address may lead. In arbitrary bytes only whole addresses count, lest a network look like one."""
+    """Where else an IPv6 address may lead. In arbitrary bytes whole addresses count alone, which nothing else has."""
     data = address.packed
     found = [IPv4Address(bytes(data[index] for index in places)) for places in _EMBEDDED]
     found.append(IPv4Address(bytes(byte ^ 0xFF for byte in data[12:])))  # the client of Teredo (RFC 4380, section 4)
