@@ -120,6 +120,7 @@ TELLS_THE_DATE = {
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",
     "cli.actions.keys": "a person sets the date on which a key ends",
     "cli.actions.login": "the date on which a token ends is kept in a file",
+    "replicas.seal": "a message is good for a minute, by the clocks of two machines",
     "observability.audit_log": "when each line was written",
 }
 """Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""

@@ -20,6 +20,8 @@ from fastmcp_aggregator.config.documents import Place, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+from fastmcp_aggregator.files.locked import locked
+from fastmcp_aggregator.files.permissions import weaknesses
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +36,29 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """Read the keys of a file, in its order.
 
     Raises:
-        ConfigError: with every problem that was found; one is that others than its owner may write to it.
+        ConfigError: with every problem that was found; one is that others could change it.
     """
     root = Place()
-    _check_owner_only(path, root)
+    _check_owner(path, root)
     document = read_json(path, root)
     root.raise_problems(str(path))
     keys = _keys(document, root)
     root.raise_problems(str(path))
     return tuple(keys)
+
+
+def change_keys(path: Path, change: Callable[[tuple[ApiKey, ...]], Iterable[ApiKey]]) -> None:
+    """Make new keys of those in a file, none if there is no file yet. No change of another process is lost meanwhile.
+
+    Raises:
+        ConfigError: as when it is read.
+        AggregatorError: it cannot be written; the file is as it was.
+    """
+    with locked(path):
+        before = read_keys(path) if path.exists() else ()
+        after = tuple(change(before))
+        if after != before:
+            write_keys(path, after)
 
 
 def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
@@ -152,7 +168,7 @@ def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:
     return {key.id: key for key in keys}
 
 
-def _check_owner_only(path: Path, root: Place) -> None:
+def _check_owner(path: Path, root: Place) -> None:
     if sys.platform == "win32":
         return
     try:
@@ -161,6 +177,9 @@ def _check_owner_only(path: Path, root: Place) -> None:
         return  # reading it tells
     if mode & 0o022:
         root.report("can be written to by others than its owner, who could let themselves in; chmod 600 it")
+        return
+    for weakness in weaknesses(path):
+        root.report(f"{weakness}; who can change it could let themselves in")
 
 
 def _keys(document: object, root: Place) -> list[ApiKey]:

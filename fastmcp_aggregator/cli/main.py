@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     end_on_signals(exits.FINE if options.command == "serve" else exits.FAILED)
     set_up_logging(debug=options.debug)
+    # FastMCP reads the `.env` of the working directory, which may have come with somebody's repository.
+    os.environ.setdefault("FASTMCP_ENV_FILE", os.devnull)
     try:
         with usable_libraries():
             return all_commands()[options.command].run(options)

@@ -34,6 +34,8 @@ class FoundFile:
     path: Path
     servers: tuple[FoundServer, ...] = ()
     error: str | None = None
+    is_of_project: bool = False
+    """Whether it was found in the folder that is worked in: whoever made that has written it."""
 
 
 def found_files(machine: Machine, clients: Iterable[str] = ()) -> list[FoundFile]:
@@ -46,7 +48,8 @@ def found_files(machine: Machine, clients: Iterable[str] = ()) -> list[FoundFile
         for relative in client.project_files:
             folder = _folder_with(relative, machine)
             if folder is not None and folder / relative not in client.user_files(machine):
-                files.append(_file(client, folder / relative, folder, machine))
+                found = _file(client, folder / relative, folder, machine)
+                files.append(replace(found, is_of_project=True))
     return files
 
 

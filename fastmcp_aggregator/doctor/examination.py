@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from fastmcp_aggregator.client_configs.secrets import secrets_of
 from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
-from fastmcp_aggregator.doctor.findings import Finding, Source
+from fastmcp_aggregator.doctor.findings import Finding, Severity, Source
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
+from fastmcp_aggregator.files.permissions import weaknesses
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _ORDER = ("error", "warning", "note")
@@ -28,11 +30,16 @@ class Examination:
     findings: list[Finding]
 
 
-def examined(config: McpConfig, settings: AggregatorSettings) -> Examination:
-    """Look at everything. Takes as long as the slowest program takes to say its version; starts no server."""
+def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[str | None] = ()) -> Examination:
+    """Look at everything. Takes as long as the slowest program takes to say its version; starts no server.
+
+    `files` are those that are read besides the config, the pins and the keys.
+    """
     source = Source(config.source)
     findings = [
         *unset_variables(config, source),
+        *weak_files([config.source, *files, settings.pins], "warning"),
+        *weak_files([settings.keys_file], "error"),
         *missing_programs(config, source),
         *unpinned_packages(config, source),
         *silent_servers(config, source),
@@ -41,6 +48,13 @@ def examined(config: McpConfig, settings: AggregatorSettings) -> Examination:
     ]
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Examination(programs_of(config), findings)
+
+
+def weak_files(files: Iterable[str | None], severity: Severity) -> Iterator[Finding]:
+    """Files that others on this machine could change."""
+    for file in files:
+        for weakness in weaknesses(Path(file).expanduser()) if file is not None else ():
+            yield Finding(severity, None, f"{file} {weakness}")
 
 
 def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fastmcp_aggregator.config.documents import Stamp, stamp_of
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files.permissions import warn_of, weaknesses
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class FollowedFiles:
         self._paths = paths
         self._read_again = read_again
         self._asked = asyncio.Event()
+        self._weaknesses: set[tuple[Path, str]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._paths)
@@ -42,6 +44,7 @@ class FollowedFiles:
     @asynccontextmanager
     async def following(self, *, watch: bool) -> AsyncIterator[None]:
         """Read the files whenever that is asked for; with `watch`, whenever one changes too."""
+        self._look_at_permissions()
         tasks = [asyncio.create_task(self._obey(), name="reload")] if self._paths else []
         if watch:
             tasks += [asyncio.create_task(self._watch(path), name="watch") for path in self._paths]
@@ -56,12 +59,19 @@ class FollowedFiles:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            self._look_at_permissions()
             try:
                 await self._read_again()
             except ConfigError as error:
                 logger.warning("the config in use is kept, for the new one cannot be used: %s", error)
             except Exception:
                 logger.exception("unhandled exception while the config was reloaded; the config in use is kept")
+
+    def _look_at_permissions(self) -> None:
+        """Warn of each way in which others could have servers of theirs started, once."""
+        before, self._weaknesses = self._weaknesses, {(path, how) for path in self._paths for how in weaknesses(path)}
+        for path, how in sorted(self._weaknesses - before):
+            warn_of(path, how)
 
     async def _watch(self, path: Path) -> None:
         """Request a reload after every change, and once at first: it may have changed since the program read it."""

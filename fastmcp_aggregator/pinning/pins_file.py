@@ -10,6 +10,7 @@ from typing import Any
 from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
+from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
 _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
@@ -27,6 +28,17 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
     pins = _servers(document, root)
     root.raise_problems(str(path))
     return pins
+
+
+def add_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:
+    """Put these servers' pins into the file. No change of another process is lost meanwhile.
+
+    Raises:
+        ConfigError: as when it is read.
+        AggregatorError: it cannot be written; the file is as it was.
+    """
+    with locked(path):
+        write_pins(path, {**(read_pins(path) if path.exists() else {}), **pins})
 
 
 def write_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:

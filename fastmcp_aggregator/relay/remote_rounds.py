@@ -18,7 +18,7 @@ from mcp_types import INTERNAL_ERROR
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.pending_calls import Notify, call_is_over
-from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError, Peers
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerLostError, Peers
 from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
@@ -64,9 +64,12 @@ async def continue_remotely(peers: Peers, replica: str, round_: Round, notify: N
 
 
 def round_from(question: Message) -> Round:
-    """The round that another replica asks for. Raises: KeyError."""
-    principal, request = _frozen(question["principal"]), _frozen(question["request"])
-    return Round(question["state"], principal, request, question["answers"])
+    """The round that another replica asks for. Raises: MalformedMessageError."""
+    match question:
+        case {"state": str(state), "principal": principal, "request": request, "answers": dict(answers)}:
+            return Round(state, _frozen(principal), _frozen(request), answers)
+        case _:
+            raise MalformedMessageError
 
 
 async def to_message(result: Awaitable[Result]) -> Message:
@@ -86,7 +89,9 @@ def _result_from(answer: Message) -> Result:
             return result
         case {"error": {"code": int(code), "message": str(message), "data": data}}:
             raise MCPError(code, message, data)
-        case {"failed": dict(failure)}:
+        case {"failed": {"server_key": str(), "phase": str(), "reason": str(), **rest} as failure} if (
+            failure.keys() <= {*_REPORTED} and isinstance(rest.get("public_reason"), str | None)
+        ):
             raise ChildServerError(**failure)
         case _ if answer == TOO_LARGE:
             raise _too_large("result")
@@ -99,5 +104,7 @@ def _too_large(what: str) -> MCPError:
 
 
 def _frozen(value: Any) -> Hashable:
-    """JSON has lists where there were tuples."""
+    """JSON has lists where there were tuples. Raises: MalformedMessageError."""
+    if isinstance(value, dict):
+        raise MalformedMessageError
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

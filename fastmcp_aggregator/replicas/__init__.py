@@ -16,4 +16,5 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
         return Peers()
     from fastmcp_aggregator.replicas.redis_peers import RedisPeers  # noqa: PLC0415 - an extra, for replicas only
 
-    return RedisPeers(settings.redis_url.get_secret_value())
+    secret = settings.redis_key
+    return RedisPeers(settings.redis_url.get_secret_value(), None if secret is None else secret.get_secret_value())

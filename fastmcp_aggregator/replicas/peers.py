@@ -22,6 +22,10 @@ class PeerLostError(Exception):
     """There is no replica of this id, or the connection to it was lost."""
 
 
+class MalformedMessageError(Exception):
+    """A message has another shape than a replica gives it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerEvents:
     """The subscriber to what other replicas send."""
@@ -31,7 +35,9 @@ class PeerEvents:
     on_missed: Callable[[], None]
     """Handle that notices may have been lost. Must not block."""
     answer: Callable[[Message, OnMessage], Awaitable[Message]]
-    """Answer a request; the second argument sends a stream part. Cancelled when the requester gives up."""
+    """Answer a request; the second argument sends a stream part. Cancelled when the requester gives up.
+
+    Raises: MalformedMessageError, if it is none."""
 
 
 class Peers:

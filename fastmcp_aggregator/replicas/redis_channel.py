@@ -11,14 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
-from fastmcp_aggregator.replicas.peers import Message, PeerLostError
-from fastmcp_aggregator.replicas.redis_connection import LOST, START_TIMEOUT, channel_scope, connect, require_reachable
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, PeerLostError
+from fastmcp_aggregator.replicas.redis_connection import (
+    LOST,
+    START_TIMEOUT,
+    address_of,
+    channel_scope,
+    connect,
+    require_reachable,
+)
+from fastmcp_aggregator.replicas.seal import Seal, SealError
 from fastmcp_aggregator.replicas.wire import TooLargeError, decoded, encoded
 
 logger = logging.getLogger(__name__)
@@ -31,16 +40,23 @@ _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
 _BACKOFF = (0.5, 1.0, 2.0, 5.0)
 """Seconds of back-off before a reconnect, of which the last is repeated."""
+_ALARM_PAUSE = 60.0
+"""Seconds between two records of messages that were ignored, at least."""
 ALL = "all"
 """In place of a replica's id: every replica."""
 
 
 class RedisChannel:
-    """The connection to the other replicas. `on_message` gets the sender's id and the message."""
+    """The connection to the other replicas. `on_message` gets the sender's id and the message.
+
+    With a `secret` that the replicas share, what they send is sealed, and what is not is ignored; without, Redis is
+    trusted. Whatever comes from Redis, what cannot be used costs a record of the log a minute, and nothing else.
+    """
 
     def __init__(
         self,
         url: str,
+        secret: str | None,
         *,
         on_message: Callable[[str, Message], None],
         on_connected: Callable[[], None],
@@ -55,6 +71,9 @@ class RedisChannel:
         self._on_connected = on_connected
         self._on_lost = on_lost
         self._scope = channel_scope(self.redis)
+        self.seal = None if secret is None else Seal(secret, self._scope, self.own_id)
+        self._ignored = 0
+        self._alarmed_at: float | None = None
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
         self._to_send = asyncio.Event()
@@ -63,6 +82,12 @@ class RedisChannel:
     async def open(self) -> AsyncIterator[None]:
         """While this replica serves. Raises: SharedStateError."""
         await require_reachable(self._url)
+        if self.seal is None:
+            logger.warning(
+                "Redis at %s is trusted: whoever can write to it can act as this hub; set redis_key, the same for all "
+                "replicas, to have their messages sealed",
+                address_of(self.redis),
+            )
         staying = asyncio.create_task(self._stay_connected(), name="replicas")
         try:
             try:
@@ -78,7 +103,7 @@ class RedisChannel:
 
     def send(self, replica: str, message: Mapping[str, Any]) -> None:
         """Queue a message; it is lost while there is no connection. Raises: TooLargeError, also for a full queue."""
-        data = encoded({"from": self.own_id, **message})
+        data = self._encoded(replica, message)
         if not self.is_connected.is_set():
             return
         if self._queued + len(data) > _QUEUE_LIMIT:
@@ -89,7 +114,7 @@ class RedisChannel:
 
     async def send_now(self, replica: str, message: Mapping[str, Any]) -> None:
         """Send a message to a replica that is there. Raises: PeerLostError, TooLargeError."""
-        data = encoded({"from": self.own_id, **message})
+        data = self._encoded(replica, message)
         if not self.is_connected.is_set():
             raise PeerLostError
         try:
@@ -107,6 +132,19 @@ class RedisChannel:
             raise PeerLostError from error
         if not listeners:
             raise PeerLostError
+
+    def reject(self) -> None:
+        """Count a message that cannot be used, and log it, once in a while for all."""
+        self._ignored += 1
+        now = time.monotonic()
+        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
+            whose = "this hub" if self.seal is None else "a replica with this redis_key, whose clock is right"
+            logger.warning("ignored messages in Redis that are not from %s: %d so far", whose, self._ignored)
+            self._alarmed_at = now
+
+    def _encoded(self, replica: str, message: Mapping[str, Any]) -> bytes:
+        data = encoded({"from": self.own_id, **message})
+        return data if self.seal is None else self.seal.sealed(data, replica)
 
     def _channel(self, replica: str) -> str:
         return f"{self._scope}:to:{replica}"
@@ -173,15 +211,21 @@ class RedisChannel:
                     self.is_connected.set()
                     self._on_connected()
             elif message is not None and message["type"] == "message":
-                self._take(decoded(message["data"]))
+                self._take(ALL if message["channel"] == self._channel(ALL).encode() else self.own_id, message["data"])
 
-    def _take(self, message: Message | None) -> None:
-        if message is None or message["from"] == self.own_id:
-            return
+    def _take(self, recipient: str, data: bytes) -> None:
+        """Whatever another replica, or somebody in its place, has sent: it must not end the connection."""
         try:
-            self._on_message(message["from"], message)
-        except (LookupError, TypeError, ValueError):
-            logger.debug("ignored a malformed message of another replica: %.200r", message)
+            sender, opened = (None, data) if self.seal is None else self.seal.opened(data, recipient)
+            message = decoded(opened)
+            if message is None or message["from"] != (sender or message["from"]):
+                self.reject()
+            elif message["from"] != self.own_id:
+                self._on_message(message["from"], message)
+        except Exception as error:
+            if not isinstance(error, SealError | MalformedMessageError):
+                logger.debug("a message of another replica could not be handled", exc_info=error)
+            self.reject()
 
     async def _send_all(self, redis: Any) -> None:
         """Send what is queued. Raises: one of LOST."""

@@ -20,7 +20,7 @@ def _not_usable(message: str) -> ConfigError:
 
 try:
     from redis.asyncio import Redis
-    from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
+    from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
 except ImportError:
     raise _not_usable("needs the package redis: pip install 'fastmcp-aggregator[redis]'") from None
 
@@ -55,6 +55,11 @@ async def require_reachable(url: str) -> None:
         raise SharedStateError(f"redis_url: {_reason(address_of(redis), error)}") from None
     finally:
         await redis.aclose()
+
+
+def is_of_wrong_type(error: Exception) -> bool:
+    """Whether Redis has another kind of value there than the command is for."""
+    return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)
 
 
 def address_of(redis: Redis) -> str:

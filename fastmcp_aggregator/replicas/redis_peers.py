@@ -8,18 +8,19 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
-from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, Peers
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents, Peers
 from fastmcp_aggregator.replicas.redis_channel import ALL, RedisChannel
-from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, is_of_wrong_type
 from fastmcp_aggregator.replicas.rpc import Rpc
 
 logger = logging.getLogger(__name__)
 
 _BATCH_TIME = 0.1
 """Seconds in which notices are batched into one message."""
+_KEY_BYTES = 32
 _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""
 
@@ -27,10 +28,13 @@ _NOTICE_LIMIT = 1000
 class RedisPeers(Peers):
     """The other replicas of one hub, at one Redis."""
 
-    def __init__(self, url: str) -> None:
-        """Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened."""
+    def __init__(self, url: str, secret: str | None = None) -> None:
+        """With a `secret`, which they share outside of it, what is sent through Redis is sealed.
+
+        Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened.
+        """
         self._channel = RedisChannel(
-            url, on_message=self._received, on_connected=self._connected, on_lost=self._connection_lost
+            url, secret, on_message=self._received, on_connected=self._connected, on_lost=self._connection_lost
         )
         self._rpc = Rpc(self._channel)
         self._events: PeerEvents | None = None
@@ -71,18 +75,23 @@ class RedisPeers(Peers):
         return await self._rpc.request(replica, question, on_part)
 
     async def shared_key(self) -> bytes | None:
-        """The first replica that asks makes the key; it is kept for good.
+        """Derived from the secret; without one, the first replica that asks makes the key, which is kept in Redis.
 
         Raises:
             SharedStateError: Redis does not answer.
         """
+        if self._channel.seal is not None:
+            return self._channel.seal.key_for("request state")
         name = f"{PREFIX}:request-state-key"
         try:
-            await self._channel.redis.set(name, secrets.token_bytes(32), nx=True)
-            return cast(bytes, await self._channel.redis.get(name))
+            await self._channel.redis.set(name, secrets.token_bytes(_KEY_BYTES), nx=True)
+            key = await self._channel.redis.get(name)
         except LOST as error:
+            if is_of_wrong_type(error):
+                return _usable(None, name)
             reason = error.__class__.__name__
             raise SharedStateError(f"redis_url: Redis does not let the hub keep its key ({reason}); allow it") from None
+        return _usable(key, name)
 
     def _send_soon(self) -> None:
         if self._flush is None:
@@ -104,9 +113,12 @@ class RedisPeers(Peers):
         if "notices" not in message:
             self._rpc.received(sender, message, events.answer)
             return
+        notices = message["notices"]
+        if not isinstance(notices, list) or not all(isinstance(notice, dict) for notice in notices[:_NOTICE_LIMIT]):
+            raise MalformedMessageError
         if message.get("missed"):
             events.on_missed()
-        for notice in message["notices"]:
+        for notice in notices[:_NOTICE_LIMIT]:
             events.on_notice(notice)
 
     def _connected(self) -> None:
@@ -121,3 +133,10 @@ class RedisPeers(Peers):
     async def _connection_lost(self) -> None:
         self._was_lost = True
         await self._rpc.connection_lost()
+
+
+def _usable(key: object, name: str) -> bytes | None:
+    if isinstance(key, bytes) and len(key) == _KEY_BYTES:
+        return key
+    logger.warning("%s in Redis is no key of ours: sealed states are good at one replica alone; delete it", name)
+    return None

@@ -1,7 +1,8 @@
 """The rate limiter of all replicas together: token buckets in Redis.
 
-While Redis does not answer, each replica limits for itself: it fails open to the fallback, not closed. It is retried
-after a pause, so that a Redis that hangs delays one call in a while, and not each.
+While Redis does not answer, or has something else there, each replica limits for itself. It does so a little more amply
+all the time: whatever becomes of the buckets in Redis, nobody has more calls than that from each replica. Redis is
+retried after a pause, so that one that hangs delays one call in a while, and not each.
 """
 
 from __future__ import annotations
@@ -11,25 +12,31 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect
+from fastmcp_aggregator.replicas.rate_limiter import Rate
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, is_of_wrong_type
 
 if TYPE_CHECKING:
-    from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
+    from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter
 
 logger = logging.getLogger(__name__)
 
 _PAUSE = 10.0
 """Seconds after a failure before Redis is tried again."""
+_ALARM_PAUSE = 60.0
+"""Seconds between two records of values that are not ours, at least."""
 
-# A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again.
+# A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again, and full
+# again when it is not what this has written.
 _TAKE = """
 local burst, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
-local tokens = burst
-if kept[1] then
-  tokens = math.min(burst, tonumber(kept[1]) + math.max(0, now - tonumber(kept[2])) * rate)
+local tokens, at = tonumber(kept[1] or ''), tonumber(kept[2] or '')
+if tokens and at and tokens >= 0 and tokens <= burst and at <= now then
+  tokens = math.min(burst, tokens + (now - at) * rate)
+else
+  tokens = burst
 end
 local wait = 0
 if tokens < 1 then wait = (1 - tokens) / rate else tokens = tokens - 1 end
@@ -40,28 +47,32 @@ return tostring(wait)
 
 
 class RedisRateLimiter:
-    """Token buckets in one Redis; `fallback` limits while it does not answer."""
+    """Token buckets in one Redis, and in `own` those of this replica."""
 
-    def __init__(self, url: str, fallback: InMemoryRateLimiter) -> None:
+    def __init__(self, url: str, own: InMemoryRateLimiter) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
         self._redis = connect(url)
         self._take: Any = self._redis.register_script(_TAKE)
-        self._fallback = fallback
+        self._own = own
         self._retry_at = 0.0
         self._is_down = False
+        self._alarmed_at: float | None = None
 
     async def acquire(self, key: str, rate: Rate) -> float:
-        """As the fallback does, by the tokens of all replicas."""
+        """As `own` does, by the tokens of all replicas."""
         if time.monotonic() >= self._retry_at:
             try:
                 found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
             except (*LOST, ValueError) as error:
+                if is_of_wrong_type(error):
+                    self._alarm()
+                    return self._own.acquire(key, rate)
                 self._retry_at = time.monotonic() + _PAUSE
                 self._log_once(error)
             else:
                 self._log_once(None)
-                return found
-        return self._fallback.acquire(key, rate)
+                return found or self._own.acquire(key, _ample(rate))
+        return self._own.acquire(key, rate)
 
     def _log_once(self, error: Exception | None) -> None:
         """Log that the connection to Redis is lost, or back; once, however many calls find out."""
@@ -74,8 +85,19 @@ class RedisRateLimiter:
         else:
             logger.warning("connection to Redis restored; rate limits hold for all replicas together")
 
+    def _alarm(self) -> None:
+        now = time.monotonic()
+        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
+            self._alarmed_at = now
+            logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
+
     async def close(self) -> None:
         await self._redis.aclose()
+
+
+def _ample(rate: Rate) -> Rate:
+    """So much more that the clocks of two machines make no difference."""
+    return Rate(rate.per_minute * 1.1, rate.burst + 1)
 
 
 def _name(key: str, rate: Rate) -> str:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerLostError
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
 if TYPE_CHECKING:
@@ -52,18 +52,24 @@ class Rpc:
             del self._pending[number]
 
     def received(self, sender: str, message: Message, handler: Handler) -> None:
-        """Dispatch a message of another replica. Raises: KeyError, TypeError, if it is none that a replica sends."""
+        """Dispatch a message of another replica. An unknown one is ignored: a newer replica may send more.
+
+        Raises:
+            MalformedMessageError: it is none that a replica sends.
+        """
         match message:
-            case {"ask": int(number)}:
-                self._begin_to_answer(sender, number, message["question"], handler)
+            case {"ask": int(number), "question": dict(question)}:
+                self._begin_to_answer(sender, number, question, handler)
             case {"cancel": int(number)} if (sender, number) in self._answering:
                 self._answering[sender, number].cancel()
-            case {"part": int(number)} if number in self._pending:
-                self._pending[number][1](message["of"])
-            case {"reply": int(number)} if number in self._pending:
-                future, _ = self._pending[number]
-                if not future.done():
-                    future.set_result(message["answer"])
+            case {"part": int(number), "of": dict(part)}:
+                if number in self._pending:
+                    self._pending[number][1](part)
+            case {"reply": int(number), "answer": dict(answer)}:
+                if number in self._pending and not self._pending[number][0].done():
+                    self._pending[number][0].set_result(answer)
+            case {"ask": _} | {"part": _} | {"reply": _}:
+                raise MalformedMessageError
 
     async def connection_lost(self) -> None:
         """Fail what is pending, and cancel what is being answered: no answer can arrive any more."""
@@ -92,6 +98,9 @@ class Rpc:
 
         try:
             answer = await handler(question, send_part)
+        except MalformedMessageError:
+            self._channel.reject()
+            answer = {}
         except Exception:
             logger.exception("unhandled exception while a request of another replica was answered")
             answer = {}

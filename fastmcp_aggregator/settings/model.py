@@ -39,11 +39,19 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+_SHORTEST_SECRET = 32
+
 
 def _rooted(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError("must begin with /")
     return path
+
+
+def _long(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < _SHORTEST_SECRET:
+        raise ValueError(f"must have at least {_SHORTEST_SECRET} characters; `openssl rand -base64 32` makes one")
+    return secret
 
 
 class ServerSettings(BaseModel):
@@ -251,6 +259,11 @@ class AggregatorSettings(BaseSettings):
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis (or Valkey) that the replicas of one hub share; needs the extra `redis`; none: in memory",
+    )
+    redis_key: Annotated[SecretStr, AfterValidator(_long)] | None = Field(
+        default=None,
+        description="what the replicas seal their messages in Redis with, the same for all, 32 characters or more; "
+        "none: Redis is trusted",
     )
     validate_arguments: bool = Field(
         default=False, description="whether a call's arguments are checked before the server is asked"

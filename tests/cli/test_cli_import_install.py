@@ -132,6 +132,31 @@ def test_secrets_go_to_a_file_of_their_own_and_come_back_by_it(
     assert "export GITHUB_TOKEN=…" in run("import", *options, "--overwrite").out
 
 
+def test_import_takes_what_a_repository_has_brought_only_if_it_is_told_to(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here.project / ".mcp.json", json.dumps({"mcpServers": {"evil": {"command": "evil"}}}))
+    put(here.project / ".cursor" / "mcp.json", json.dumps({"mcpServers": {"worse": {"command": "evil"}}}))
+
+    def taken() -> list[str]:
+        return [key for key in json.loads((here.project / "mcp.json").read_text())["mcpServers"] if key != "time"]
+
+    options = ("--output", "mcp.json", "--overwrite", "--rename", "--from", "claude-code", "--from", "cursor")
+    ended = run("import", *options)
+    assert f"{here.project}/.mcp.json belongs to this project and is left out; give --yes" in ended.err
+    assert taken() == ["github"]
+    assert run("import", *options, "--yes").code == 0
+    assert taken() == ["evil", "github", "worse"]
+    assert run("import", ".mcp.json", "--output", "mcp.json", "--overwrite").code == 0
+    assert taken() == ["evil"]
+    screen = answer(monkeypatch, "n", "y")
+    assert run("import", *options).code == 0
+    assert f"{here.project}/.mcp.json belongs to this project. Take its servers (evil)? [y/N]" in screen.getvalue()
+    assert taken() == ["github", "worse"]
+    answer(monkeypatch, "n")
+    assert run("import", "--output", "x.json", "--from", "claude-code").code == 2
+
+
 def test_import_refuses_to_choose_and_to_overwrite_by_itself(run: Run, here: Machine) -> None:
     ended = run("import", "--output", "mcp.json")
     assert ended.code == 2

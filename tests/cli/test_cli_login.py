@@ -27,6 +27,8 @@ from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from support.harness import PATIENCE, config, connected, until
 from support.serving import served
 
@@ -255,6 +257,54 @@ async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> 
             "'p' requires no login: it answered without asking for one (HTTP status 200)\n",
         )
         assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.parametrize("field", ["registration_endpoint", "token_endpoint", "authorization_endpoint"])
+async def test_a_login_never_goes_where_a_cloud_hands_out_credentials(
+    tmp_path: Path, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server says where its logins are."""
+    here = IdentityProvider._metadata
+
+    async def lying(self: IdentityProvider, request: Request) -> Response:
+        said = json.loads(bytes((await here(self, request)).body))
+        return JSONResponse({**said, field: f"http://169.254.170.23/{field}"})
+
+    monkeypatch.setattr(IdentityProvider, "_metadata", lying)
+    async with identity_provider() as provider, one_of_many(provider, provider.issuer) as server:
+        code, said = await log_in(server, tmp_path, "p")
+    assert code == 1
+    assert "that of a cloud metadata service" in said
+
+
+async def test_a_file_of_variables_in_the_working_directory_does_not_move_the_tokens(tmp_path: Path) -> None:
+    """It may have come with a repository."""
+    (tmp_path / ".env").write_text(f"FASTMCP_HOME={tmp_path / 'stolen'}\n")
+    code = "from fastmcp_aggregator.children.http.credentials import default_oauth_dir; print(default_oauth_dir())"
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path / "home")}
+    for more, folder in (({}, "home/.local/share/fastmcp"), ({"FASTMCP_HOME": str(tmp_path / "own")}, "own")):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code),
+            cwd=tmp_path,
+            env={**environment, **more},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+        assert said.decode().strip() == str(tmp_path / folder / "aggregator-oauth")
+
+
+async def test_a_file_of_variables_in_the_working_directory_sets_nothing_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("FASTMCP_LOG_LEVEL=NONSENSE\n")
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fastmcp_aggregator", "list", "mcp.json"),
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert (process.returncode, said) == (0, b"")
 
 
 async def test_a_slash_that_nobody_wrote_after_an_issuer_without_a_path_does_not_matter(tmp_path: Path) -> None:

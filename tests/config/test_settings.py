@@ -100,6 +100,7 @@ def test_without_any_source_everything_has_its_default() -> None:
         "rate_burst": 20,
         "callers": {},
         "redis_url": None,
+        "redis_key": None,
         "validate_arguments": False,
         "pins": None,
         "on_pin_mismatch": "warn",

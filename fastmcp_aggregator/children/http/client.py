@@ -34,7 +34,7 @@ from fastmcp_aggregator.children.http.failures import (
     of_status,
     request_id,
 )
-from fastmcp_aggregator.children.http.metadata_addresses import refuse_host, watch_connecting
+from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.session.ownership import child_has_hung_up
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 
@@ -179,7 +179,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         raise HttpFailed(failure)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        refuse_host(request.url.host)
+        await guard(request)
         response = await self._send_with_secrets(request)
         coding = response.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
@@ -208,9 +208,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         headers = request.headers.copy()
         headers.update(secrets)
         headers["Accept-Encoding"] = "identity"
-        extensions = {**request.extensions, "trace": watch_connecting}
         return httpx2.Request(
-            request.method, url or request.url, headers=headers, stream=request.stream, extensions=extensions
+            request.method, url or request.url, headers=headers, stream=request.stream, extensions=request.extensions
         )
 
     # What comes back.

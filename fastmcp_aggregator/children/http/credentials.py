@@ -124,9 +124,10 @@ def shown_url(url: str) -> str:
 
 def default_oauth_dir() -> Path:
     """Where tokens are unless the settings say otherwise."""
-    from fastmcp import settings  # noqa: PLC0415 - for servers with OAuth only
+    from fastmcp.settings import Settings  # noqa: PLC0415 - for servers with OAuth only
 
-    return settings.home / "aggregator-oauth"
+    # Without the `.env` of the working directory, which FastMCP reads: it may have come with somebody's repository.
+    return Settings(_env_file=None).home / "aggregator-oauth"  # type: ignore[call-arg]
 
 
 def _token(key: str, variable: str) -> str:

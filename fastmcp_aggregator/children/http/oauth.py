@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from fastmcp_aggregator.children.http.event_streams import read_body
 from fastmcp_aggregator.children.http.failures import AUTH_PAUSE, of_exception
-from fastmcp_aggregator.children.http.metadata_addresses import refuse_host, watch_connecting
+from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 
@@ -169,15 +169,13 @@ async def _posted(url: str, data: dict[str, str], headers: dict[str, str]) -> tu
         HttpFailed: there was no answer.
     """
     try:
-        refuse_host(httpx2.URL(url).host)
         request = httpx2.Request(
             "POST",
             url,
             data=data,
             headers={**headers, "Accept": "application/json", "Accept-Encoding": "identity"},
-            extensions={"trace": watch_connecting},
         )
-        async with httpx2.AsyncClient(timeout=_TIMEOUT) as client:
+        async with httpx2.AsyncClient(timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
             response = await client.send(request, stream=True)
             return response.status_code, await read_body(response, _ANSWER_LIMIT)
     except (httpx2.HTTPError, httpx2.InvalidURL, HttpFailed) as error:

@@ -59,7 +59,7 @@ def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[Config
 def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings, named_groups: Groups) -> int:
     """Tell what is found of the servers, also if some of them have variables without a value."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
-    examination = examined(config, settings)
+    examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
     if not options.json:
         files = [*_servers(config), *_groups(named_groups)]
         put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *_told(examination, config.source)]))

@@ -29,10 +29,12 @@ Servers = dict[str, dict[str, Any]]
 def run(options: argparse.Namespace) -> int:
     machine = this_machine()
     files = [given_file(Path(file), machine) for file in options.files] or found_files(machine, options.clients)
-    found = definitions(files)
     if options.output is None:
+        found = definitions(files)
         _show(files, found, as_json=options.json)
         return FINE if found else FAILED
+    files = [file for file in files if not file.is_of_project or not file.servers or _is_wanted(file, options)]
+    found = definitions(files)
     if not found:
         raise UsageError(
             "no server was found to import; name the config files: fastmcp-aggregator import FILE … --output FILE"
@@ -56,6 +58,15 @@ def run(options: argparse.Namespace) -> int:
         put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
     _tell_problems(servers, variables)
     return FINE
+
+
+def _is_wanted(file: FoundFile, options: argparse.Namespace) -> bool:
+    """Whether the servers of a file of the project are to be taken: it may have come with somebody's repository."""
+    names = ", ".join(server.key for server in file.servers)
+    if options.yes or (may_ask() and agrees(f"{file.path} belongs to this project. Take its servers ({names})?")):
+        return True
+    say(f"{file.path} belongs to this project and is left out; give --yes, or its name, to take its servers: {names}")
+    return False
 
 
 def _without_value(found: Mapping[str, Sequence[Definition]]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, is_name, new_key
-from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+from fastmcp_aggregator.access.keys_file import change_keys, read_keys
 from fastmcp_aggregator.access.principal import ANYONE
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -40,10 +40,9 @@ def _path(options: argparse.Namespace) -> Path:
 def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *, as_json: bool) -> int:
     if not is_name(name) or name == ANYONE:
         raise UsageError(f"{name!r} cannot be the name of a key: use letters, digits, `.`, `_`, `@`, `+` and `-`")
-    known = read_keys(path) if path.exists() else ()
     expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     key, kept = new_key(name, groups, expires)
-    write_keys(path, (*known, kept))
+    change_keys(path, lambda known: (*known, kept))
     if as_json:
         put_json({"key": key, **_described(kept)})
     else:
@@ -55,12 +54,17 @@ def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *
 
 
 def _revoke(path: Path, name: str, *, as_json: bool) -> int:
-    known = read_keys(path)
-    gone = [key for key in known if key.name == name] or [key for key in known if key.id == name]
+    gone: list[ApiKey] = []
+
+    def without(known: tuple[ApiKey, ...]) -> list[ApiKey]:
+        gone.extend([key for key in known if key.name == name] or [key for key in known if key.id == name])
+        return [key for key in known if key not in gone]
+
+    read_keys(path)  # which tells if there is none
+    change_keys(path, without)
     if not gone:
         say(f"there is no key of {name!r} in {path}")
         return FAILED
-    write_keys(path, [key for key in known if key not in gone])
     if as_json:
         put_json({"revoked": [_described(key) for key in gone]})
     for key in gone:

@@ -18,7 +18,9 @@ from mcp.shared.auth import AuthorizationCodeResult
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.http.credentials import default_oauth_dir, shown_url
+from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.http.oauth import Tokens, keep_tokens
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.cli.running.starting import load, run_command
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
@@ -70,7 +72,7 @@ async def _log_in(server: RemoteServer, directory: Path, port: int | None, *, is
     try:
         tokens = await _tokens(server, port)
         path = keep_tokens(directory, tokens)
-    except (OAuthFlowError, httpx2.HTTPError, OSError, RuntimeError, TimeoutError) as error:
+    except (OAuthFlowError, httpx2.HTTPError, httpx2.InvalidURL, HttpFailed, OSError, RuntimeError) as error:
         raise AggregatorError(f"logging in to {server.key!r} failed: {error}") from error
     say(f"logged in to {server.key!r}; the tokens are in {path}")
     if not is_used:
@@ -96,6 +98,7 @@ class _InBrowser(OAuth):
                 token_storage=MemoryStore(),
                 callback_port=port,
                 callback_timeout=_PERSON_BOUND,
+                httpx_client_factory=_client,
             )
 
     def with_issuer_as_written(self) -> _InBrowser | None:
@@ -175,11 +178,18 @@ async def _tokens(server: RemoteServer, port: int | None) -> Tokens:
     )
 
 
+def _client(
+    headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+) -> httpx2.AsyncClient:
+    """For all requests of a login, some of which go where the server says."""
+    return httpx2.AsyncClient(auth=auth, headers=headers, timeout=timeout or 30.0, event_hooks={"request": [guard]})
+
+
 async def _handshake(server: RemoteServer, oauth: OAuth) -> int:
     """The status of a server's answer, after a login if it asked for one."""
     headers = {"Accept": "application/json, text/event-stream", **server.plain_headers()}
     async with (
-        httpx2.AsyncClient(auth=oauth, timeout=30.0) as client,
+        _client(auth=oauth) as client,
         client.stream("POST", server.url, json=_HANDSHAKE, headers=headers) as response,
     ):
         return response.status_code

@@ -11,6 +11,7 @@ from pathlib import Path
 from fastmcp_aggregator.cli.terminal.console import put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.files.atomic import write_whole
+from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.scaffold.entries import addition, entry_for
 from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_project
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
@@ -32,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
     planned = None if config is None else addition(config, plan.name, entry)
     files = write_project(folder, rendered(plan), overwrite=options.force)
     if planned is not None:
-        write_whole(planned.path, planned.text, mode=planned.mode)
+        with locked(planned.path):
+            planned = addition(planned.path, plan.name, entry)  # with what has come meanwhile
+            write_whole(planned.path, planned.text, mode=planned.mode)
     steps = list(_next_steps(plan, folder, config))
     if options.json:
         put_json(

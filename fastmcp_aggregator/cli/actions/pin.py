@@ -16,7 +16,7 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, U
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
-from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
+from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
 
@@ -65,7 +65,7 @@ async def _pin(
     found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
     if writes and kept:
-        write_pins(path, {**known, **kept})
+        add_pins(path, kept)
     written = {key: pins for key, pins in kept.items() if writes}
     if as_json:
         put_json(_document(found, written, failed, path))

@@ -28,6 +28,7 @@ from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.file_descriptors import require_descriptors
+from fastmcp_aggregator.files.permissions import warn_of, weaknesses
 from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
 from fastmcp_aggregator.observability.secret_values import secrets_in
@@ -57,6 +58,9 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
     reject_recursive_config(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
     hide(lambda: _secrets_of(config, settings))
+    for file in [options.settings, options.env_file, settings.pins, *([] if serves else [options.config])]:
+        for weakness in weaknesses(Path(file).expanduser()) if file is not None else ():
+            warn_of(Path(file), weakness)
     for key in unknown_servers(settings, config.servers):
         logger.warning("there are settings for the server %r, which is not in %s", key, config.source)
     return config, settings

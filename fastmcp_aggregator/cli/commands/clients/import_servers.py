@@ -14,6 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="FILE", help="write them there as one config; otherwise they are shown")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    parser.add_argument("--yes", action="store_true", help="take the files of the project that is worked in, too")
     parser.add_argument(
         "--rename", action="store_true", help="keep different servers of one name under names of their own"
     )
@@ -29,9 +30,9 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("give files or --from, not both")
     if options.env_file is not None and not options.secrets_as_variables:
         parser.error("--env-file goes with --secrets-as-variables")
-    needy = options.overwrite or options.rename or options.secrets_as_variables
+    needy = options.overwrite or options.rename or options.secrets_as_variables or options.yes
     if needy and options.output is None:
-        parser.error("--overwrite, --rename and --secrets-as-variables go with --output")
+        parser.error("--overwrite, --rename, --secrets-as-variables and --yes go with --output")
 
 
 COMMAND = Command(

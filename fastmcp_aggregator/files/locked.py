@@ -1,0 +1,34 @@
+"""File locks: of several processes that change a file, one after the other reads, changes and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.files.atomic import PRIVATE
+
+_PATIENCE = 30.0
+"""Seconds that one waits for the others."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep the other processes of this program from changing a file. A link is followed; without a folder, no lock.
+
+    Raises:
+        AggregatorError: another process has it for too long, or there can be no lock.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - for the few commands that change a file
+
+    target = path.resolve()
+    lock = FileLock(target.with_name(f".{target.name}.lock"), mode=PRIVATE)
+    try:
+        acquired = lock.acquire(_PATIENCE) if target.parent.is_dir() else nullcontext()
+    except Timeout:
+        raise AggregatorError(f"{path} is being changed by another process; try again") from None
+    except OSError as error:
+        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
+    with acquired:
+        yield

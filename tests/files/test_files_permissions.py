@@ -1,0 +1,172 @@
+"""Who else could change a file: its owner, its mode, and those of the folders that it is in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.command_line import run_main
+from support.harness import until
+
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.files import permissions
+from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.files.permissions import weaknesses
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of POSIX")
+
+Damage = Callable[[Path, pytest.MonkeyPatch], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which nobody else may write."""
+    made = tmp_path / "a" / "b"
+    made.mkdir(parents=True)
+    for path in (made, made.parent, tmp_path):
+        path.chmod(0o755)
+    return made
+
+
+def _of_another(wanted: str) -> Damage:
+    def damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        of_another = path.resolve() if wanted == "file" else path.parent
+        theirs = of_another.stat().st_ino
+        real = Path.stat
+
+        def stat(self: Path, **options: Any) -> Any:
+            found = real(self, **options)
+            names = ("st_mode", "st_gid", "st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
+            about = {name: getattr(found, name) for name in names}
+            return SimpleNamespace(**about, st_uid=54321 if found.st_ino == theirs else found.st_uid)
+
+        monkeypatch.setattr(Path, "stat", stat)
+
+    return damage
+
+
+def _mode(of: Callable[[Path], Path], mode: int) -> Damage:
+    return lambda path, _: of(path).chmod(mode)
+
+
+WEAK: dict[str, tuple[Damage, str]] = {
+    "file of another": (_of_another("file"), "belongs to another user (54321)"),
+    "folder of another": (_of_another("folder"), "is in a folder of another user (54321)"),
+    "file for all": (_mode(lambda path: path, 0o646), "can be written to by others than its owner"),
+    "folder for all": (
+        _mode(lambda path: path.parent, 0o777),
+        "can be replaced by others, who may write to the folder",
+    ),
+    "folder above": (_mode(lambda path: path.parent.parent, 0o777), "can be replaced by others"),
+}
+
+
+@pytest.mark.parametrize("what", WEAK)
+def test_each_way_to_change_a_file_is_said(what: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    path.chmod(0o644)
+    assert weaknesses(path) == []
+    damage, said = WEAK[what]
+    damage(path, monkeypatch)
+    assert [said in weakness for weakness in weaknesses(path)] == [True]
+
+
+@pytest.mark.parametrize("what", WEAK)
+def test_keys_that_others_could_change_let_nobody_in(
+    what: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder / "keys.json"
+    key, kept = new_key("ann", None, None)
+    write_keys(path, [kept])
+    keys = FollowedKeys(path)
+    assert keys.find(key) == kept
+    WEAK[what][0](path, monkeypatch)
+    with pytest.raises(ConfigError, match="could let themselves in"):
+        read_keys(path)
+    os.utime(path, (1, 1))
+    assert keys.find(key) is None
+    assert "nobody can use an API key until this is mended" in caplog.text
+
+
+def test_a_group_of_one_user_alone_is_not_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import grp
+    import pwd
+
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    path.chmod(0o664)
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for name, members, is_weak in ((me, [], False), (me, [me], False), (me, ["eve"], True), ("staff", [], True)):
+        group = SimpleNamespace(gr_name=name, gr_mem=members)
+        monkeypatch.setattr(grp, "getgrgid", lambda _, group=group: group)
+        assert bool(weaknesses(path)) is is_weak
+
+
+def test_a_sticky_folder_and_a_read_only_file_system_are_safe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    folder.chmod(0o1777)
+    assert weaknesses(path) == []
+    folder.chmod(0o777)
+    assert weaknesses(path) != []
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert weaknesses(path) == []
+    assert weaknesses(folder / "none") == []
+
+
+def test_a_link_is_as_weak_as_its_folder_and_as_what_it_leads_to(folder: Path) -> None:
+    real, link = folder / "real.json", folder.parent / "link.json"
+    real.write_text("{}")
+    link.symlink_to(real)
+    assert weaknesses(link) == []
+    real.chmod(0o666)
+    assert len(weaknesses(link)) == 1
+    real.chmod(0o600)
+    folder.parent.chmod(0o777)
+    assert len(weaknesses(link)) == 1
+
+
+async def test_a_followed_file_that_becomes_weak_is_warned_of_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    read: list[int] = []
+
+    async def read_again() -> None:
+        read.append(1)
+
+    files = FollowedFiles([path], read_again)
+    async with files.following(watch=False):
+        assert not caplog.records
+        path.chmod(0o666)
+        for times in (1, 2):
+            files.ask()
+            await until(lambda times=times: len(read) == times)  # type: ignore[misc]
+    assert caplog.text.count("can be written to by others than its owner; what it says is done with your rights") == 1
+    await asyncio.sleep(0)
+
+
+def test_check_says_it_of_every_file_that_is_read(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = {"mcp.json": '{"mcpServers": {}}', "s.toml": "", "g.json": "{}", "x.env": "", "p.json": '{"servers": {}}'}
+    files = {name: folder / name for name in [*texts, "k.json"]}
+    texts["s.toml"] = f'pins = "{files["p.json"]}"\nkeys_file = "{files["k.json"]}"\n'
+    texts["k.json"] = '{"keys": []}'
+    for name, text in texts.items():
+        files[name].write_text(text)
+        files[name].chmod(0o666)
+    line = ["check", str(files["mcp.json"]), "--settings", str(files["s.toml"]), "--groups", str(files["g.json"])]
+    ended = run_main(capfd, [*line, "--env-file", str(files["x.env"])])
+    for name, path in files.items():
+        severity = "error" if name == "k.json" else "warning"
+        assert f"  {severity:7}  {path} can be written to by others than its owner" in ended.out
+    assert permissions.is_trusted(0)

@@ -1,0 +1,268 @@
+"""Somebody who can write to Redis: what is not of a replica costs a line of the log, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from support.harness import PATIENCE, config, talking, until
+from support.redis_server import RedisServer, needs_redis
+from support.serving import served
+from support.wire import EVERYTHING
+
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.policies.limits import limits_from_settings
+from fastmcp_aggregator.replicas import redis_connection
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents
+from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
+from fastmcp_aggregator.replicas.redis_connection import connect
+from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter, _name
+from fastmcp_aggregator.settings.model import load_settings
+
+pytestmark = [needs_redis, pytest.mark.replicas]
+
+KEY = "a secret that all replicas share, and no other"
+SCOPE = "fastmcp-aggregator:0"
+IGNORED = "ignored messages in Redis"
+
+
+@pytest_asyncio.fixture
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
+    server = RedisServer(tmp_path)
+    await server.start()
+    yield server
+    server.stop()
+
+
+@pytest_asyncio.fixture
+async def attacker(redis: RedisServer) -> AsyncIterator[Any]:
+    client = connect(redis.url)
+    yield client
+    await client.aclose()
+
+
+class Replica:
+    """Keeps what reaches it."""
+
+    def __init__(self, url: str, secret: str | None) -> None:
+        self.peers = RedisPeers(url, secret)
+        self.heard: list[Message] = []
+        self.missed = 0
+
+    def events(self) -> PeerEvents:
+        def miss() -> None:
+            self.missed += 1
+
+        async def answer(question: Message, say: OnMessage) -> Message:
+            self.heard.append(question)
+            if "echo" not in question:
+                raise MalformedMessageError
+            return question
+
+        return PeerEvents(self.heard.append, miss, answer)
+
+
+@pytest_asyncio.fixture
+async def pair(
+    redis: RedisServer, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    async with AsyncExitStack() as stack:
+        one, other = Replica(redis.url, request.param), Replica(redis.url, request.param)
+        for replica in (one, other):
+            await stack.enter_async_context(replica.peers.open(replica.events()))
+        caplog.clear()
+        yield one, other
+
+
+async def listened(attacker: Any, count: int, send: Any) -> list[tuple[bytes, bytes]]:
+    """The messages that are sent meanwhile, with their channels."""
+    ear = attacker.pubsub()
+    await ear.psubscribe(f"{SCOPE}:*")
+    await ear.get_message(timeout=PATIENCE)
+    await send()
+    found: list[tuple[bytes, bytes]] = []
+    while len(found) < count:
+        if message := await ear.get_message(timeout=PATIENCE):
+            found.append((message["channel"], message["data"]))
+    await ear.aclose()
+    return found
+
+
+async def goes_through(one: Replica, other: Replica) -> None:
+    """Nothing else is left in the channels before this."""
+    answer = await one.peers.request(other.peers.id, {"echo": 1}, lambda _: None)
+    assert answer == {"echo": 1}
+    other.heard.remove({"echo": 1})
+
+
+FORGED: list[Any] = [
+    {"notices": [{"kind": "files"}], "missed": True},
+    {"ask": 1, "question": {"state": "x"}},
+    {"part": 1, "of": {"method": "x", "params": {}}},
+    {"reply": 1, "answer": {"result": {}}},
+]
+
+
+@pytest.mark.parametrize("pair", [KEY], indirect=True)
+async def test_what_is_forged_replayed_cut_or_misdirected_costs_one_line(
+    pair: tuple[Replica, Replica], attacker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = pair
+
+    async def send() -> None:
+        await goes_through(one, other)
+        one.peers.publish({"kind": "lists", "server": "a"})
+        await until(lambda: other.heard)
+
+    sent = await listened(attacker, 3, send)
+    assert other.heard == [{"kind": "lists", "server": "a"}]
+    assert not any(b"echo" in data or b"lists" in data for _, data in sent)
+    own, to_all = f"{SCOPE}:to:{other.peers.id}", f"{SCOPE}:to:all"
+    for channel in (own, to_all):
+        for _, data in sent:  # replayed, cut, changed
+            for changed in (data, data[:-1], data[:20], data[:-1] + bytes([data[-1] ^ 1]), b"", data * 2):
+                await attacker.publish(channel, changed)
+        for forged in FORGED:
+            for sender in (one.peers.id, secrets.token_hex(8)):
+                await attacker.publish(channel, json.dumps({"from": sender, **forged}))
+        for _ in range(100):
+            await attacker.publish(channel, secrets.token_bytes(200))
+    await goes_through(one, other)
+    await goes_through(other, one)
+    assert other.heard == [{"kind": "lists", "server": "a"}]
+    assert (one.heard, one.missed, other.missed) == ([], 0, 0)
+    records = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(records) == 2  # one of each replica
+    assert all(IGNORED in record for record in records)
+
+
+MALFORMED: list[Any] = [
+    *([], 1, None, "x", {}, {"from": 1}, {"from": "x"}, {"from": ["11" * 8]}),
+    *({"notices": 5}, {"notices": {"a": 1}}, {"notices": [1]}, {"notices": None, "missed": True}),
+    *({"ask": "1"}, {"ask": 1}, {"ask": 1, "question": 5}, {"ask": 1, "question": {"no": 1}}, {"ask": [1]}),
+    *({"part": 1}, {"part": 1, "of": 5}, {"reply": 1}, {"reply": 1, "answer": 5}, {"cancel": {}}, {"reply": {}}),
+]
+
+
+@pytest.mark.parametrize("pair", [None], indirect=True)
+async def test_without_a_key_what_has_the_wrong_shape_costs_one_line_too(
+    pair: tuple[Replica, Replica], attacker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = pair
+    waiting = asyncio.create_task(one.peers.request(other.peers.id, {"echo": 1}, lambda part: part["method"]))
+    for recipient in (other.peers.id, one.peers.id, "all"):
+        for malformed in MALFORMED:
+            message = {"from": "11" * 8, **malformed} if isinstance(malformed, dict) else malformed
+            await attacker.publish(f"{SCOPE}:to:{recipient}", json.dumps(message))
+        await attacker.publish(f"{SCOPE}:to:{recipient}", b"[" * 100_000)
+        await attacker.publish(f"{SCOPE}:to:{recipient}", b"\xff")
+    assert await waiting == {"echo": 1}
+    other.heard.remove({"echo": 1})
+    await goes_through(one, other)
+    await goes_through(other, one)
+    assert [heard for heard in one.heard + other.heard if heard != {"no": 1}] == []
+    records = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(records) == 2
+    assert all(IGNORED in record for record in records)
+
+
+async def test_that_redis_is_trusted_is_said_once_unless_there_is_a_key(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for secret, said in ((KEY, 0), (None, 1)):
+        replica = Replica(redis.url, secret)
+        async with replica.peers.open(replica.events()):
+            pass
+        assert caplog.text.count("is trusted: whoever can write to it can act as this hub; set redis_key") == said
+
+
+async def test_a_replica_with_another_key_is_not_heard(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    one, other, stranger = Replica(redis.url, KEY), Replica(redis.url, KEY), Replica(redis.url, KEY + "!")
+    async with AsyncExitStack() as stack:
+        for replica in (one, other, stranger):
+            await stack.enter_async_context(replica.peers.open(replica.events()))
+        stranger.peers.publish({"kind": "files"})
+        await until(lambda: IGNORED in caplog.text)
+        one.peers.publish({"kind": "lists", "server": "a"})
+        await until(lambda: other.heard)
+        assert (one.heard, other.heard, stranger.heard) == ([], [{"kind": "lists", "server": "a"}], [])
+
+
+async def test_the_key_of_states_is_not_in_redis_if_there_is_another(redis: RedisServer, attacker: Any) -> None:
+    keys = [await RedisPeers(redis.url, secret).shared_key() for secret in (KEY, KEY, KEY + "!")]
+    assert keys[0] == keys[1] != keys[2]
+    assert await attacker.keys("*") == []
+
+
+@pytest.mark.parametrize("value", [b"", b"short", b"x" * 33, ["a", "list"]])
+async def test_a_key_in_redis_that_is_none_is_left_alone(
+    value: Any, redis: RedisServer, attacker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "fastmcp-aggregator:request-state-key"
+    await (attacker.rpush(name, *value) if isinstance(value, list) else attacker.set(name, value))
+    peers = RedisPeers(redis.url)
+    assert await peers.shared_key() is None
+    assert f"{name} in Redis is no key of ours" in caplog.text
+    await peers._channel.redis.aclose()
+
+
+BUCKETS: list[Any] = [
+    b"a string",
+    {"tokens": "nan", "at": "0"},
+    {"tokens": "inf", "at": "0"},
+    {"tokens": "1e9", "at": "1"},
+    {"tokens": "-1e9", "at": "1"},
+    {"tokens": "x", "at": "y"},
+    {"tokens": "0", "at": "1e300"},
+    {"at": "1"},
+]
+
+
+@pytest.mark.parametrize("bucket", BUCKETS)
+async def test_a_bucket_that_is_forged_gives_nobody_more_than_a_replica_does(
+    bucket: Any, redis: RedisServer, attacker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rate = Rate(6, 3)
+    limiter, name = RedisRateLimiter(redis.url, InMemoryRateLimiter()), _name("ann", rate)
+    waits = []
+    for _ in range(20):
+        await attacker.delete(name)
+        await (attacker.set(name, bucket) if isinstance(bucket, bytes) else attacker.hset(name, mapping=bucket))
+        waits.append(await limiter.acquire("ann", rate))
+    assert waits[:3] == [0, 0, 0]
+    assert sum(wait == 0 for wait in waits) <= 4
+    assert all(wait <= 10 for wait in waits)
+    assert await limiter.acquire("bob", rate) == 0
+    assert len(caplog.records) == isinstance(bucket, bytes)
+    await limiter.close()
+
+
+async def test_hubs_with_a_key_hand_calls_over_and_count_together(redis: RedisServer) -> None:
+    options: dict[str, Any] = {"redis_url": redis.url, "redis_key": KEY}
+    async with AsyncExitStack() as stack:
+        one, other = [
+            await (await stack.enter_async_context(served(build_aggregator(config(old=talking()), **options)))).connect(
+                modern=True, capabilities=EVERYTHING
+            )
+            for _ in range(2)
+        ]
+        params = {"name": "old:play", "arguments": {"script": [{"ask": {"a": {"method": "roots/list"}}}]}}
+        first = await one.result("tools/call", params)
+        answers = {name: {"roots": []} for name in first["inputRequests"]}
+        again = {**params, "requestState": first["requestState"], "inputResponses": answers}
+        assert (await other.result("tools/call", again))["resultType"] == "complete"
+
+
+def test_a_key_that_is_too_short_is_refused() -> None:
+    with pytest.raises(Exception, match="must have at least 32 characters; `openssl rand -base64 32` makes one"):
+        limits_from_settings(load_settings(redis_key="short"), has_auth=True)
