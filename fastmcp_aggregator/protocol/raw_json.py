@@ -1,6 +1,7 @@
 """JSON whose parts stay the bytes that came: an object's values are decoded only where somebody looks at them.
 
-What is not JSON for every parser (invalid UTF-8, half a surrogate pair, NaN, a leading zero) is refused here.
+What is not JSON for every parser (invalid UTF-8, half a surrogate pair, NaN, a leading zero, a number too long to be
+read) is refused here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class AnswerLine(msgspec.Struct, gc=False):
 _BRACE = ord("{")
 _MOST_BRACKETS = 100
 """Of a text that is surely not nested too deeply."""
+_MOST_DIGITS = 4300
+"""Of a number that Python and the other parser read."""
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
@@ -57,7 +62,7 @@ bytes_of: Callable[[Raw], bytes] = bytes
 def read_request(text: bytes) -> RequestLine:
     """Raises: Malformed."""
     _require_utf8(text)
-    _require_flat(text)
+    _require_readable(text)
     return _REQUEST.decode(text)
 
 
@@ -70,7 +75,7 @@ def read_answer(text: bytes) -> AnswerLine:
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded. Raises: Malformed."""
     _require_utf8(text)
-    _require_flat(text)
+    _require_readable(text)
     return _PARTS.decode(text)
 
 
@@ -98,7 +103,8 @@ def _require_utf8(text: bytes) -> None:
         text.decode()
 
 
-def _require_flat(text: bytes) -> None:
-    """Refuse what nests deeper than the other parser reads, which is asked only if there are so many brackets."""
-    if text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
+def _require_readable(text: bytes) -> None:
+    """Refuse what the other parser does not read: too deep, or a number too long. It is asked only if that may be."""
+    may_be_deep = text.count(b"[") + text.count(b"{") > _MOST_BRACKETS
+    if may_be_deep or (len(text) > _MOST_DIGITS and _LONG_NUMBER in text.translate(_DIGITS)):
         from_json(text)

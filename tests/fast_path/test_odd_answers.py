@@ -1,4 +1,4 @@
-"""What servers answer that is JSON for some parsers, or for none."""
+"""What servers answer, or clients ask, that is JSON for some parsers, or for none."""
 
 from __future__ import annotations
 
@@ -115,3 +115,15 @@ async def test_line_breaks_of_a_server_do_not_reach_the_client(modern: bool) -> 
         life.child.reply = reply  # type: ignore[method-assign]
         assert (await client.result("tools/call", {"name": "a:echo"}))["content"] == []
         assert b"\r" not in client.lines[-1]
+
+
+@pytest.mark.parametrize("place", ["arguments", "_meta", "other"])
+async def test_a_number_that_is_too_long_to_be_read_reaches_no_server(place: str, modern: bool) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()))
+    async with app, connected(app, modern=modern) as client:
+        before = await client.call("a:pid")
+        params = client._enveloped({"name": "a:echo", "arguments": {}, "other": 0})
+        message = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+        message["params"][place] = {**(params.get(place) or {}), "x": "NUMBER"}
+        client._write(json.dumps(message).replace('"NUMBER"', "9" * 4301).encode() + b"\n")
+        assert await client.call("a:pid") == before
