@@ -15,6 +15,7 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
 from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import Launched
@@ -80,11 +81,13 @@ class Aggregator(VirtualServer):
         *,
         auth: AuthProvider | None = None,
         launched: Launched | None = None,
+        catalogues: CatalogueStore | None = None,
         groups: GroupsSource = None,
         only: str | None = None,
     ) -> None:
-        """Prefer `build_aggregator`. `launched` hands over processes that were started early, by server key; `only` is
-        the one group that will be used: servers that are not in it are not started.
+        """Prefer `build_aggregator`. `launched` hands over processes that were started early, by server key;
+        `catalogues` is where catalogues are kept, if the settings have them kept; `only` is the one group that will be
+        used: servers that are not in it are not started.
         """
         require_parts(OF_SERVING)
         self._whole = config
@@ -103,6 +106,7 @@ class Aggregator(VirtualServer):
             launched=launched,
             files=followed,
             has_auth=auth is not None,
+            catalogues=catalogues or CatalogueStore(),
             on_changed=self._look_for_missing_tools,
         )
         super().__init__(

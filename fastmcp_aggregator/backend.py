@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import NewEndpoint, endpoint_for
@@ -51,6 +52,7 @@ class Backend:
         launched: Launched | None,
         files: FollowedFiles,
         has_auth: bool,
+        catalogues: CatalogueStore | None,
         on_changed: Callable[[], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers."""
@@ -88,6 +90,7 @@ class Backend:
         self.version = version
         self._on_changed = on_changed
         self._launched = launched
+        self._catalogues = catalogues
         self._views: list[ServedView] = []
         self.begun = asyncio.Event()
         """Set while there is a run."""
@@ -166,6 +169,7 @@ class Backend:
             views=self._views,
             peers=self.peers,
             changes=self.changes,
+            catalogues=self._catalogues,
             on_changed=self._on_changed,
         )
         self.runtime = runtime

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
 
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildContext
 from fastmcp_aggregator.children.client_profile import ClientProfile
@@ -66,6 +67,7 @@ class Runtime:
         views: Sequence[ServedView],
         peers: Peers,
         changes: Changes,
+        catalogues: CatalogueStore | None,
         on_changed: Callable[[], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers."""
@@ -75,8 +77,8 @@ class Runtime:
         self._on_changed = on_changed
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update)
-        slots = StartSlots(timings.starts_at_once, timings.start_patience)
-        context = ChildContext(self, profile, new_endpoint, timings, slots)
+        slots = StartSlots(settings.max_starting or timings.starts_at_once, timings.start_patience)
+        context = ChildContext(self, profile, new_endpoint, timings, slots, catalogues)
         self.supervisor = Supervisor(config, options, context, launched)
         self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
         self.rounds = Rounds(self.log_levels, self.instances, peers)
@@ -142,6 +144,10 @@ class Runtime:
         """A resource has changed: its subscribers here are told, and other replicas."""
         self.subscriptions.updated(child, uri)
         self._changes.updated(child, uri)
+
+    def is_needed(self, child: Child) -> bool:
+        """Whether somebody has subscribed to a resource of it, or it has instances."""
+        return self.subscriptions.has_any(child) or self.instances.has_any(child)
 
     async def _publish_update(self, uri: str) -> None:
         """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""

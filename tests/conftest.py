@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.usual import USUAL
 
 # A busy machine is slow at making examples, too; that says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+@pytest.fixture(autouse=True)
+def usual_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those above, and a cache folder of the test's own, here and in the processes that it starts."""
+    for name, value in USUAL.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -27,7 +27,7 @@ FLOORS = [
     ["catalogue", "config", "libraries", "library_internals", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
-    ["auth", "file_descriptors", "pinning", "scaffold"],
+    ["auth", "catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
     # The side of the servers.
     ["children.process", "children.session"],
     ["children.http", "children.stdio", "doctor"],
@@ -91,6 +91,7 @@ PROTOCOL = {"fastmcp", "mcp", "mcp_types"}
 BEFORE_FASTMCP = {
     "access",
     "catalogue",
+    "catalogue.persisted",
     "children.process",
     "config",
     "errors",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from fastmcp_aggregator.protocol.methods import (
     LIST_CHANGED,
+    PROMPTS_GET,
     PROMPTS_LIST,
     RESOURCES_LIST,
     TEMPLATES_LIST,
+    TOOLS_CALL,
     TOOLS_LIST,
     Method,
 )
@@ -88,9 +90,40 @@ class Catalogue:
         """The components of one kind."""
         return self.components.get(kind, ())
 
+    def in_order_of(self, other: Catalogue | None) -> Catalogue:
+        """The same, with each list that has the same components as the other's in the order of that one."""
+        if other is None:
+            return self
+        kept = {kind: other.of(kind) for kind, items in self.components.items() if _same(kind, items, other.of(kind))}
+        return replace(self, components={**self.components, **kept})
+
     def differences(self, other: Catalogue | None) -> frozenset[Kind]:
         """The kinds in which the two differ."""
         return frozenset(kind for kind in Kind if self.of(kind) != (other.of(kind) if other else ()))
+
+
+_DEFINED: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
+    TOOLS_CALL.name: (Kind.TOOL, ("inputSchema", "outputSchema")),
+    PROMPTS_GET.name: (Kind.PROMPT, ("arguments",)),
+}
+"""By method: the kind of what it names, and what a request has to fit."""
+
+
+def definition_of(catalogue: Catalogue | None, method: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """What a request for a component was made to fit, as it is listed; None if it is not, or is of another kind."""
+    if catalogue is None or method not in _DEFINED:
+        return None
+    kind, parts = _DEFINED[method]
+    listed = next((item for item in catalogue.of(kind) if item["name"] == params.get("name")), None)
+    return None if listed is None else tuple(listed.get(part) for part in parts)
+
+
+def _same(kind: Kind, items: Sequence[Component], others: Sequence[Component]) -> bool:
+    """Whether these are the same components, in whatever order."""
+    id_field = SPECS[kind].id_field
+    return len(items) == len(others) and {item[id_field]: item for item in items} == {
+        item[id_field]: item for item in others
+    }
 
 
 def usable(server_key: str, kind: Kind, items: Iterable[Any]) -> tuple[Component, ...]:

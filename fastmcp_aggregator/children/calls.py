@@ -3,9 +3,11 @@
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
 a bound, and their deadlines run. Callers take turns there, and none has all slots or all places of the queue, so that
 nobody waits for the calls of another; see `concurrency/limiter.py`. A request to a child that waits for its next
-attempt triggers that attempt and waits for it, within a bound. A request is sent at most once, with one exception: what was
-rejected because the session had expired was not executed, so reads are sent again on the new session; a tool call is
-not, but says so. What the child answers, result or error, goes back unchanged.
+attempt triggers that attempt and waits for it, within a bound; one to a child that sleeps starts it, and waits for as
+long as it may take to start. If the component is another by then, the request is not sent: it was made for what was
+listed. A request is sent at most once, with one exception: what was rejected because the session had expired was not
+executed, so reads are sent again on the new session; a tool call is not, but says so. What the child answers, result
+or error, goes back unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import Any, Protocol
 import anyio
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, definition_of
 from fastmcp_aggregator.children.breaker import Breaker
+from fastmcp_aggregator.children.progress import reporting
 from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, Owner
 from fastmcp_aggregator.children.session.session import ChildSession
@@ -30,6 +34,7 @@ from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.methods import TOOLS_CALL
 from fastmcp_aggregator.settings.options import ChildOptions
 
 
@@ -39,8 +44,12 @@ class Callee(Protocol):
     key: str
     session: ChildSession | None
     attempted: asyncio.Event
+    is_waking: bool
     last_failure: ChildServerError | None
     why_stopped: str
+
+    @property
+    def catalogue(self) -> Catalogue | None: ...
 
     @property
     def is_serving(self) -> bool: ...
@@ -50,8 +59,14 @@ class Callee(Protocol):
         """Seconds until a failed child is tried again, or until a call may trigger that."""
         ...
 
+    def wake(self) -> None:
+        """Start it, if it sleeps."""
+
     async def until_settled(self) -> None:
-        """Wait until the first start has succeeded or failed."""
+        """Wait until the first start has succeeded or failed, or it need not be started."""
+
+    async def until_awake(self) -> None:
+        """Wait while it is being woken."""
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the present life ends."""
@@ -84,6 +99,7 @@ class Calls:
         self._child = child
         self._timings = timings
         self._clock = timings.clock
+        self._startup_timeout = options.settings.startup_timeout
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
         self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
@@ -93,6 +109,8 @@ class Calls:
         """Requests that timed out."""
         self.last_answer = self._clock()
         """When the child last answered, or was otherwise active."""
+        self.last_used = self._clock()
+        """When the last request ended."""
 
     @property
     def in_flight(self) -> int:
@@ -127,7 +145,7 @@ class Calls:
                 raise self._explained(error) from None
             return await self._ask_again(method, params, owner, waited)
         finally:
-            self._limiter.release(holder)
+            self._release(holder)
 
     # Direct requests: sent at once or not at all.
 
@@ -154,13 +172,13 @@ class Calls:
     def complete(self, started: StartedRequest) -> None:
         """A request that was started is answered."""
         self.answered()
-        self._limiter.release(started.holder)
+        self._release(started.holder)
 
     def abandon(self, started: StartedRequest) -> None:
         """Nobody waits for a request that was started."""
         started.request.cancel()
         self.breaker.abandoned()
-        self._limiter.release(started.holder)
+        self._release(started.holder)
 
     async def adopt(self, started: StartedRequest, owner: Owner) -> Result:
         """Wait for a request that was started, as `request` waits for one.
@@ -173,19 +191,21 @@ class Calls:
         try:
             return await self._outcome(started.session, started.method, adopted, spent=self._clock() - started.began)
         finally:
-            self._limiter.release(started.holder)
+            self._release(started.holder)
 
-    async def session(self) -> ChildSession:
-        """Wait for the child's first start, or trigger its next one; returns its session.
+    async def session(self, owner: Owner | None = None) -> ChildSession:
+        """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears of a
+        start that takes a while.
 
         Raises:
             ChildServerError: there is none, for this reason.
         """
         child = self._child
-        await child.until_settled()
+        with released_while_waiting.get()():
+            was_woken = await reporting(self._until_up(), owner, f"server {child.key!r} is starting")
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
-        if child.session is None and child.trigger_retry():
+        if child.session is None and not was_woken and child.trigger_retry():
             with suppress(TimeoutError):
                 await asyncio.wait_for(child.attempted.wait(), self._timings.wake_bound)
         if child.session is None or child.session.lost.is_set():
@@ -200,6 +220,22 @@ class Calls:
     def failed(self) -> None:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
+
+    async def _until_up(self) -> bool:
+        """Wait for the first start, or for one because of a request, as long as that may take; whether it is such."""
+        child = self._child
+        await child.until_settled()
+        child.wake()
+        if not child.is_waking:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._startup_timeout + self._timings.notice_bound):
+                await child.until_awake()
+        return True
+
+    def _release(self, holder: Holder) -> None:
+        self.last_used = self._clock()
+        self._limiter.release(holder)
 
     async def _acquire(self, method: str, holder: Holder) -> float:
         """Queue for a slot; returns the seconds that it took."""
@@ -228,7 +264,10 @@ class Calls:
     async def _ask(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
         session = self._child.session
         if session is None or session.lost.is_set():
-            session = await self.session()
+            listed = definition_of(self._child.catalogue, method, params)
+            session = await self.session(owner)
+            if listed is not None and definition_of(self._child.catalogue, method, params) != listed:
+                raise self._changed(method, params)
         if (seconds := self.breaker.wait(self._clock())) is not None:
             raise self._breaker_open(seconds)
         send = partial(session.request, method, params, owner)
@@ -293,6 +332,11 @@ class Calls:
                     await self._child.attempted.wait()
 
     # Why a request has no answer.
+
+    def _changed(self, method: str, params: Mapping[str, Any]) -> ChildServerError:
+        what = "tool" if method == TOOLS_CALL.name else "prompt"
+        reason = f"its {what} {params['name']!r} is another one than was listed, so it was not called; list again"
+        return ChildServerError(self._child.key, "runtime", reason)
 
     def _breaker_open(self, seconds: float) -> ChildServerError:
         """A rejected call: the breaker is open for so long."""

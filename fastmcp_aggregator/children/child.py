@@ -3,9 +3,10 @@
 Theory. `run` is a loop: connect and list under the start-up deadline, serve until the connection is lost, back off,
 again. Everything that a connection opened is closed in the same task before the next attempt, so at most one process
 of a child exists. Requests come from other tasks; they only look at `session`, which is set exactly while the child is
-running, and a request to a child that waits for its next attempt triggers that attempt.
+running, and a request to a child that sleeps, or waits for its next attempt, triggers that attempt.
 
 A child that has been silent and idle for a while is pinged; if it does not answer, that counts as a lost connection.
+One that may be started on demand and has not been used for longer is put to sleep.
 
 Nothing else changes the state.
 """
@@ -14,18 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.connecting import Connecting
 from fastmcp_aggregator.children.endpoint import NewEndpoint, reason_of
 from fastmcp_aggregator.children.health import Health
+from fastmcp_aggregator.children.offer import Offer
+from fastmcp_aggregator.children.process.on_demand import stops_when_idle
 from fastmcp_aggregator.children.process.start_slots import StartSlots
 from fastmcp_aggregator.children.retry import Retry
 from fastmcp_aggregator.children.session.listing import Lists
@@ -59,6 +64,10 @@ class ChildEvents(Protocol):
     def resource_updated(self, child: Child, uri: str) -> None:
         """A resource has changed, by the child's URI."""
 
+    def is_needed(self, child: Child) -> bool:
+        """Whether it has to run though it has no request."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ChildContext:
@@ -69,6 +78,8 @@ class ChildContext:
     new_endpoint: NewEndpoint
     timings: Timings
     start_slots: StartSlots
+    catalogues: CatalogueStore | None = None
+    """Where what they offer is kept for the next run."""
 
 
 class Child:
@@ -88,8 +99,6 @@ class Child:
         self.options = options
         self.context = context
         self.state = ChildState.INITIALIZING
-        self.catalogue: Catalogue | None = None
-        """The last good catalogue, kept while the child is down."""
         self.session: ChildSession | None = None
         self.last_failure: ChildServerError | None = None
         self.past_failure: ChildServerError | None = None
@@ -98,12 +107,16 @@ class Child:
         """Set when the first start has succeeded or failed."""
         self.attempted = asyncio.Event()
         """Set when the present attempt has succeeded or failed, and then replaced."""
+        self.is_waking = False
+        """Whether it is being started because a request came while it slept."""
         self.why_stopped = ""
+        self.offer = Offer(server, options, context.profile, context.catalogues if place is None else None, self._left)
         self.calls = Calls(self, options, context.timings)
         self._clock = context.timings.clock
         self._awaited = 0
         self._events = context.events
         self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._health = Health(server.key, self.calls, context.timings)
@@ -118,18 +131,25 @@ class Child:
             events=self,
         )
         self._since = self._clock()
-        self._starts = 0
+        self._restarts = 0
 
     # The owner's side.
 
     async def run(self) -> None:
         """Supervise the child until `stop` is called. Never raises because of what the child does."""
+        if self.offer.starts_asleep:
+            self._become(ChildState.SLEEPING)
         while not self._stopping.is_set():
-            if self.state is ChildState.FAILED:
-                self._become(ChildState.INITIALIZING)
+            if self.state is ChildState.SLEEPING:
+                await self._until_woken()
+            if self._stopping.is_set():
+                break
+            self._become(ChildState.INITIALIZING)
             await self._connect_once()
             if self.state is ChildState.FAILED:
                 await self._retry.wait(self._stopping)
+                self._restarts += 1
+        self.offer.stay()
         self._end_attempt()
         self._become(ChildState.STOPPED)
 
@@ -146,24 +166,28 @@ class Child:
         self._connecting.endpoint.kill()
 
     async def _connect_once(self) -> None:
-        """Connect, serve, and close. Ends `failed`, unless the child is to stop."""
-        self._starts += 1
+        """Connect, serve, and close. Ends `failed` or `sleeping`, unless the child is to stop."""
         self._phase = "startup"
         self._connecting.begin()
         try:
             async with AsyncExitStack() as stack:
                 failure = await self._serve_until_lost(stack)
                 self.session = None
-                if not self._stopping.is_set():
+                if self._stopping.is_set():
+                    pass
+                elif failure is None:
+                    self._fall_asleep()
+                else:
                     self._fail(failure)
         except Exception as error:
             logger.debug("closing server %r raised %r", self.key, error)
 
-    async def _serve_until_lost(self, stack: AsyncExitStack) -> ChildServerError:
-        """Connect and serve; returns why that ended."""
+    async def _serve_until_lost(self, stack: AsyncExitStack) -> ChildServerError | None:
+        """Connect and serve; returns why that ended, None: nobody needs the child."""
         try:
             await self._connect(stack)
-            await self._until_lost()
+            if await self._until_lost():
+                return None
         except Exception as error:
             return await self.explain(error)
         return await self.explain(None)
@@ -177,10 +201,13 @@ class Child:
                     session = await self._connecting.connect(stack, self._opened)
                     await self._lists.listen(session, stack)
                     catalogue = await self._lists.read(session)
+                    if self.offer.is_changed_by(catalogue):
+                        catalogue = await self._lists.read_late(session, catalogue)
             finally:
                 self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
+        self._keep(session)
 
     def _start_slot(self) -> AbstractAsyncContextManager[None]:
         if not isinstance(self.server, StdioServer):
@@ -196,35 +223,69 @@ class Child:
         self.session = session
         self._become(ChildState.RUNNING)
         self.last_failure = None
-        changed = frozenset(kind for kind in Kind if catalogue.of(kind))
-        if self.catalogue is not None:
-            changed |= catalogue.differences(self.catalogue)
-        self.catalogue = catalogue
+        changed = self.offer.served(catalogue)
         self.calls.answered()
+        self.calls.last_used = self._clock()
         self._end_attempt()
         self._events.connected(self)
         self._events.changed(self, changed)
 
-    async def _until_lost(self) -> None:
-        """Read changed lists and check the health until the connection is lost or the child is to stop."""
+    async def _until_lost(self) -> bool:
+        """Read changed lists and check the health until the connection is lost or the child is to stop, or to sleep;
+        whether it is to sleep.
+        """
         session = self.session
         assert session is not None
         while True:
-            await wait_first(self._stopping, session.lost, self._lists.are_due, timeout=self._health.until_due)
+            until_due = min(self._health.until_due, self._until_idle)
+            await wait_first(self._stopping, session.lost, self._lists.are_due, timeout=until_due)
             if self._stopping.is_set() or session.lost.is_set():
-                return
+                return False
             if self._lists.are_due.is_set():
                 await self._refresh(session)
+            elif self._until_idle <= 0:
+                return True
             else:
                 await self._health.check(session)
 
     async def _refresh(self, session: ChildSession) -> None:
-        if found := await self._lists.read_again(session, self.catalogue):
-            self.catalogue, changed = found
-            self._events.changed(self, changed)
+        if found := await self._lists.read_again(session):
+            catalogue, told = found
+            self._events.changed(self, self.offer.read(catalogue) | told)
+            self._keep(session)
+
+    def _keep(self, session: ChildSession) -> None:
+        self.offer.keep(self._connecting.client_kind, session.protocol_version, session.era)
+
+    @property
+    def _until_idle(self) -> float:
+        """Seconds until the child is to sleep, if nobody uses it meanwhile; infinite for one that is to run."""
+        idle, catalogue = self.options.settings.idle_timeout, self.catalogue
+        if self.place != self.key or catalogue is None or not stops_when_idle(self.server, self.options, catalogue):
+            return math.inf
+        is_used = self.calls.in_flight or self.calls.waiting or self._awaited
+        if is_used or self._events.is_needed(self):
+            return idle
+        return max(0.0, self.calls.last_used + idle - self._clock())
+
+    def _fall_asleep(self) -> None:
+        self._woken.clear()
+        self._become(ChildState.SLEEPING)
+        self._end_attempt()
+
+    async def _until_woken(self) -> None:
+        """Wait for a request, or, before the first client has said what it can do, until it turns out that nobody knows
+        what the child offers such clients.
+        """
+        if self.context.profile.is_awaited:
+            await wait_first(self._stopping, self._woken, self.context.profile.known)
+        if self.catalogue is not None:
+            self._end_attempt()
+            await wait_first(self._stopping, self._woken)
 
     def _end_attempt(self) -> None:
         """Wake those that wait for the present attempt; later ones wait for the next."""
+        self.is_waking = self._woken.is_set() and self.state is ChildState.SLEEPING
         self.settled.set()
         self.attempted.set()
         self.attempted = asyncio.Event()
@@ -254,8 +315,11 @@ class Child:
             return
         self.past_failure = failure
         logger.warning("%s", failure)
-        left = self.catalogue or Catalogue(0)
-        self._events.changed(self, frozenset(kind for kind in Kind if left.of(kind)))
+        self.offer.leave_soon()
+
+    def _left(self, kinds: frozenset[Kind]) -> None:
+        """What it offers is no longer listed."""
+        self._events.changed(self, kinds)
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the connection ends, for users; to be asked before the endpoint is closed."""
@@ -293,6 +357,22 @@ class Child:
         finally:
             self._awaited -= 1
 
+    async def until_awake(self) -> None:
+        """Wait while it is being started because it was called while it slept; that start gets priority."""
+        self._awaited += 1
+        self.context.start_slots.admit()
+        try:
+            while self.is_waking:
+                await self.attempted.wait()
+        finally:
+            self._awaited -= 1
+
+    def wake(self) -> None:
+        """Start it, if it sleeps."""
+        if self.state is ChildState.SLEEPING and not self._stopping.is_set():
+            self.is_waking = True
+            self._woken.set()
+
     def trigger_retry(self) -> bool:
         """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         return not self._stopping.is_set() and self._retry.trigger()
@@ -317,20 +397,30 @@ class Child:
         return self._retry.before_call
 
     @property
-    def is_serving(self) -> bool:
+    def catalogue(self) -> Catalogue | None:
+        """The last good catalogue, kept while the child is down."""
+        return self.offer.catalogue
+
+    @property
+    def is_listed(self) -> bool:
         """Whether its components are listed now."""
+        return self.offer.is_listed
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it is up."""
         return self.state is ChildState.RUNNING
 
     def status(self) -> ServerStatus:
         """A snapshot for people and programs."""
-        catalogue = self.catalogue if self.is_serving and self.catalogue else Catalogue(0)
+        catalogue = self.catalogue if self.is_listed and self.catalogue else Catalogue(0)
         return ServerStatus(
             server_key=self.key,
             state=self.state,
             since=self._clock() - self._since,
             protocol_version=self.session.protocol_version if self.session else None,
             pid=self._connecting.endpoint.pid,
-            restarts=max(0, self._starts - 1),
+            restarts=self._restarts,
             last_error=self.last_failure.reason if self.last_failure else None,
             auth_error=self.last_failure is not None and self.last_failure.auth_error,
             retry_in=self.retry_in,
@@ -346,4 +436,5 @@ class Child:
             dropped_notifications=self._connecting.tally.dropped_notifications,
             public_error=self.last_failure.public_reason if self.last_failure else None,
             era=self.session.era if self.session else None,
+            catalogue_since=self.offer.since,
         )

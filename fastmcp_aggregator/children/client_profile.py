@@ -8,6 +8,8 @@ everything that can be passed on, and a question to a client that cannot be aske
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.client_capabilities import RELAYED
 
+ANY_CLIENT = "any"
+"""The kind of client that stands for those that have not said what they can do."""
 _CLIENT_TIMEOUT = 1.0
 """Seconds that a child's handshake waits for the client's."""
 
@@ -31,25 +35,34 @@ class ClientProfile:
         """Whether the only client has yet to say what it can do."""
         self._declared: Mapping[str, Any] | None = None
         self._is_legacy = False
-        self._known = asyncio.Event()
+        self.known = asyncio.Event()
+        """Set when the only client has said what it can do."""
 
     def expect_one(self) -> None:
         """There will be one client: the children are to be to it as they would be without us."""
         self.is_single = True
-        self.is_awaited = not self._known.is_set()
+        self.is_awaited = not self.known.is_set()
 
     def record(self, declared: Mapping[str, Any], sole_client: Owner | None, *, is_legacy: bool) -> None:
         """Record the capabilities that a client has declared; of the first client alone, where one is expected."""
         if self.is_awaited:
             self._declared, self.sole_client, self._is_legacy = declared, sole_client, is_legacy
             self.is_awaited = False
-            self._known.set()
+            self.known.set()
+
+    @property
+    def kind(self) -> str:
+        """The kind of client that a child sees: what it lists may depend on that, and on nothing else of a client."""
+        if self._declared is None:
+            return ANY_CLIENT
+        text = json.dumps([self._declared, self._is_legacy], sort_keys=True)
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
     async def capabilities(self) -> Mapping[str, Any]:
         """What a child is told in its handshake; waits a moment for the client."""
         if self.is_single:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._known.wait(), _CLIENT_TIMEOUT)
+                await asyncio.wait_for(self.known.wait(), _CLIENT_TIMEOUT)
         return self._declared if self._declared is not None else RELAYED
 
     def eras(self, setting: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 
-from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.client_profile import ANY_CLIENT, ClientProfile
 from fastmcp_aggregator.children.endpoint import Endpoint
 from fastmcp_aggregator.children.session.incoming import SessionEvents
 from fastmcp_aggregator.children.session.session import ChildSession, open_session
@@ -46,6 +46,8 @@ class Connecting:
         self._rejected: set[str] = set()
         """Eras that the child does not speak."""
         self.tally = Counters()
+        self.client_kind = ANY_CLIENT
+        """The kind of client that the child was told of."""
         self.endpoint: Endpoint = self._new_endpoint()
 
     def begin(self) -> None:
@@ -61,6 +63,7 @@ class Connecting:
         transport = await self.endpoint.open(stack)
         on_open()
         declared = await self._profile.capabilities()
+        self.client_kind = self._profile.kind
         eras = [era for era in self._profile.eras(self._era) if era not in self._rejected]
         for era in eras[:-1]:
             attempt = await stack.enter_async_context(AsyncExitStack())

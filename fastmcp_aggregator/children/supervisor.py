@@ -65,6 +65,8 @@ class Supervisor:
         closing: dict[str, asyncio.Task[None]] = {}
         for key, child in old.items():
             if self.children.get(key) is not child:
+                if key in self.children:
+                    self.children[key].offer.inherit(child.offer)
                 self._context.events.retired(child)
                 closing[key] = self.retire(child, _CHANGED if key in self.children else _REMOVED)
         for key, child in self.children.items():

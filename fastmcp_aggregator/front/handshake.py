@@ -58,7 +58,7 @@ class Handshakes:
         connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._profile.record(client_capabilities.for_child(declared), SoleClient(connection), is_legacy=True)
+        self._record(declared, SoleClient(connection), is_legacy=True)
         self._live_clients.add(ctx.session)
         place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
         if place is not None:
@@ -69,7 +69,13 @@ class Handshakes:
         """Record the capabilities that a modern client sent with a request."""
         meta = (ctx.params or {}).get("_meta")
         declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-        self._profile.record(client_capabilities.for_child(declared), None, is_legacy=False)
+        self._record(declared, None, is_legacy=False)
+
+    def _record(self, declared: Any, sole_client: SoleClient | None, *, is_legacy: bool) -> None:
+        is_first = self._profile.is_awaited
+        self._profile.record(client_capabilities.for_child(declared), sole_client, is_legacy=is_legacy)
+        if is_first:
+            self._directory.client_is_known()
 
     def _completed(self, result: HandlerResult) -> HandlerResult:
         if result is None:

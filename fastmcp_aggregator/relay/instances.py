@@ -82,6 +82,10 @@ class Instances:
         for of_child in self._of.values():
             yield from ((instance, None if name == _LEGACY else name) for name, instance in of_child.items())
 
+    def has_any(self, child: Child) -> bool:
+        """Whether the child has additional instances."""
+        return bool(self._of.get(child))
+
     def release(self, instance: Child) -> None:
         """A request is over: close an instance without a session once it has been idle."""
         idle = self._idle.get(instance)

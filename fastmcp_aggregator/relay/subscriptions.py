@@ -172,6 +172,10 @@ class Subscriptions:
         finally:
             self._forget(stream)
 
+    def has_any(self, child: Child) -> bool:
+        """Whether somebody has subscribed to a resource of the child."""
+        return bool(self._resources.get(child.place))
+
     def updated(self, child: Child, uri: str) -> None:
         """Notify the subscribers of a resource that has changed."""
         of_child = self._resources.get(child.place, {})

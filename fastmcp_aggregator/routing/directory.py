@@ -90,6 +90,12 @@ class Directory:
         """The children of the present run, in config order."""
         return self._children
 
+    def client_is_known(self) -> None:
+        """The only client has said what it can do, by which the children may offer something else: wait for them anew."""
+        self.invalidate()
+        if self._opened_at is not None and not self._strict:
+            self._opened_at, self.is_ready = time.monotonic(), False
+
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
         self._table = None
@@ -182,7 +188,7 @@ class Directory:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
         remaining = None if self._strict else self._opened_at + self._ready_wait - time.monotonic()
-        waits = [asyncio.ensure_future(child.settled.wait()) for child in self._children if not child.settled.is_set()]
+        waits = [asyncio.ensure_future(child.settled.wait()) for child in self._children if self._is_awaited(child)]
         if not waits:
             return
         try:
@@ -190,6 +196,10 @@ class Directory:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    def _is_awaited(self, child: Child) -> bool:
+        """Whether lists wait for a child: strict, whatever it is known to offer."""
+        return not child.settled.is_set() and (self._strict or child.catalogue is None)
 
     def regroup(self, group: Group | None, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up a new definition of the group, among all `children`; the kinds of which something else is listed."""

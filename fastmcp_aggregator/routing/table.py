@@ -3,7 +3,7 @@
 Theory. A table is immutable and made whole from the children's catalogues; a change in one of them makes the next
 reader build a new one. It is built on demand, so a hundred children that arrive one after the other cost one
 table. Names are looked up whole and never taken apart. A failed child keeps its routes, from its last good
-catalogue, so that a call can say what is wrong; only its listings are gone.
+catalogue, so that a call can say what is wrong; only its listings are gone, when it does not come back soon.
 
 Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
 then those that some client is shown under the present settings, then all other spellings; within each, config order.
@@ -170,7 +170,7 @@ class RouteTable:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
         where names depend on who asks.
         """
-        serving = [child.catalogue for child in self._children if child.is_serving and child.catalogue is not None]
+        serving = [child.catalogue for child in self._children if child.is_listed and child.catalogue is not None]
         hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
         is_same_for_all = len(self._names.listed_rules()) == 1
         return CacheHint(
@@ -184,9 +184,9 @@ class RouteTable:
         return (component[id_field] for component in self.listing(kind, rule))
 
     def served(self, kind: Kind) -> Iterator[Route]:
-        """What the running children offer, in order."""
+        """What is listed, in order."""
         for child in self._children:
-            if child.is_serving:
+            if child.is_listed:
                 yield from self._offered(child, kind)
 
     def owners(self, kind: Kind, name: str) -> list[str]:

@@ -33,6 +33,8 @@ from fastmcp_aggregator.settings.sections import (
 from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environment, read_file, validated
 
 EraSetting = Literal["auto", "legacy", "modern"]
+Switch = Literal["on", "off"]
+Start = Literal["auto", "eager", "on_demand"]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -79,6 +81,16 @@ class ServerSettings(BaseModel):
     )
     isolation: Literal["shared", "session"] = Field(
         default="shared", description="`session` gives each client session an instance of its own"
+    )
+    catalogue: Switch | None = Field(default=None, description="whether what it lists is kept on disk: `on` or `off`")
+    start: Start | None = Field(default=None, description="when it is started: `eager`, `on_demand` or `auto`")
+    idle_timeout: Wait | None = Field(
+        default=None, description="seconds without use after which it is stopped until it is called; 0: never"
+    )
+    stateful: bool | None = Field(
+        default=None,
+        description="whether it keeps state that would be lost if it were stopped while it is idle; none: if it is of a "
+        "kind that does",
     )
     bearer_env: Text | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"
@@ -128,6 +140,27 @@ class AggregatorSettings(BaseSettings):
     startup_timeout: Seconds = Field(default=30.0, description="seconds a server may take to start; above 0")
     ready_wait: Wait = Field(
         default=5.0, description="seconds the first list waits for servers that still start; 0 or more"
+    )
+    catalogue: Switch | None = Field(
+        default=None,
+        description="whether what servers list is kept on disk, to be there before they are: `on` or `off`; none: `on` "
+        "for the program, `off` in Python programs",
+    )
+    start: Start = Field(
+        default="auto",
+        description="when servers are started: `eager`, with the program; `on_demand`, by the first call, once it is "
+        "known what they list; `auto`: on demand but for those that had better run",
+    )
+    idle_timeout: Wait = Field(
+        default=600.0,
+        description="seconds without use after which a server that may be started on demand is stopped; 0: never",
+    )
+    list_grace: Wait = Field(
+        default=15.0, description="seconds a server that fails stays in the lists, to be back unnoticed"
+    )
+    max_starting: Count | None = Field(
+        default=None,
+        description="servers that start at the same time, at most; none: four times the processors",
     )
     call_timeout: Seconds = Field(
         default=300.0, description="seconds a tool call may go on without a sign of life; progress is one; above 0"

@@ -10,6 +10,8 @@ from typing import Literal
 class ChildState(StrEnum):
     """Where a child is in its life."""
 
+    SLEEPING = "sleeping"
+    """Not running because nobody needs it: its components are served, and the first call starts it."""
     INITIALIZING = "initializing"
     """Being started, connected, or listed."""
     RUNNING = "running"
@@ -21,8 +23,11 @@ class ChildState(StrEnum):
 
 
 TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
-    ChildState.INITIALIZING: frozenset({ChildState.RUNNING, ChildState.FAILED, ChildState.STOPPED}),
-    ChildState.RUNNING: frozenset({ChildState.FAILED, ChildState.STOPPED}),
+    ChildState.SLEEPING: frozenset({ChildState.INITIALIZING, ChildState.STOPPED}),
+    ChildState.INITIALIZING: frozenset(
+        {ChildState.SLEEPING, ChildState.RUNNING, ChildState.FAILED, ChildState.STOPPED}
+    ),
+    ChildState.RUNNING: frozenset({ChildState.SLEEPING, ChildState.FAILED, ChildState.STOPPED}),
     ChildState.FAILED: frozenset({ChildState.INITIALIZING, ChildState.STOPPED}),
     ChildState.STOPPED: frozenset(),
 }
@@ -39,6 +44,7 @@ class ServerStatus:
     number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
     `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
+    `catalogue_since` is when what is listed was read from it, in seconds since 1970, if that was in an earlier run.
     `instances` are the further ones that serve single client sessions, or clients of the other era.
     """
 
@@ -64,3 +70,4 @@ class ServerStatus:
     public_error: str | None = None
     era: Literal["legacy", "modern"] | None = None
     instances: int = 0
+    catalogue_since: float | None = None

@@ -200,7 +200,7 @@ async def test_the_deadline_of_a_start_counts_from_the_start_of_the_process() ->
 async def test_only_the_first_processes_are_started_before_the_import() -> None:
     servers = {f"s{number}": lean() for number in range(EARLY + 2)}
     document = load_config(config(far={"url": "https://example.invalid/mcp"}, **servers))
-    launched = launch_early(document, EndpointOptions())
+    launched = launch_early(document, EndpointOptions(), lambda _: True)
     try:
         assert list(launched) == list(servers)[:EARLY]
     finally:

@@ -8,12 +8,16 @@ import pytest
 
 from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState
 
-INITIALIZING, RUNNING, FAILED, STOPPED = ChildState
+SLEEPING, INITIALIZING, RUNNING, FAILED, STOPPED = ChildState
 
 ALLOWED = {
+    (SLEEPING, INITIALIZING),
+    (SLEEPING, STOPPED),
+    (INITIALIZING, SLEEPING),
     (INITIALIZING, RUNNING),
     (INITIALIZING, FAILED),
     (INITIALIZING, STOPPED),
+    (RUNNING, SLEEPING),
     (RUNNING, FAILED),
     (RUNNING, STOPPED),
     (FAILED, INITIALIZING),
@@ -33,4 +37,4 @@ def test_every_state_can_be_reached_and_only_stopped_is_final() -> None:
 
 
 def test_a_state_is_written_as_its_plain_word() -> None:
-    assert [f"{state}" for state in ChildState] == ["initializing", "running", "failed", "stopped"]
+    assert [f"{state}" for state in ChildState] == ["sleeping", "initializing", "running", "failed", "stopped"]

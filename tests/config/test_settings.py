@@ -19,6 +19,7 @@ from fastmcp_aggregator.settings.model import (
 )
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, EndpointOptions, RemoteAccess
 from fastmcp_aggregator.settings.sections import CallerSettings, ToolSettings
+from support.usual import USUAL
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,9 @@ def problem_of(file: Path | None = None, **overrides: Any) -> str:
 # Values
 
 
-def test_without_any_source_everything_has_its_default() -> None:
+def test_without_any_source_everything_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in USUAL:
+        monkeypatch.delenv(name)
     assert load_settings().model_dump() == {
         "name": "fastmcp-aggregator",
         "server_version": None,
@@ -59,6 +62,11 @@ def test_without_any_source_everything_has_its_default() -> None:
         "watch_config": True,
         "startup_timeout": 30.0,
         "ready_wait": 5.0,
+        "catalogue": None,
+        "start": "auto",
+        "idle_timeout": 600.0,
+        "list_grace": 15.0,
+        "max_starting": None,
         "call_timeout": 300.0,
         "read_timeout": 60.0,
         "prompt_timeout": 60.0,
@@ -222,9 +230,10 @@ GENERAL_TOO = [name for name in ServerSettings.model_fields if name in Aggregato
 
 @pytest.mark.parametrize("name", GENERAL_TOO)
 def test_what_a_server_has_of_its_own_comes_before_what_is_set_for_every_server(name: str) -> None:
-    overrides = {name: 7, "servers": {"files": {name: 1}, "git": {}}}
+    general, own = {"catalogue": ("on", "off"), "start": ("eager", "on_demand")}.get(name, (7, 1))
+    overrides = {name: general, "servers": {"files": {name: own}, "git": {}}}
     held = [getattr(options_of(key, **overrides).settings, name) for key in ("files", "git", "other")]
-    assert held == [1, 7, 7]
+    assert held == [own, general, general]
 
 
 def test_a_server_that_has_settings_of_its_own_keeps_the_general_ones_beside_them() -> None:

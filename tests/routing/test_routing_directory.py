@@ -32,7 +32,8 @@ class Child:
         self.key = key
         self.settled = asyncio.Event()
         self.catalogue: Catalogue | None = None
-        self.is_serving = False
+        self.is_serving = self.is_listed = False
+        self.is_waking = False
         self.last_failure: ChildServerError | None = None
         self.session = None
         self.retry_for_call_in = 4.0
@@ -42,6 +43,8 @@ class Child:
     async def until_settled(self) -> None:
         await self.settled.wait()
 
+    def wake(self) -> None: ...
+
     def trigger_retry(self) -> bool:
         return False
 
@@ -49,12 +52,12 @@ class Child:
         components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
         listed = {kind: tuple({SPECS[kind].id_field: id_} for id_ in ids) for kind, ids in components.items()}
         self.catalogue = Catalogue(1, listed)
-        self.is_serving = True
+        self.is_serving = self.is_listed = True
         self.last_failure = None
         self.settled.set()
 
     def fail(self) -> None:
-        self.is_serving = False
+        self.is_serving = self.is_listed = False
         self.last_failure = ChildServerError(self.key, "startup", "it exited with code 3")
         self.settled.set()
 

@@ -26,14 +26,14 @@ class Child:
 
     key: str
     catalogue: Catalogue | None
-    is_serving: bool = True
+    is_listed: bool = True
 
 
-def child(key: str, *tools: str, is_serving: bool = True, **others: Sequence[str]) -> Child:
+def child(key: str, *tools: str, is_listed: bool = True, **others: Sequence[str]) -> Child:
     """A child with these tools, and with components of other kinds by id."""
     components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
     listed = {kind: tuple({SPECS[kind].id_field: id_, "from": key} for id_ in ids) for kind, ids in components.items()}
-    return Child(key, Catalogue(1, listed), is_serving)
+    return Child(key, Catalogue(1, listed), is_listed)
 
 
 def table(*children: Child, separator: SeparatorSetting = "auto", prefix: bool = True) -> RouteTable:
@@ -137,8 +137,8 @@ CHILDREN = KEYS.flatmap(
 CLIENTS = st.sampled_from([None, CLAUDE, "cursor-vscode", "Visual Studio Code"])
 
 
-def child_of(key: str, names: list[str], is_serving: bool) -> Child:
-    return child(key, *names, is_serving=is_serving, resources=[f"x://{name}" for name in names], templates=names)
+def child_of(key: str, names: list[str], is_listed: bool) -> Child:
+    return child(key, *names, is_listed=is_listed, resources=[f"x://{name}" for name in names], templates=names)
 
 
 @given(CHILDREN, st.sampled_from(SETTINGS), st.booleans(), CLIENTS)
@@ -154,7 +154,7 @@ def test_whatever_is_listed_for_a_client_is_found_under_that_name(
         for component in routes.listing(kind, naming.rule(client)):
             route = routes.find(kind, component[id_field])
             assert route is not None
-            assert route.child.is_serving
+            assert route.child.is_listed
             assert route.child.key == component["from"]
             assert routes.public_id(kind, naming.rule(client), route) == component[id_field]
 
@@ -226,7 +226,7 @@ def test_two_keys_that_share_an_underscore_conflict_where_it_separates() -> None
 
 
 def test_a_child_that_is_down_is_in_no_conflict() -> None:
-    routes = table(child("a", "b_c", is_serving=False), child("a_b", "c"), separator="_")
+    routes = table(child("a", "b_c", is_listed=False), child("a_b", "c"), separator="_")
     assert routes.conflicts(Naming("_").rule(None)) == []
 
 
@@ -279,7 +279,7 @@ def test_a_listing_is_made_once_for_all_clients_of_one_rule() -> None:
 
 
 def test_a_child_that_is_down_loses_its_listings_and_keeps_its_routes() -> None:
-    down = child("down", "x", resources=["n://x"], prompts=["p"], is_serving=False)
+    down = child("down", "x", resources=["n://x"], prompts=["p"], is_listed=False)
     routes = table(down, child("up", "y"))
     assert listed(routes) == ["up:y"]
     assert [listed(routes, kind=kind) for kind in Kind] == [["up:y"], [], [], []]
@@ -289,14 +289,14 @@ def test_a_child_that_is_down_loses_its_listings_and_keeps_its_routes() -> None:
 
 
 def test_a_child_that_was_never_up_has_no_routes_and_no_listings() -> None:
-    routes = table(Child("new", None, is_serving=False))
+    routes = table(Child("new", None, is_listed=False))
     assert found(routes, "new:x") is None
     assert listed(routes) == []
 
 
 def test_a_name_that_belongs_to_a_child_that_is_down_is_not_listed_for_another() -> None:
     """A call to it would be answered with the news that the first one is down."""
-    routes = table(child("a", "same", is_serving=False), child("b", "same", "own"), prefix=False)
+    routes = table(child("a", "same", is_listed=False), child("b", "same", "own"), prefix=False)
     assert found(routes, "same") == ("a", "same")
     assert listed(routes, prefix=False) == ["own"]
 

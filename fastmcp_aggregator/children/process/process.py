@@ -299,10 +299,12 @@ Launched = Mapping[str, asyncio.Task[ChildProcess]]
 """Processes that are being started, by server key."""
 
 
-def launch_early(config: McpConfig, options: EndpointOptions) -> Launched:
-    """Start the first processes of the config now; the others would take the processors from the import.
+def launch_early(config: McpConfig, options: EndpointOptions, is_awaited: Callable[[StdioServer], bool]) -> Launched:
+    """Start the first processes of the config now, of those whose start is waited for; the others would take the
+    processors from the import.
 
     Gives them the time in which FastMCP is imported. A task's failure is reported by the child that takes it over.
     """
-    servers = (server for server in config.servers.values() if isinstance(server, StdioServer))
+    stdio = (server for server in config.servers.values() if isinstance(server, StdioServer))
+    servers = (server for server in stdio if is_awaited(server))
     return {server.key: asyncio.ensure_future(ChildProcess.spawn(server, options)) for server in islice(servers, EARLY)}

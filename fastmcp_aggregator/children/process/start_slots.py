@@ -24,7 +24,7 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-AT_ONCE = max(4, 2 * _processors())
+AT_ONCE = max(4, 4 * _processors())
 """Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
 EARLY = max(1, _processors() - 1)
 """Those that start while FastMCP is imported, which has a processor for itself, if there are two."""

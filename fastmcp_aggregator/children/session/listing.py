@@ -96,6 +96,8 @@ _LISTEN_BOUND = 2.0
 """Seconds that a modern child has to agree to tell of list changes, before its lists are read all the same."""
 _CHANGE_QUIET = 0.05
 """Seconds to collect list_changed notifications before listing again."""
+_LATE = 1.0
+"""Seconds that a child has to say that it has more, when it lists something else than clients are shown."""
 
 
 class Lists:
@@ -132,12 +134,24 @@ class Lists:
         offered = await read_catalogue(self._key, session, version=self._times_read, max_tools=self._max_tools)
         return self._screen(self._key, offered)
 
-    async def read_again(
-        self, session: ChildSession, before: Catalogue | None
-    ) -> tuple[Catalogue, frozenset[Kind]] | None:
-        """What is offered after a moment of quiet, and what of it is new; None: the child cannot list.
+    async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
+        """The lists of a child that may complete them only once it has begun to serve.
 
-        Clients are told of what the child says has changed, even if it is as it was before.
+        Raises:
+            MCPError: the child cannot list.
+        """
+        await wait_first(self.are_due, session.lost, timeout=_LATE)
+        if not self.are_due.is_set():
+            return first
+        await asyncio.sleep(_CHANGE_QUIET)
+        self.are_due.clear()
+        self._told = frozenset()
+        return await self.read(session)
+
+    async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
+        """What is offered after a moment of quiet, and the kinds that the child says have changed; None: it cannot list.
+
+        Clients are told of these, even if they are as they were before.
         """
         await asyncio.sleep(_CHANGE_QUIET)
         self.are_due.clear()
@@ -148,7 +162,7 @@ class Lists:
         except (MCPError, TimeoutError) as error:
             logger.warning("server %r changed its lists, but cannot list: %s", self._key, describe(error))
             return None
-        return catalogue, catalogue.differences(before) | told
+        return catalogue, told
 
     async def _hear(self, session: ChildSession, is_open: asyncio.Event) -> None:
         try:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     config, settings = load(options, serves=True)
+    if settings.catalogue is None:
+        settings = settings.model_copy(update={"catalogue": "on"})
     groups = load_named_groups(options, config)
     if options.transport == "http":
         _check_address(settings)

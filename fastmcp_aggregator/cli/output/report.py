@@ -41,8 +41,8 @@ class Report:
 
 
 def is_running(status: ServerStatus) -> bool:
-    """Whether the child has come up."""
-    return status.state is ChildState.RUNNING
+    """Whether the child has come up, or would if it were called."""
+    return status.state in (ChildState.RUNNING, ChildState.SLEEPING)
 
 
 def why_failed(status: ServerStatus) -> str:
@@ -52,6 +52,8 @@ def why_failed(status: ServerStatus) -> str:
 
 def line_of(status: ServerStatus) -> str:
     """What came of one child."""
+    if status.state is ChildState.SLEEPING:
+        return f"{status.server_key}: starts when it is called, {counts_of([status])}"
     if is_running(status):
         return f"{status.server_key}: running, {counts_of([status])} ({status.protocol_version})"
     return f"{status.server_key}: failed: {why_failed(status)}"

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.environment import CONFIGS_ABOVE
+from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
-from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
@@ -33,7 +35,7 @@ from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
 from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
-from fastmcp_aggregator.settings.options import EndpointOptions
+from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +143,15 @@ async def built_early(
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, settings.max_connections if has_callers else 0)
+    catalogues = CatalogueStore()
+
+    def is_awaited(server: StdioServer) -> bool:
+        options = ChildOptions.from_settings(settings, server)
+        known = catalogues.known(server, options).by_kind or {}
+        return not starts_asleep(server, options, (each.catalogue for each in known.values()))
+
     with as_ancestor(config.source):
-        launched = launch_early(needed, EndpointOptions.from_settings(settings))
+        launched = launch_early(needed, EndpointOptions.from_settings(settings), is_awaited)
         try:
             if launched:
                 await asyncio.wait(launched.values())
@@ -154,7 +163,9 @@ async def built_early(
                 from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it needs FastMCP
 
                 auth = auth_from_settings(settings)
-            app = aggregator_type(config, settings, auth=auth, launched=launched, groups=groups, only=only)
+            app = aggregator_type(
+                config, settings, auth=auth, launched=launched, catalogues=catalogues, groups=groups, only=only
+            )
             take_over("fastmcp")
             hide(lambda: secrets_in(app.config))  # which changes with its file
             yield app

@@ -1,0 +1,133 @@
+"""The document of one server's catalogues, as it stands in a file: a catalogue for each kind of client. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, usable
+
+FORMAT = 1
+"""A document of a later one is left alone."""
+MOST_KINDS = 4
+"""Kinds of clients whose catalogues are kept; those that came last."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCatalogue:
+    """What a server offered once, and in which version of the protocol."""
+
+    catalogue: Catalogue
+    protocol_version: str
+    era: Literal["legacy", "modern"]
+
+
+T = TypeVar("T")
+KnownCatalogues = Mapping[str, KnownCatalogue]
+"""By the kind of client, the last one last."""
+
+
+class UnusableDocument(Exception):
+    """It says why it cannot be used."""
+
+
+class _Listed(msgspec.Struct):
+    era: Literal["legacy", "modern"]
+    protocol_version: str
+    instructions: str | None
+    capabilities: dict[str, Any]
+    components: dict[Kind, list[dict[str, Any]]]
+    hints: dict[Kind, tuple[int, bool]]
+    header_schemas: dict[str, dict[str, Any]]
+
+
+class _Document(msgspec.Struct):
+    format: int
+    server: str
+    fingerprint: str
+    kinds: dict[str, _Listed]
+
+
+class Head(msgspec.Struct):
+    """What tells whose document it is."""
+
+    format: int
+    server: str
+    fingerprint: str
+
+
+def encoded(server_key: str, fingerprint: str, known: KnownCatalogues) -> bytes:
+    """The document.
+
+    Raises:
+        ValueError: something in it cannot be written as JSON.
+    """
+    kinds = {kind: _listed(each) for kind, each in list(known.items())[-MOST_KINDS:]}
+    return msgspec.json.encode(_Document(FORMAT, server_key, fingerprint, kinds))
+
+
+def decoded(data: bytes, server_key: str, fingerprint: str) -> KnownCatalogues:
+    """What is in a document.
+
+    Raises:
+        UnusableDocument: it is broken, of a later version, or another server's.
+    """
+    head = head_of(data)
+    if (head.server, head.fingerprint) != (server_key, fingerprint):
+        raise UnusableDocument("it is another server's")
+    kinds = _decoded(data, _Document).kinds
+    return {kind: _known(server_key, listed) for kind, listed in list(kinds.items())[-MOST_KINDS:]}
+
+
+def head_of(data: bytes) -> Head:
+    """Whose it is.
+
+    Raises:
+        UnusableDocument: it is broken, or of a later version.
+    """
+    head = _decoded(data, Head)
+    if head.format != FORMAT:
+        raise UnusableDocument(f"it is of another version ({head.format}) of fastmcp-aggregator")
+    return head
+
+
+def counts_of(data: bytes) -> dict[Kind, int]:
+    """How many components of each kind it has, for the kind of client that came last."""
+    kinds = _decoded(data, _Document).kinds
+    last = list(kinds.values())[-1:]
+    return {kind: len(items) for listed in last for kind, items in listed.components.items()}
+
+
+def _decoded(data: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise UnusableDocument("it is damaged") from None
+
+
+def _listed(known: KnownCatalogue) -> _Listed:
+    catalogue = known.catalogue
+    return _Listed(
+        known.era,
+        known.protocol_version,
+        catalogue.instructions,
+        dict(catalogue.capabilities),
+        {kind: [dict(item) for item in items] for kind, items in catalogue.components.items()},
+        {kind: (hint.ttl_ms, hint.is_public) for kind, hint in catalogue.hints.items()},
+        {name: dict(schema) for name, schema in catalogue.header_schemas.items()},
+    )
+
+
+def _known(server_key: str, listed: _Listed) -> KnownCatalogue:
+    catalogue = Catalogue(
+        0,
+        {kind: usable(server_key, kind, items) for kind, items in listed.components.items()},
+        listed.instructions,
+        listed.capabilities,
+        {kind: CacheHint(ttl_ms, is_public) for kind, (ttl_ms, is_public) in listed.hints.items()},
+        listed.header_schemas,
+    )
+    return KnownCatalogue(catalogue, listed.protocol_version, listed.era)

@@ -1,0 +1,249 @@
+"""The store of catalogues: one file for each server in the user's cache folder, read at once, written by a thread.
+
+Theory. A cache may be absent, read-only, full, damaged, another user's or on a share that is gone; nobody may notice
+more than that the servers are asked as if there were none. So a file is used only if it is plain, ours, whole and of
+this version; what cannot be used is said once and left alone; and no write is waited for. What was listed again as it
+was only makes its file younger: a file's time is when its lists were last read.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from fastmcp_aggregator.catalogue.persisted.document import (
+    Head,
+    KnownCatalogue,
+    KnownCatalogues,
+    UnusableDocument,
+    decoded,
+    encoded,
+    head_of,
+)
+from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
+from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.files.atomic import PRIVATE, staged
+from fastmcp_aggregator.settings.options import ChildOptions
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 16 * 1024**2
+"""Of one file."""
+MOST_FILES = 500
+"""In the folder; the oldest go first."""
+_SUFFIX = ".catalogue.json"
+_SECRET = "secret"
+_EXIT_BOUND = 1.0
+"""Seconds that the program's exit waits for what is being written."""
+_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def default_folder() -> Path:
+    """Where catalogues are kept."""
+    return user_cache_path("fastmcp-aggregator", appauthor=False) / "catalogues"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """What is known of one server in advance. `since` is when its lists were last read, in seconds since 1970."""
+
+    fingerprint: str | None = None
+    by_kind: KnownCatalogues | None = None
+    since: float = 0.0
+
+
+NOTHING_KNOWN = KnownServer()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file of the folder; `head` is None if it cannot be used, for the reason `problem`."""
+
+    path: Path
+    size: int
+    since: float
+    head: Head | None
+    problem: str = ""
+
+
+class CatalogueStore:
+    """The catalogues of one cache folder. Nothing raises; what fails is reported once."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = default_folder() if folder is None else folder
+        self._secret: bytes | None = None
+        self._reported: set[str] = set()
+        self._waiting: dict[Path, tuple[str, str, str, KnownCatalogue]] = {}
+        self._has_work = threading.Condition()
+        self._is_writing = False
+        self._thread: threading.Thread | None = None
+
+    def known(self, server: ServerConfig, options: ChildOptions) -> KnownServer:
+        """What is known of a server, if its catalogue is to be kept."""
+        if options.settings.catalogue != "on":
+            return NOTHING_KNOWN
+        try:
+            fingerprint = fingerprint_of(server, options, self._get_secret())
+        except (OSError, ValueError):
+            fingerprint = None
+        if fingerprint is None:
+            return NOTHING_KNOWN
+        path = self._path(server.key, fingerprint)
+        try:
+            data, since = _content_of(path)
+            return KnownServer(fingerprint, decoded(data, server.key, fingerprint), since)
+        except FileNotFoundError:
+            pass
+        except UnusableDocument as problem:
+            self._report(str(path), f"{path} is not used: {problem}")
+        except OSError as error:
+            self._report("folder", f"catalogues cannot be read in {self.folder}: {error.strerror}")
+        return KnownServer(fingerprint)
+
+    def keep(self, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
+        """Have the catalogue that a kind of client was shown written soon."""
+        with self._has_work:
+            self._waiting[self._path(server_key, fingerprint)] = server_key, fingerprint, kind, known
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name="catalogues", daemon=True)
+                self._thread.start()
+                atexit.register(self.flush, _EXIT_BOUND)
+            self._has_work.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything is written, for so long at most; whether it is."""
+        with self._has_work:
+            return self._has_work.wait_for(lambda: not self._waiting and not self._is_writing, seconds)
+
+    def files(self) -> Iterator[StoredFile]:
+        """What is in the folder.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
+            size, since = 0, 0.0
+            try:
+                found = path.lstat()
+                size, since = found.st_size, found.st_mtime
+                yield StoredFile(path, size, since, head_of(_content_of(path)[0]))
+            except UnusableDocument as problem:
+                yield StoredFile(path, size, since, None, str(problem))
+
+    # The thread.
+
+    def _write_all(self) -> None:
+        while True:
+            with self._has_work:
+                self._is_writing = False
+                self._has_work.notify_all()
+                self._has_work.wait_for(lambda: self._waiting)
+                path = next(iter(self._waiting))
+                work = self._waiting.pop(path)
+                self._is_writing = True
+            try:
+                self._write(path, *work)
+            except (OSError, ValueError, UnusableDocument) as error:
+                why = error.strerror if isinstance(error, OSError) else str(error)
+                self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")
+
+    def _write(self, path: Path, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
+        before: dict[str, KnownCatalogue] = {}
+        with suppress(OSError, UnusableDocument):
+            before = dict(decoded(_content_of(path)[0], server_key, fingerprint))
+        if before.get(kind) == known:
+            os.utime(path)
+            return
+        before.pop(kind, None)
+        data = encoded(server_key, fingerprint, {**before, kind: known})
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"that of {server_key!r} is larger than {MOST_BYTES // 1024**2} MiB")
+        _require_ours(self.folder)
+        with staged(path, data.decode(), mode=PRIVATE) as put_in_place:
+            put_in_place()
+        self._prune()
+
+    def _prune(self) -> None:
+        files = sorted(self.folder.glob(f"*{_SUFFIX}"), key=lambda path: path.lstat().st_mtime)
+        for path in files[:-MOST_FILES]:
+            path.unlink(missing_ok=True)
+
+    def _path(self, server_key: str, fingerprint: str) -> Path:
+        return self.folder / f"{_PLAIN.sub('_', server_key)[:64]}~{fingerprint[:24]}{_SUFFIX}"
+
+    def _get_secret(self) -> bytes:
+        """That of the folder, which is made with it; one that nobody else has, if it cannot be."""
+        if self._secret is None:
+            try:
+                self._secret = _secret_in(self.folder)
+            except (OSError, UnusableDocument) as error:
+                why = error.strerror if isinstance(error, OSError) else str(error)
+                self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")
+                self._secret = secrets.token_bytes(32)
+        return self._secret
+
+    def _report(self, what: str, text: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
+            logger.warning("%s; the servers are asked, as without a catalogue", text)
+
+
+def _secret_in(folder: Path) -> bytes:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_ours(folder)
+    path = folder / _SECRET
+    with suppress(FileExistsError):
+        # Linked into its place, so that nobody ever reads half of it.
+        temporary = folder / f".{_SECRET}.{os.getpid()}.{secrets.token_hex(4)}"
+        if not path.exists():
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+            try:
+                os.link(temporary, path)
+            finally:
+                temporary.unlink()
+    secret, _ = _content_of(path)
+    if len(secret) != 32:
+        path.unlink()
+        raise UnusableDocument("its secret was damaged, and is made anew at the next start")
+    return secret
+
+
+def _content_of(path: Path) -> tuple[bytes, float]:
+    """What is in a file of ours, and when it was written.
+
+    Raises:
+        OSError: it cannot be read.
+        UnusableDocument: it is another's, no plain file, or too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnusableDocument("it is no plain file")
+        if not _is_ours(found):
+            raise UnusableDocument("it belongs to another user, or others may write it")
+        if found.st_size > MOST_BYTES:
+            raise UnusableDocument(f"it is larger than {MOST_BYTES // 1024**2} MiB")
+        return file.read(MOST_BYTES), found.st_mtime
+
+
+def _require_ours(folder: Path) -> None:
+    if not _is_ours(folder.stat()):
+        raise UnusableDocument("it belongs to another user, or others may write there")
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)

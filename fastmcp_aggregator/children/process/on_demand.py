@@ -1,0 +1,67 @@
+"""Which servers run only while they are needed: the settings `start` and `stateful`, and what `auto` makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
+from fastmcp_aggregator.config import ServerConfig, StdioServer
+from fastmcp_aggregator.settings.options import ChildOptions
+
+STATEFUL_WORDS = frozenset(
+    """
+    memory knowledge thinking sequentialthinking
+    browser browsers browsermcp playwright puppeteer selenium chrome chromium firefox devtools stagehand
+    shell terminal tmux commander ssh repl jupyter ipython kernel debugger
+    """.split()
+)
+"""Words in the name of a program or package that keeps state: memories, browsers, shells."""
+_WORD = re.compile(r"[a-z]+")
+_MOST_ARGUMENTS = 50
+
+
+def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
+    """Whether a server need not run while nobody uses it, by what it has offered."""
+    start = options.settings.start
+    if start != "auto":
+        return start == "on_demand"
+    is_process = isinstance(server, StdioServer)
+    return is_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
+
+
+def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
+    """Whether it is not started before it is called, if this is what it offered; strict, that must be asked for."""
+    known = list(catalogues)
+    if not known or (options.settings.strict and options.settings.start != "on_demand"):
+        return False
+    return may_sleep(server, options, known)
+
+
+def stops_when_idle(server: ServerConfig, options: ChildOptions, catalogue: Catalogue) -> bool:
+    """Whether it is stopped when nobody has used it for a while."""
+    return (
+        options.settings.idle_timeout > 0
+        and not is_stateful(server, options)
+        and may_sleep(server, options, [catalogue])
+    )
+
+
+def is_stateful(server: ServerConfig, options: ChildOptions) -> bool:
+    """Whether it keeps state from call to call, as its setting says or, without one, its name."""
+    if options.own.stateful is not None:
+        return options.own.stateful
+    if not isinstance(server, StdioServer):
+        return False
+    names = [server.command, *(arg for arg in server.args[:_MOST_ARGUMENTS] if not arg.startswith("-"))]
+    words = {word for name in names for word in _WORD.findall(name.rpartition("/")[2].lower())}
+    return not words.isdisjoint(STATEFUL_WORDS)
+
+
+def _announces_changes(catalogue: Catalogue) -> bool:
+    """Whether it has resources of which it tells when they change."""
+    declared = catalogue.capabilities.get("resources")
+    if not isinstance(declared, dict):
+        return False
+    has_some = bool(catalogue.of(Kind.RESOURCE) or catalogue.of(Kind.TEMPLATE))
+    return bool(declared.get("subscribe")) or (bool(declared.get("listChanged")) and has_some)

@@ -1,0 +1,3 @@
+"""The settings of all tests but those of sleeping servers and lists that stay: servers run, and what fails is gone."""
+
+USUAL = {"FASTMCP_AGGREGATOR_START": "eager", "FASTMCP_AGGREGATOR_LIST_GRACE": "0"}
