@@ -48,6 +48,13 @@ def test_bash_completes(
     assert "-o default" in script.splitlines()[-1]
 
 
+def test_zsh_is_told_values_without_bare_colons(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    script = capfd.readouterr().out
+    assert r":separator:(auto \: __ . _)" in script
+    assert "(auto :" not in script
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_know_every_command(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0

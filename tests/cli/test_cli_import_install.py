@@ -182,6 +182,35 @@ def test_on_a_terminal_import_asks(
     assert "mcp.json exists. Replace it? [y/N]" in screen.getvalue()
 
 
+def test_a_wrong_answer_is_asked_again_and_none_ends_it(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = answer(monkeypatch, "", "0", "x", "4", "²", "2")
+    assert run("import", "--output", "mcp.json").code == 0
+    assert screen.getvalue().count("Give a number from 1 to 3: ") == 5
+    assert "url" in json.loads((here.project / "mcp.json").read_text())["mcpServers"]["github"]
+    answer(monkeypatch, "?")
+    ended = run("import", "--output", "other.json")
+    assert ended.code == 2
+    assert not (here.project / "other.json").exists()
+
+
+def test_choices_that_look_the_same_say_what_differs(run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, more in (("a", {"env": {"KEY": "sekret"}}), ("b", {"timeout": 60})):
+        put(here.project / f"{name}.json", json.dumps({"mcpServers": {"time": {"command": "t", **more}}}))
+    screen = answer(monkeypatch, "1")
+    assert run("import", "a.json", "b.json", "--output", "mcp.json").code == 0
+    assert '(env: {"KEY": "•••"}, no timeout)' in screen.getvalue()
+    assert "(no env, timeout: 60)" in screen.getvalue()
+
+
+def test_only_configs_that_were_looked_for_are_said_to_be_missing(run: Run, here: Machine) -> None:
+    assert "No config found" not in run("import", "--from", "cursor").err
+    assert "No config found of: Zed.\n" in run("import", "--from", "cursor", "--from", "zed").err
+    put(here.project / "x.json", '{"mcpServers": {}}')
+    assert "No config found" not in run("import", "x.json").err
+
+
 def test_import_warns_of_what_the_aggregator_would_refuse(run: Run, here: Machine) -> None:
     put(here.project / "x.json", '{"mcpServers": {"a": {"url": "ftp://x"}, "b": 5}}')
     ended = run("import", "x.json", "--output", "mcp.json")

@@ -31,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
     files = [given_file(Path(file), machine) for file in options.files] or found_files(machine, options.clients)
     if options.output is None:
         found = definitions(files)
-        _show(files, found, as_json=options.json)
+        sought = () if options.files else options.clients or CLIENT_CONFIGS
+        _show(files, found, sought=sought, as_json=options.json)
         return FINE if found else FAILED
     files = [file for file in files if not file.is_of_project or not file.servers or _is_wanted(file, options)]
     found = definitions(files)
@@ -97,9 +98,21 @@ def _decision(found: Mapping[str, Sequence[Definition]], *, renames: bool) -> An
 
 
 def _ask(key: str, known: Sequence[Definition]) -> Decision:
-    choices = [f"{_labels(definition)}: {_line(definition.entry)}" for definition in known]
-    choice = chosen(f"{key!r} is not the same everywhere.", [*choices, "all of them, under names of their own"])
-    return choice if choice is not None and choice < len(known) else None
+    lines = [_line(definition.entry) for definition in known]
+    shown = [
+        f"{_labels(definition)}: {line}{_differences(definition, known) if lines.count(line) > 1 else ''}"
+        for definition, line in zip(known, lines, strict=True)
+    ]
+    choice = chosen(f"{key!r} is not the same everywhere.", [*shown, "all of them, under names of their own"])
+    return choice if choice < len(known) else None
+
+
+def _differences(definition: Definition, known: Sequence[Definition]) -> str:
+    """What this definition has that others of the same line have not, or have otherwise."""
+    names = dict.fromkeys(name for other in known for name in other.entry)
+    different = [name for name in names if any(o.entry.get(name) != definition.entry.get(name) for o in known)]
+    entry = masked_entry(definition.entry)
+    return f" ({', '.join(f'{name}: {json.dumps(entry[name], ensure_ascii=False)}' if name in entry else f'no {name}' for name in different)})"
 
 
 def _require_free(path: Path, *, overwrites: bool) -> None:
@@ -107,14 +120,22 @@ def _require_free(path: Path, *, overwrites: bool) -> None:
         raise UsageError(f"{path} exists; give --overwrite to replace it, or another name")
 
 
-def _show(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]], *, as_json: bool) -> None:
+def _show(
+    files: Sequence[FoundFile],
+    found: Mapping[str, Sequence[Definition]],
+    *,
+    sought: Iterable[str],
+    as_json: bool,
+) -> None:
+    """Show what there is; `sought` are the clients whose configs were looked for, by id."""
     if as_json:
         put_json({**_described(files, found), "withoutValue": _without_value(found)})
         return
     put_lines(map(str.rstrip, _shown(files)))
     there = {file.client.id for file in files}
-    missing = [client.label for client in CLIENT_CONFIGS.values() if client.id not in there]
-    say("" if not missing else f"No config found of: {', '.join(missing)}.")
+    missing = [CLIENT_CONFIGS[client].label for client in sought if client not in there]
+    if missing:
+        say(f"No config found of: {', '.join(missing)}.")
     for key, known in found.items():
         if len(known) > 1:
             say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
@@ -10,6 +11,8 @@ from fastmcp_aggregator.cli.terminal.console import put
 from fastmcp_aggregator.cli.terminal.exits import FINE
 
 _FILES = {"FILE", "CONFIG"}
+_VALUES = re.compile(r"(?<=:\()[^()]+(?=\)\"$)", re.MULTILINE)
+"""The values of an option, in zsh's script."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +26,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.shell == "bash":
         # Without a command the first word is a config: where no command fits, bash is to try files.
         script = script.replace("complete -o bashdefault -F", "complete -o bashdefault -o default -F")
+    if options.shell == "zsh":
+        # A colon separates the parts of what zsh is told of an option, also among its values.
+        script = _VALUES.sub(lambda values: values[0].replace(":", r"\:"), script)
     put(script)
     return FINE
 

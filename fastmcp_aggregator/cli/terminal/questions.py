@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fastmcp_aggregator.cli.terminal.console import say
-from fastmcp_aggregator.cli.terminal.exits import FAILED
+from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 
@@ -21,17 +21,27 @@ def may_ask() -> bool:
 
 def agrees(question: str) -> bool:
     """Whether the answer is yes; no answer is no."""
-    return _answer(f"{question} [y/N] ").lower() in ("y", "yes")
+    return _answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def chosen(question: str, choices: Sequence[str]) -> int | None:
-    """Which of these is chosen, by index; None if the answer is none of them."""
+def chosen(question: str, choices: Sequence[str]) -> int:
+    """Which of these is chosen, by index; asks until it is one of them.
+
+    Raises:
+        UsageError: there is nobody to answer any more.
+    """
     listed = "\n".join(f"  {number}  {printable(choice)}" for number, choice in enumerate(choices, 1))
-    answer = _answer(f"{question}\n{listed}\nWhich one? [1-{len(choices)}] ")
-    return int(answer) - 1 if answer.isdecimal() and 1 <= int(answer) <= len(choices) else None
+    prompt = f"{question}\n{listed}\nWhich one? [1-{len(choices)}] "
+    while line := _answer(prompt):
+        answer = line.strip()
+        if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
+            return int(answer) - 1
+        prompt = f"Give a number from 1 to {len(choices)}: "
+    raise UsageError(f"no answer. {NOTHING_WRITTEN}")
 
 
 def _answer(prompt: str) -> str:
+    """The line, with its end; empty at the end of the input."""
     end_on_signals(FAILED, lambda: say(f"\n{NOTHING_WRITTEN}"))
     try:
         sys.stderr.write(prompt)
@@ -39,6 +49,6 @@ def _answer(prompt: str) -> str:
         line = sys.stdin.readline()
         if not line.endswith("\n"):  # the end of the input has left the cursor behind the question
             sys.stderr.write("\n")
-        return line.strip()
+        return line
     finally:
         end_on_signals(FAILED)
