@@ -19,6 +19,7 @@ from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
+from fastmcp_aggregator.concurrency.timeouts import Timeouts
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.protocol import raw_json
 
@@ -49,7 +50,7 @@ class DirectRequest:
         "_deadline",
         "_in_flight",
         "_questions",
-        "_timer",
+        "_timeouts",
         "_waiter",
         "id",
         "kept",
@@ -58,7 +59,7 @@ class DirectRequest:
     )
 
     def __init__(
-        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, limit: float
+        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, timeouts: Timeouts
     ) -> None:
         self.id = request_id
         self.requester = requester
@@ -71,7 +72,8 @@ class DirectRequest:
         self._deadline: ActivityDeadline | None = None
         self._questions = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(limit, requester.expired)
+        self._timeouts = timeouts
+        timeouts.begin(self, requester.expired)
 
     async def adopted(self, owner: Owner, deadline: ActivityDeadline) -> dict[str, Any]:
         """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
@@ -130,7 +132,7 @@ class DirectRequest:
             self.kept.append((method, params))
 
     def _hand_over(self, owner: Owner, deadline: ActivityDeadline) -> None:
-        self._stop_timer()
+        self._timeouts.end(self)
         self._in_flight.owner, self._deadline = owner, deadline
         if self.kept:
             deadline.touch()
@@ -141,13 +143,8 @@ class DirectRequest:
         self.requester.adopted_by(owner)
 
     def _end(self) -> None:
-        self._stop_timer()
+        self._timeouts.end(self)
         self._channel.ownership.end(self._in_flight)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class DirectRequests:
@@ -158,6 +155,8 @@ class DirectRequests:
     def __init__(self, pipe: LineWriter) -> None:
         self._pipe = pipe
         self._pending: dict[int | str, DirectRequest] = {}
+        self._timeouts: dict[float, Timeouts] = {}
+        """By their length, of which a child has a few."""
         self._next_id: Callable[[], int] | None = None
 
     def bind(self, ownership: Ownership, next_id: Callable[[], int]) -> None:
@@ -187,7 +186,10 @@ class DirectRequests:
         except OSError:
             self.ownership.end(in_flight)
             raise
-        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, limit)
+        timeouts = self._timeouts.get(limit)
+        if timeouts is None:
+            timeouts = self._timeouts[limit] = Timeouts(limit)
+        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, timeouts)
         return request
 
     def take(self, line: bytes) -> bool:
