@@ -195,8 +195,9 @@ class Exchange:
     def close(self) -> None:
         """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
         self._patience.end(self)
-        if self.fast is not None:
-            self.fast.abandon()
+        fast, self.fast = self.fast, None
+        if fast is not None:
+            fast.abandon()
 
     # As the origin of the call.
 
