@@ -6,13 +6,11 @@ functions, where that is possible: they are on the way of every call.
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.shared._context_streams import create_context_streams
@@ -37,11 +35,11 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 __all__ = [
+    "HeldSession",
     "SessionEndpoint",
     "components_of",
     "connection_of",
     "create_context_streams",
-    "held_session",
     "is_session_of_another",
     "make_span",
     "request_channel_of",
@@ -113,20 +111,25 @@ def _requestor(scope: Mapping[str, Any]) -> AuthorizationContext | None:
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
 
 
-@contextmanager
-def held_session(transport: StreamableHTTPServerTransport) -> Iterator[None]:
-    """Keep a session from becoming idle, as a request that its transport serves does."""
-    if transport.idle_scope is None or transport._idle_timeout is None:
-        yield
-        return
-    transport._requests_in_flight += 1
-    transport.idle_scope.deadline = math.inf
-    try:
-        yield
-    finally:
+class HeldSession:
+    """Keeps a session from becoming idle while it is entered, as a request that its transport serves does."""
+
+    __slots__ = ("_scope", "_transport")
+
+    def __init__(self, transport: StreamableHTTPServerTransport) -> None:
+        self._transport = transport
+        self._scope = transport.idle_scope
+
+    def __enter__(self) -> None:
+        self._transport._requests_in_flight += 1
+        if self._scope is not None:
+            self._scope.deadline = math.inf
+
+    def __exit__(self, *exc_info: object) -> None:
+        transport = self._transport
         transport._requests_in_flight -= 1
-        if not transport._requests_in_flight:
-            transport.idle_scope.deadline = anyio.current_time() + transport._idle_timeout
+        if self._scope is not None and transport._idle_timeout is not None and not transport._requests_in_flight:
+            self._scope.deadline = asyncio.get_running_loop().time() + transport._idle_timeout
 
 
 def resource_url_of(provider: AuthProvider, path: str | None = None) -> AnyHttpUrl | None:

@@ -149,11 +149,9 @@ class Calls:
 
     # Direct requests: sent at once or not at all.
 
-    def can_start(self, owner: Owner) -> bool:
-        """Whether `start` would not have to wait: the child is up, its pipe takes more, and a slot is free."""
-        session = self._child.session
-        is_up = session is not None and session.can_send_directly
-        return is_up and not self.breaker.is_open and self._limiter.has_free(_holder(owner))
+    def has_free_slot(self, owner: Owner) -> bool:
+        """Whether `start` would not have to wait, if the session can send directly."""
+        return not self.breaker.is_open and self._limiter.has_free(_holder(owner))
 
     def start(self, method: str, params: Mapping[str, Any], requester: Requester) -> StartedRequest:
         """Send a request at once. It has a slot until it is completed, abandoned or adopted.

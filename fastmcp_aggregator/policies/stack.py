@@ -64,9 +64,10 @@ class PolicyStack:
             MCPError: a policy rejected it.
         """
         admission = Admission(call, self.recorders)
-        with admission.recording_failure():
-            for _ in self._admit(call, admission):
-                raise AssertionError("a policy that was ready has to wait")
+        if self.policies:
+            with admission.recording_failure():
+                for _ in self._admit(call, admission):
+                    raise AssertionError("a policy that was ready has to wait")
         return admission
 
     def _admit(self, call: Call, admission: Admission) -> Iterator[Awaitable[None]]:
@@ -125,9 +126,14 @@ class Admission:
 
     def _notify(self, end: CallEnd) -> None:
         """Innermost first, and all of them, whatever one of them raises."""
-        with ExitStack() as steps:
-            for policy in self.passed:
-                steps.callback(policy.after, self._call, end)
+        failure: Exception | None = None
+        for policy in reversed(self.passed):
+            try:
+                policy.after(self._call, end)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 def as_error(rejection: Rejected) -> MCPError:

@@ -40,7 +40,7 @@ from support.wire import EVERYTHING
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
 from fastmcp_aggregator.children.session.session import ChildSession
-from fastmcp_aggregator.library_internals import held_session, session_endpoint_of, session_of
+from fastmcp_aggregator.library_internals import HeldSession, session_endpoint_of, session_of
 
 pytestmark = pytest.mark.process
 
@@ -565,7 +565,7 @@ async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_co
         assert session_of(endpoint, "f" * 32, {}) is None
         assert session.idle_scope is not None
         await until(lambda: not session._requests_in_flight)
-        with held_session(session):
+        with HeldSession(session):
             assert session._requests_in_flight == 1
             assert session.idle_scope.deadline == math.inf
         assert session._requests_in_flight == 0

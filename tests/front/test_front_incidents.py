@@ -35,7 +35,7 @@ def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Rounds, "ask", ask)
-    monkeypatch.setattr(Calls, "can_start", lambda *_: False)
+    monkeypatch.setattr(Calls, "has_free_slot", lambda *_: False)
     return app
 
 

@@ -20,6 +20,7 @@ from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership, asked_too_late
+from fastmcp_aggregator.concurrency.timeouts import Timeouts
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.protocol import raw_json
 
@@ -51,7 +52,7 @@ class DirectRequest:
         "_in_flight",
         "_kept",
         "_questions",
-        "_timer",
+        "_timeouts",
         "_waiter",
         "id",
         "outcome",
@@ -59,7 +60,7 @@ class DirectRequest:
     )
 
     def __init__(
-        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, limit: float
+        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, timeouts: Timeouts
     ) -> None:
         self.id = request_id
         self.requester = requester
@@ -72,7 +73,8 @@ class DirectRequest:
         self._deadline: ActivityDeadline | None = None
         self._questions = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(limit, requester.expired)
+        self._timeouts = timeouts
+        timeouts.begin(self, requester.expired)
 
     async def adopted(self, owner: Owner, deadline: ActivityDeadline) -> dict[str, Any]:
         """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
@@ -80,7 +82,7 @@ class DirectRequest:
         Raises:
             MCPError: the child's error, or the connection was closed.
         """
-        self._stop_timer()
+        self._timeouts.end(self)
         try:
             await self._hand_over(owner, deadline)
             if self.outcome is None:
@@ -167,13 +169,8 @@ class DirectRequest:
         self._in_flight.owner = owner
 
     def _end(self) -> None:
-        self._stop_timer()
+        self._timeouts.end(self)
         self._channel.ownership.end(self._in_flight)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class DirectRequests:
@@ -184,6 +181,8 @@ class DirectRequests:
     def __init__(self, pipe: LineWriter) -> None:
         self._pipe = pipe
         self._pending: dict[int | str, DirectRequest] = {}
+        self._timeouts: dict[float, Timeouts] = {}
+        """By their length, of which a child has a few."""
         self._next_id: Callable[[], int] | None = None
 
     def bind(self, ownership: Ownership, next_id: Callable[[], int]) -> None:
@@ -213,7 +212,10 @@ class DirectRequests:
         except OSError:
             self.ownership.end(in_flight)
             raise
-        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, limit)
+        timeouts = self._timeouts.get(limit)
+        if timeouts is None:
+            timeouts = self._timeouts[limit] = Timeouts(limit)
+        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, timeouts)
         return request
 
     def take(self, line: bytes) -> bool:

@@ -117,6 +117,7 @@ class InFlight:
     def end(self) -> None:
         """The request is over, with or without an answer."""
         self.is_over = True
+        self.deadline = None
         for scope in self._open:
             scope.cancel()
 

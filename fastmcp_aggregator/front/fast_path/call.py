@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import ExitStack
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
@@ -68,8 +67,8 @@ class FastCall:
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
-        self.until_end = ExitStack()
-        """What is open while the call is on the fast path."""
+        self.key: Hashable = None
+        """What another request can cancel it by, if any can."""
         self._origin = origin
         self._shape = shape
         self._on_end = on_end
@@ -167,6 +166,10 @@ class FastCall:
             self.admission.failed(asyncio.CancelledError())
         self._origin.abandoned()
 
+    def broken(self, error: Exception) -> MCPError:
+        """What the client is told when a policy breaks."""
+        return errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
+
     def _answer(self, outcome: Raw) -> bool:
         """Answer with a result; whether that was possible."""
         assert self.admission is not None
@@ -184,7 +187,7 @@ class FastCall:
         try:
             admission.ended(result, outcome)
         except Exception as error:
-            self.refusal = errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
+            self.refusal = self.broken(error)
             self.take_over("policy failed")
             return True
         self._end()
@@ -193,5 +196,4 @@ class FastCall:
 
     def _end(self) -> None:
         self._is_over = True
-        self.until_end.close()
         self._on_end(self)

@@ -9,8 +9,7 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -93,34 +92,32 @@ class FastPath:
         self._server_info = server_info
         self.is_on = is_on
         self._counts = backend.path_counts
-        self._cancellable: dict[tuple[Connection, RequestId], FastCall] = {}
+        self._cancellable: dict[Hashable, FastCall] = {}
 
     def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
-        with self._declining():
+        try:
             return self._begin(request, origin, sender)
-        return None
+        except _DECLINED as why:
+            self._count_declined(why)
+            return None
 
     def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request that needs no child; None: it is another, or declined."""
         if request.method not in LISTS and request.method != PING:
             return None
-        with self._declining():
+        try:
             self._require_usual(request)
             raw_json.read_id(request.id)
             result = self._listed(request, sender) if request.method in LISTS else _pong(request, sender)
-            self._counts.answered += 1
-            return result
-        return None
+        except _DECLINED as why:
+            self._count_declined(why)
+            return None
+        self._counts.answered += 1
+        return result
 
-    @contextmanager
-    def _declining(self) -> Iterator[None]:
-        try:
-            yield
-        except Declined as declined:
-            self._counts.declined[declined.reason] += 1
-        except raw_json.Malformed:
-            self._counts.declined["malformed"] += 1
+    def _count_declined(self, why: Exception) -> None:
+        self._counts.declined[why.reason if isinstance(why, Declined) else "malformed"] += 1
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]
@@ -143,9 +140,8 @@ class FastPath:
 
     def register(self, connection: Connection, request_id: RequestId, fast: FastCall) -> None:
         """Keep a call under its request, until it ends."""
-        key = connection, request_id
-        self._cancellable[key] = fast
-        fast.until_end.callback(self._cancellable.pop, key)
+        fast.key = connection, request_id
+        self._cancellable[fast.key] = fast
 
     def is_in_flight(self, connection: Connection, request_id: RequestId) -> bool:
         """Whether a request of this id is on its way."""
@@ -188,11 +184,11 @@ class FastPath:
 
     def _start(self, fast: FastCall) -> FastCall:
         """From here on it is not declined any more."""
-        fast.until_end.enter_context(self.in_flight.track())
+        self.in_flight.begin()
         try:
             fast.admission = self._backend.policies.stack.admit_now(fast.call)
-        except MCPError as error:
-            fast.refusal = error
+        except Exception as error:
+            fast.refusal = error if isinstance(error, MCPError) else fast.broken(error)
             fast.take_over("rejected")
             return fast
         child = fast.target.child
@@ -221,7 +217,7 @@ class FastPath:
         child, runtime = target.child, self._backend.runtime
         if runtime is None or child.session is None or not child.session.can_send_directly:
             raise Declined("not on a pipe with room")
-        if not child.calls.can_start(caller):
+        if not child.calls.has_free_slot(caller):
             raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
             raise Declined("log level")
@@ -248,6 +244,9 @@ class FastPath:
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
+        self.in_flight.end()
+        if fast.key is not None:
+            del self._cancellable[fast.key]
         if fast.taken_over:
             self._counts.taken_over[fast.taken_over] += 1
         else:
@@ -260,6 +259,9 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_DECLINED = (Declined, *raw_json.Malformed)
 
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fastmcp_aggregator.front.http.security import (
     Addressed,
     AddressFailures,
     AuthenticationFailures,
+    HostGuard,
     Membership,
     Sessions,
     cors,
@@ -93,8 +94,7 @@ def stack_of(
             Middleware(ErrorBoundary),
             # Outside of all that may refuse credentials, to see each refusal.
             *_if(auth is not None, AuthenticationFailures, on_failure=policies.authentication_failed),
-            # FastMCP's, for whatever looks up the present request.
-            Middleware(RequestContextMiddleware),
+            *_if(auth is not None, RequestContextMiddleware),  # a token verifier may look it up
             # Before CORS and authentication: a page of another site is told nothing.
             *_told(checks.host_guard, policies.address_denied),
             # Before authentication, because a preflight has no credentials.
@@ -127,6 +127,8 @@ def stack_of(
         ),
         # Behind all that may refuse a request, and not where somebody else wants to see them all.
         *([shortcut] if shortcut is not None and _can_be_short(options) else ()),
+        # FastMCP's, for whatever looks up the present request: nobody does before, unless there is authentication.
+        *_if(auth is None, RequestContextMiddleware),
         # Inside of the gate: a request whose client may come back keeps its place.
         *_disconnects(parts.settings, options),
         # The embedding program's own, next to the app.
@@ -154,7 +156,8 @@ def _if(is_on: bool, layer: Any, **options: Any) -> list[Middleware]:
 def host_guard_of(app: Starlette) -> list[Middleware]:
     """FastMCP's check of Host and Origin, as it was made for an app."""
     guard: Any = HostOriginGuardMiddleware
-    return [layer for layer in app.user_middleware if layer.cls is guard]
+    ours: Any = HostGuard
+    return [Middleware(ours, **layer.kwargs) for layer in app.user_middleware if layer.cls is guard]
 
 
 def gate_limits(settings: AggregatorSettings) -> GateLimits:

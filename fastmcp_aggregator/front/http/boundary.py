@@ -111,20 +111,20 @@ class EndableWork:
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._task = task
+        self._task: asyncio.Task[Any] | None = task
+        """None once it is over, so that nothing has to be found by a garbage collection."""
         self._cancelling = task.cancelling()
-        self._is_over = False
         self._is_cancelled = False
         self.was_ended = False
 
     def end(self) -> None:
         """Cancel it, soon, unless it is over."""
-        if not self._is_over and not self.was_ended:
+        if self._task is not None and not self.was_ended:
             self.was_ended = True
             self._task.get_loop().call_soon(self._cancel)
 
     def _cancel(self) -> None:
-        if not self._is_over:
+        if self._task is not None:
             self._is_cancelled = True
             self._task.cancel()
 
@@ -132,8 +132,9 @@ class EndableWork:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> bool:
-        self._is_over = True
-        is_alone = self._is_cancelled and self._task.uncancel() <= self._cancelling
+        task, self._task = self._task, None
+        assert task is not None
+        is_alone = self._is_cancelled and task.uncancel() <= self._cancelling
         return is_alone and kind is asyncio.CancelledError
 
 

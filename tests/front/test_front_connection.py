@@ -1,0 +1,107 @@
+"""The server's end of a connection, as uvicorn runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from support.harness import until
+from uvicorn.server import ServerState
+
+from fastmcp_aggregator.front.http.boundary import BoundedParser
+from fastmcp_aggregator.front.http.connection import HAS_BODY
+
+HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
+
+
+class Socket(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def write(self, data: Any) -> None:
+        assert not self.is_closed
+        self.written.append(bytes(data))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def connected(app: Any) -> tuple[Socket, BoundedParser]:
+    config = uvicorn.Config(app, lifespan="off", access_log=False)
+    config.load()
+    sock, protocol = Socket(), BoundedParser(config, ServerState(), {})
+    protocol.connection_made(sock)
+    return sock, protocol
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    length = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def test_an_answer_is_written_at_once() -> None:
+    sock, protocol = connected(answer)
+    for count in (1, 2):
+        protocol.data_received(HEAD + b"body")
+        await until(lambda count=count: len(sock.written) >= count)
+        await asyncio.sleep(0)
+        assert len(sock.written) == count
+        assert sock.written[-1].endswith(b"\r\n\r\nok")
+
+
+async def test_an_answer_is_written_before_its_connection_is_closed() -> None:
+    sock, protocol = connected(answer)
+    protocol.data_received(HEAD.replace(b"host: a", b"host: a\r\nconnection: close") + b"body")
+    await until(lambda: sock.is_closed)
+    assert sock.written[0].endswith(b"\r\n\r\nok")
+
+
+async def test_parts_of_a_stream_are_written_as_they_come() -> None:
+    more = asyncio.Event()
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await more.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+    sock, protocol = connected(stream)
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: bool(sock.written))
+    assert sock.written[0].endswith(b"3\r\none\r\n")
+    more.set()
+    await until(lambda: b"".join(sock.written).endswith(b"3\r\ntwo\r\n0\r\n\r\n"))
+
+
+async def test_a_request_tells_whether_its_body_has_come() -> None:
+    told: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        told.append(HAS_BODY in scope)
+        await answer(scope, receive, send)
+
+    sock, protocol = connected(app)
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: len(sock.written) == 1)
+    protocol.data_received(HEAD + b"bo")
+    await until(lambda: len(told) == 2)
+    protocol.data_received(b"dy")
+    await until(lambda: len(sock.written) == 2)
+    assert told == [True, False]
