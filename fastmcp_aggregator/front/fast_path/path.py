@@ -113,14 +113,19 @@ class FastPath:
             return result
         return None
 
+    def decline(self, reason: str, count: int) -> None:
+        """Count requests that are left to the full path."""
+        if count:
+            self._counts.declined[reason] += count
+
     @contextmanager
     def _declining(self) -> Iterator[None]:
         try:
             yield
         except Declined as declined:
-            self._counts.declined[declined.reason] += 1
+            self.decline(declined.reason, 1)
         except raw_json.Malformed:
-            self._counts.declined["malformed"] += 1
+            self.decline("malformed", 1)
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]
