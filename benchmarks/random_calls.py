@@ -42,10 +42,12 @@ SERVERS = {
     "new": talking(era="modern"),
     "both": talking(era="both"),
 }
-PIPES, HTTPS = 12, 4
+PIPES, HTTPS = 12, 3
 """Callers, each with a client of its own."""
-BURST = 8
+BURSTS = {"pipe": 12, "http": 2}
 """Plain calls that a client makes at once."""
+HEARD = ("notifications", "requests", "answers_outside")
+"""What a talking child keeps of what it hears."""
 QUESTION = {"ask": {"x": {"method": "roots/list"}}}
 LOGGED = {"say": "notifications/message", "params": {"level": "error", "data": "x"}}
 WEIGHTS = {
@@ -148,7 +150,7 @@ class Run:
 
     async def _plain(self, client: RawClient, server: str) -> None:
         begun = []
-        for nonce in itertools.islice(self._nonces, BURST):
+        for nonce in itertools.islice(self._nonces, BURSTS["http" if isinstance(client, HttpClient) else "pipe"]):
             self.report.calls += 1
             params = {"name": f"{server}:echo", "arguments": {"nonce": nonce}}
             begun.append((nonce, client.begin("tools/call", params)[1]))
@@ -188,7 +190,7 @@ class Run:
 
     async def _die(self, client: RawClient, server: str) -> None:
         script = self.scripts[server]
-        begun = [self._begin(client, server)[1] for _ in range(BURST)]
+        begun = [self._begin(client, server)[1] for _ in range(5)]
         for _ in range(random.randrange(5)):
             await asyncio.sleep(0)
         self.report.deaths += 1
@@ -246,7 +248,10 @@ class Run:
         else:
             client.lines.clear()  # type: ignore[attr-defined]
         for script in self.scripts.values():
-            script.life.received.clear()
+            for life in script.lives:
+                for heard in (life.received, life.stderr, *map(vars(life.child).get, HEARD)):
+                    if heard is not None:
+                        heard.clear()
 
 
 def counters(app: Aggregator, opened: Open) -> dict[str, int]:
