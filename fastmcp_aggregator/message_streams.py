@@ -69,8 +69,8 @@ class MessageReader(_Stream):
     """Lines in, messages out.
 
     A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped. A line that
-    `take` takes is not read here; it is asked while no line before is waiting. `on_end` is told when all lines before
-    the end were delivered.
+    `take` takes is not read here; it is asked while no line before is waiting, and `on_busy` is told of the others.
+    `on_end` is told when all lines before the end were delivered.
     """
 
     def __init__(
@@ -80,12 +80,14 @@ class MessageReader(_Stream):
         admit: Callable[[Any], bool] = lambda _: True,
         *,
         take: Callable[[bytes], bool] = lambda _: False,
+        on_busy: Callable[[list[bytes]], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._flow = flow
         self._on_invalid = on_invalid
         self._admit = admit
         self._take = take
+        self._on_busy = on_busy
         self._on_end = on_end
         self._lines: deque[bytes] = deque()
         self._size = 0
@@ -96,10 +98,16 @@ class MessageReader(_Stream):
 
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
-        taken = 0
-        while taken < len(lines) and self.is_idle and self._take(lines[taken]):
-            taken += 1
-        lines = lines[taken:]
+        for index, line in enumerate(lines):
+            if self.is_idle and self._take(line):
+                continue
+            is_offered = self.is_idle
+            self._on_busy(lines[index + is_offered :])
+            self.read(lines[index:])
+            return
+
+    def read(self, lines: list[bytes]) -> None:
+        """The same for lines that are to be read here, without asking `take`."""
         self._lines.extend(lines)
         self._size += sum(map(len, lines))
         if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):

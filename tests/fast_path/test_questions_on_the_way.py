@@ -150,25 +150,28 @@ async def test_a_question_is_nobodys_while_calls_of_two_clients_are_in_flight(mo
 ASKING = {"name": "a:play", "arguments": {"script": [{"ask": {"x": {"method": "roots/list"}}}]}}
 
 
+def taken_over_and_cancelled(take_over: Any) -> Any:
+    """`FastCall.take_over`, and then the client cancels the call."""
+
+    def both(fast: FastCall, reason: str) -> None:
+        take_over(fast, reason)
+        asyncio.get_running_loop().call_soon(fast.abandon)
+
+    return both
+
+
 @MODERN_OR_NOT
 @FRONTS
 async def test_a_question_over_a_call_that_is_cancelled_before_the_full_path_has_it_is_refused(
-    front: str, modern: bool
+    front: str, modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = build_aggregator(config(a=talking()))
     scripts = scripted(app)
     async with app, client_of(app, front, modern=modern) as client:
         life = scripts["a"].life
         life.child.cancel = lambda request_id: None  # type: ignore[method-assign]
-        path = app._pipeline.fast_path
-        begun: list[FastCall] = []
-        begin = path._begin
-        path._begin = lambda *args: (begun.append(begin(*args)), begun[-1])[1]  # type: ignore[method-assign]
+        monkeypatch.setattr(FastCall, "take_over", taken_over_and_cancelled(FastCall.take_over))
         client.begin("tools/call", ASKING)
-        await until(lambda: begun)
-        while not begun[0].taken_over:
-            await asyncio.sleep(0)
-        begun[0].abandon()
         answers = await until(lambda: [m for m in life.received if "method" not in m])
         assert "is over" in answers[0]["error"]["message"]
         assert not client.questions

@@ -162,7 +162,8 @@ async def connected(
     replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
     path = app._pipeline.fast_path if hasattr(app, "_pipeline") else None
     front = PipeFront(path) if path is not None and path.is_on else None
-    requests = MessageReader(_NoValve(), lambda line: None, take=front.take if front else lambda _: False)
+    hooks: dict[str, Any] = {} if front is None else {"take": front.take, "on_busy": front.pass_over}
+    requests = MessageReader(_NoValve(), lambda line: None, **hooks)
     if front is not None:
         front.attach(_Replies(replies, requests))
     PIPE_FRONT.set(front)
@@ -184,6 +185,8 @@ async def connected(
         yield client
     finally:
         requests.feed_end()
+        if front is not None:
+            front.close()
         await asyncio.wait_for(serving, PATIENCE)
         await client.close()
 
@@ -207,7 +210,7 @@ class _Replies:
         self._reader.feed_data(line)
 
     def read_again(self, line: bytes) -> None:
-        self._requests.feed([line])
+        self._requests.read([line])
 
     @property
     def has_room(self) -> bool:

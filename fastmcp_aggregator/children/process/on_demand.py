@@ -9,35 +9,12 @@ from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions
 
-STATEFUL_WORDS = frozenset(
-    [
-        "memory",
-        "knowledge",
-        "thinking",
-        "sequentialthinking",
-        "browser",
-        "browsers",
-        "browsermcp",
-        "playwright",
-        "puppeteer",
-        "selenium",
-        "chrome",
-        "chromium",
-        "firefox",
-        "devtools",
-        "stagehand",
-        "shell",
-        "terminal",
-        "tmux",
-        "commander",
-        "ssh",
-        "repl",
-        "jupyter",
-        "ipython",
-        "kernel",
-        "debugger",
-    ]
-)
+_STATEFUL = """
+    memory knowledge thinking sequentialthinking
+    browser browsers browsermcp playwright puppeteer selenium chrome chromium firefox devtools stagehand
+    shell terminal tmux commander ssh repl jupyter ipython kernel debugger
+"""
+STATEFUL_WORDS = frozenset(_STATEFUL.split())
 """Words in the name of a program or package that keeps state: memories, browsers, shells."""
 _WORD = re.compile(r"[a-z]+")
 _MOST_ARGUMENTS = 50
@@ -48,8 +25,8 @@ def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[
     start = options.settings.start
     if start != "auto":
         return start == "on_demand"
-    is_process = isinstance(server, StdioServer)
-    return is_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
+    is_shared_process = isinstance(server, StdioServer) and options.own.isolation == "shared"
+    return is_shared_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
 
 
 def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:

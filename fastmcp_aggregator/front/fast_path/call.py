@@ -129,7 +129,7 @@ class FastCall:
         outcome = self.started.request.outcome
         if self.taken_over:
             return
-        if not isinstance(outcome, Raw):
+        if outcome is None or isinstance(outcome, MCPError):
             self.take_over("error")
         elif not self._origin.has_room:
             self.take_over("client does not read")
@@ -170,12 +170,13 @@ class FastCall:
         """What the client is told when a policy breaks."""
         return errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
 
-    def _answer(self, outcome: Raw) -> bool:
-        """Answer with a result; whether that was possible."""
+    def _answer(self, outcome: Raw | dict[str, Any]) -> bool:
+        """Answer with a result, which the session's reader may have decoded; whether that was possible."""
         assert self.admission is not None
         assert self.started is not None
         try:
-            result = self._shape(self, raw_json.read_parts(outcome))
+            whole = outcome if isinstance(outcome, Raw) else Raw(raw_json.encode(outcome))
+            result = self._shape(self, raw_json.read_parts(whole))
             if result is None:
                 return False
             response = self._origin.encoded(result)
@@ -185,7 +186,7 @@ class FastCall:
         self.call.child.calls.complete(self.started)
         admission, self.started, self.admission = self.admission, None, None
         try:
-            admission.ended(result, outcome)
+            admission.ended(result, whole)
         except Exception as error:
             self.refusal = self.broken(error)
             self.take_over("policy failed")

@@ -116,8 +116,14 @@ class FastPath:
         self._counts.answered += 1
         return result
 
+    def decline(self, reason: str, count: int) -> None:
+        """Count requests that are left to the full path."""
+        if count:
+            self._counts.declined[reason] += count
+
     def _count_declined(self, why: Exception) -> None:
-        self._counts.declined[why.reason if isinstance(why, Declined) else "malformed"] += 1
+        self.decline(why.reason if isinstance(why, Declined) else "malformed", 1)
+
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]

@@ -62,6 +62,10 @@ class PipeFront:
         origin = _Line(self, self._pipe, key, line, request.id)
         return self._begin(request, key, origin, Sender(connection, is_modern=self._is_modern))
 
+    def pass_over(self, lines: list[bytes]) -> None:
+        """These come while the full path reads others, and go after them."""
+        self._path.decline("busy reader", sum(b'"method"' in line and b'"id"' in line for line in lines))
+
     def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
         if key in self._calls or key in self._taken_over:
             return False

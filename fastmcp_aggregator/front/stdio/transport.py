@@ -42,6 +42,9 @@ class Shortcut(Protocol):
         """Whether it serves the line."""
         ...
 
+    def pass_over(self, lines: list[bytes]) -> None:
+        """Others are read at the moment, so it is not asked for these."""
+
     def close(self) -> None:
         """The pipe is closed."""
 
@@ -96,7 +99,7 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
     outlet = _StdoutProtocol()
-    inlet = ClientPipe(outlet, on_end, _no_shortcut if shortcut is None else shortcut.take)
+    inlet = ClientPipe(outlet, on_end, shortcut)
     if shortcut is not None:
         shortcut.attach(inlet)
     outlet.on_gone = inlet.abandon
@@ -178,19 +181,16 @@ class _StdoutProtocol(asyncio.Protocol):
             self._transport.abort()
 
 
-def _no_shortcut(line: bytes) -> bool:
-    return False
-
-
 class ClientPipe(asyncio.Protocol):
     """Our end of stdin, and, for a shortcut, of stdout."""
 
-    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None], take: Callable[[bytes], bool]) -> None:
+    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None], shortcut: Shortcut | None) -> None:
         self._outlet = outlet
         self._on_end = on_end
         self._splitter = LineSplitter(LINE_LIMIT)
         self.conversation = Conversation(lambda: self.reader.has_more)
-        self.reader = MessageReader(self, self._refuse, self.conversation.read, take=take)
+        hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
+        self.reader = MessageReader(self, self._refuse, self.conversation.read, **hooks)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
@@ -226,7 +226,7 @@ class ClientPipe(asyncio.Protocol):
 
     def read_again(self, line: bytes) -> None:
         """Have a line that was taken read like all others, after those that came since."""
-        self.reader.feed([line])
+        self.reader.read([line])
 
     def abandon(self) -> None:
         """The client does not read our answers, so what it asks is not answered."""
