@@ -1,8 +1,8 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
-a bound, and their deadlines run. Callers take turns there, and none has all slots or all places of the queue, so that
-nobody waits for the calls of another; see `concurrency/limiter.py`. A request to a child that waits for its next attempt
+a bound, and their deadlines run. Callers take turns there, and none has all slots or all of the queue, so that nobody
+waits for the calls of another; see `concurrency/limiter.py`. A request to a child that waits for its next attempt
 triggers that attempt and waits for it, within a bound. A request is sent at most once, with one exception: what was
 rejected because the session had expired was not executed, so reads are sent again on the new session; a tool call is
 not, but says so. What the child answers, result or error, goes back unchanged.

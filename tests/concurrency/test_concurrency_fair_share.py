@@ -7,7 +7,6 @@ import random
 from collections import Counter
 
 import pytest
-from support.harness import until
 
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare
 

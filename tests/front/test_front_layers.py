@@ -29,6 +29,7 @@ def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
 def test_without_authentication() -> None:
     app = hub(has_auth=False)
     checks = ["ErrorBoundary", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
+    checks.append("ExactOrigin")
     assert names(app.http_app()) == [*checks, "GroupApps", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.group("web").http_app()) == [*checks, "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == ["Gate", "FastEndpoint", "Disconnects"]
@@ -37,6 +38,7 @@ def test_without_authentication() -> None:
 def test_with_authentication() -> None:
     app = hub(has_auth=True, cors_origins=["https://example.com"])
     checks = ["ErrorBoundary", "AuthenticationFailures", "RequestContextMiddleware", "HostOriginGuardMiddleware"]
+    checks.append("ExactOrigin")
     own = ["Membership", "Revocation", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]

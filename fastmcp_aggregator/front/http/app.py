@@ -19,7 +19,7 @@ from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.revocation import Revocation
-from fastmcp_aggregator.front.http.security import AuthenticationFailures, Membership, cors
+from fastmcp_aggregator.front.http.security import AuthenticationFailures, ExactOrigin, Membership, cors
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -49,8 +49,8 @@ class HttpParts:
         if given.get("transport") != "sse" and settings.reconnect_wait > 0:
             options |= {"event_store": KeptEvents(settings.reconnect_wait), "retry_interval": _RETRY_MS}
         options |= {name: value for name, value in given.items() if value is not None}
-        if settings.cors_origins:
-            options["allowed_origins"] = [*(given.get("allowed_origins") or ()), *settings.cors_origins]
+        if origins := [*(given.get("allowed_origins") or ()), *settings.origins]:
+            options["allowed_origins"] = origins
         return options
 
 
@@ -85,6 +85,7 @@ def stack_of(
             Middleware(RequestContextMiddleware),
             # Before CORS and authentication: a page of another site is told nothing.
             *checks.host_guard,
+            *_if(bool(checks.host_guard), ExactOrigin, allowed=options.get("allowed_origins") or ()),
             # Before authentication, because a preflight has no credentials.
             *cors(parts.settings.cors_origins),
             *(auth.get_middleware() if auth is not None else ()),
@@ -138,6 +139,8 @@ def gate_limits(settings: AggregatorSettings) -> GateLimits:
         waiting=settings.max_waiting_requests,
         body_bytes=int(settings.max_request_bodies_mb * 1024**2),
         sessions=settings.max_sessions,
+        unread_bytes=int(max(settings.max_request_bodies_mb, settings.max_response_size_mb) * 1024**2),
+        connections=settings.most_connections,
     )
 
 

@@ -56,9 +56,7 @@ class Endpoints:
 
     def may_open_session(self, scope: Scope) -> bool:
         """Whether the SDK opens a session for a POST: it belongs to none, and to no client that has none."""
-        return (
-            route_path(scope) == self.mcp and _header(scope, b"mcp-session-id") is None and not _is_modern(scope)
-        )
+        return route_path(scope) == self.mcp and _header(scope, b"mcp-session-id") is None and not _is_modern(scope)
 
     def _only_listens(self, scope: Scope, content: bytes) -> bool:
         return (

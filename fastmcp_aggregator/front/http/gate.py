@@ -41,6 +41,8 @@ RETRY_AFTER = "5"
 """Seconds after which a rejected client may try again (`Retry-After`)."""
 
 
+CONNECTION = "fastmcp_aggregator.http_connection"
+"""Where a request's scope has its connection, which is told whose share its answers take."""
 ON_LISTENING = "fastmcp_aggregator.on_listening"
 """Where a request's scope has what to call when it turns out to open a stream that only listens."""
 
@@ -48,13 +50,16 @@ ON_LISTENING = "fastmcp_aggregator.on_listening"
 @dataclass(frozen=True, slots=True)
 class GateLimits:
     """What the gate lets through: requests, bytes, sessions and as many streams that only listen, and the seconds that
-    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come.
+    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come. Beside it,
+    connections, and bytes that clients do not read.
     """
 
     running: int
     waiting: int
     body_bytes: int
     sessions: int = 1000
+    unread_bytes: int = 100 * 1024**2
+    connections: int = 3000
     wait_bound: float = 60.0
     body_grace: float = 10.0
 
@@ -68,6 +73,8 @@ class AdmissionQueue:
         self.sessions = FairShare(limits.sessions)
         self._admitted = FairShare(limits.running + limits.waiting)
         self._body_bytes = FairShare(limits.body_bytes)
+        self.unread = FairShare(limits.unread_bytes)
+        self.connections = FairShare(limits.connections, has_reserve=False)
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
@@ -82,6 +89,8 @@ class AdmissionQueue:
             "body_bytes": self._body_bytes,
             "streams": self.streams,
             "sessions": self.sessions,
+            "connections": self.connections,
+            "unread_bytes": self.unread,
         }
 
     @contextmanager
@@ -146,7 +155,9 @@ class Gate:
             return
         is_let_in = self._is_let_in(scope)
         if is_let_in:
-            scope[HOLDER] = holder_of(scope)
+            holder = scope[HOLDER] = holder_of(scope)
+            if CONNECTION in scope:
+                scope[CONNECTION].holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if is_let_in and self._endpoints.may_listen(scope):

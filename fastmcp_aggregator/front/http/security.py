@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
 """Called with the principal, the group, the path of the request, and why it was denied."""
 _CREDENTIALS = (b"authorization", b"x-api-key")
+_PORTS = {"http": 80, "https": 443}
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -48,6 +50,48 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
         return lambda inner: inner
     options = of_mcp.required_scopes, of_mcp.resource_metadata_url, of_mcp.challenge_scopes
     return lambda inner: RequireAuthMiddleware(inner, *options)
+
+
+class ExactOrigin:
+    """An ASGI layer behind FastMCP's check of Host and Origin, which lets pages of every port of this machine in: only
+    those of this very port, and of the origins that are allowed, may pass.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
+        self._app = app
+        self._is_any = "*" in allowed
+        self._allowed = frozenset(map(_origin, allowed))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_any:
+            origins = [value for name, value in scope["headers"] if name == b"origin"]
+            if origins and not all(self._is_allowed(value.decode("latin-1"), scope) for value in origins):
+                await PlainTextResponse("Forbidden Origin", status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_allowed(self, origin: str, scope: Scope) -> bool:
+        found = _origin(origin)
+        if found is None:
+            return False
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        return found in self._allowed or found == _origin(f"{scope.get('scheme', 'http')}://{host}")
+
+
+def _origin(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None: it is no origin of the web."""
+    try:
+        parts = urlsplit(text)
+        port = parsed_port if (parsed_port := parts.port) is not None else _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return None if port is None or not parts.hostname else (parts.scheme, parts.hostname, port)
+
+
+def is_json(scope: Scope) -> bool:
+    """Whether a request says that its body is JSON: a web page of another origin cannot, without being asked first."""
+    given = [value for name, value in scope["headers"] if name == b"content-type"]
+    return len(given) == 1 and given[0].partition(b";")[0].strip().lower() == b"application/json"
 
 
 class Membership:
