@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
@@ -208,7 +209,11 @@ class Policies:
                     await self._limits.close()
 
     async def rendered_metrics(
-        self, statuses: Mapping[str, ServerStatus], http_requests: tuple[int, int], paths: PathCounts
+        self,
+        statuses: Mapping[str, ServerStatus],
+        http_requests: tuple[int, int],
+        paths: PathCounts,
+        shares: Mapping[str, Usage],
     ) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
         if self._metrics is None:
@@ -216,7 +221,7 @@ class Policies:
         from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
 
         lost = self._audit.log.lost if self._audit is not None else 0
-        return await self._metrics.render(Scrape(statuses, http_requests, lost, paths)), CONTENT_TYPE
+        return await self._metrics.render(Scrape(statuses, http_requests, shares, lost, paths)), CONTENT_TYPE
 
     def denied(self, principal: Principal, group: str, method: str, name: str) -> None:
         """Somebody has asked for a name that is not in the group."""

@@ -39,6 +39,7 @@ class ServerStatus:
     number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
     `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
+    `callers` is how many have requests in flight.
     `instances` are the further ones that serve single client sessions, or clients of the other era.
     """
 
@@ -64,3 +65,4 @@ class ServerStatus:
     public_error: str | None = None
     era: Literal["legacy", "modern"] | None = None
     instances: int = 0
+    callers: int = 0

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import holder_of
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
-from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 from fastmcp_aggregator.front.wire.parts import too_many_parts
@@ -81,9 +81,9 @@ class AdmissionQueue:
         running = self.turns.taken
         return running, self._admitted.taken - running
 
-    def shares(self) -> dict[str, FairShare]:
-        """All that callers share, by what it is."""
-        return {
+    def usage(self) -> dict[str, Usage]:
+        """How much is taken of all that callers share, by what it is."""
+        shares = {
             "requests": self._admitted,
             "running": self.turns.slots,
             "body_bytes": self._body_bytes,
@@ -92,6 +92,7 @@ class AdmissionQueue:
             "connections": self.connections,
             "unread_bytes": self.unread,
         }
+        return {name: share.usage() for name, share in shares.items()}
 
     @contextmanager
     def admit(self, holder: Holder, receive: Receive) -> Iterator[Body | None]:

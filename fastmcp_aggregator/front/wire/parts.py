@@ -22,8 +22,8 @@ _BLOCKS_LIMIT = 400
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * (_DIGITS_LIMIT + 1)
 TOO_MANY_PARTS = (
-    f"the message has more than {PARTS_LIMIT} values, or a number of more than {_DIGITS_LIMIT} digits, or many long ones; "
-    "send it in several requests, or as text"
+    f"the message has more than {PARTS_LIMIT} values, or a number of more than {_DIGITS_LIMIT} digits, or many "
+    "long ones; send it in several requests, or as text"
 )
 _ID = rb'"id"\s*:\s*(?:(\d{1,15})|"([\w.:-]{1,100})")\s*'
 _ID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?' + _ID + rb",")
