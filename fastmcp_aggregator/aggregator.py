@@ -19,6 +19,7 @@ from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.config import McpConfig, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
@@ -271,9 +272,14 @@ class Aggregator(VirtualServer):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
+        places = self._backend.places
         return await self.policies.rendered_metrics(
-            self.health(), self._backend.places.counts(), self._backend.path_counts
+            self.health(), places.counts(), self._backend.path_counts, places.usage()
         )
+
+    def shares(self) -> dict[str, Usage]:
+        """What HTTP callers share, by what it is, and how much of it is taken."""
+        return self._backend.places.usage()
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""

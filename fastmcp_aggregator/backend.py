@@ -22,7 +22,7 @@ from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.concurrency.shared_context import SharedContext
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.file_descriptors import require_descriptors
+from fastmcp_aggregator.file_descriptors import connections_within, require_descriptors
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.front.http.app import gate_limits
 from fastmcp_aggregator.front.http.gate import AdmissionQueue
@@ -114,6 +114,12 @@ class Backend:
             SharedStateError: what the replicas share cannot be reached.
         """
         return self._sharing.used()
+
+    def expect_connections(self) -> None:
+        """It is this program that serves HTTP clients."""
+        self.connections = self.settings.max_connections
+        wanted = self.settings.most_connections
+        self.places.connections.total = connections_within(wanted, self.config, self.settings)
 
     def exchange(self, config: McpConfig) -> None:
         """Make the children those of a new config, without waiting for any. One whose entry is equal is not touched.

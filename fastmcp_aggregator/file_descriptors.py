@@ -75,6 +75,12 @@ def require_descriptors(config: McpConfig, settings: AggregatorSettings, connect
         raise ConfigError(config.source, [ConfigProblem("too_few_descriptors", "$.mcpServers", message)])
 
 
+def connections_within(wanted: int, config: McpConfig, settings: AggregatorSettings) -> int:
+    """How many of the HTTP connections that are wanted the limit allows, after raising it if it may be raised."""
+    needed = descriptors_needed(config, settings)
+    return int(min(wanted, _limit(needed + wanted) - needed))
+
+
 def shortage(error: BaseException | None) -> str | None:
     """Explain an exception that descriptors running out led to; None for any other."""
     numbers = {found.errno for found in _behind(error, set()) if isinstance(found, OSError)}

@@ -172,12 +172,20 @@ class VirtualServer(FastMCP[None]):
         require_safe_bind(bind, has_auth=self.auth is not None)
         route = path or self.settings.path
         app = self.http_app(path=route, transport=transport, **app_options)
-        self._backend.connections = self.settings.max_connections
+        self._backend.expect_connections()
         listening = listening_socket(bind, self.settings.port if port is None else port)
         with temporary_log_level(log_level), listening as listener:
             url = url_of(listener, bind) + route
             async with self._backend.sharing(), self._serving() as stop:
-                serving = serve_http(app, listener, stop, on_listening=lambda: on_listening(url))
+                serving = serve_http(
+                    app,
+                    listener,
+                    stop,
+                    on_listening=lambda: on_listening(url),
+                    open_ones=self._backend.places.connections,
+                    unread=self._backend.places.unread,
+                    proxies=self.settings.trusted_proxies,
+                )
                 await serve_until(stop, serving, self._directory.ready())
 
     def http_app(self, path: str | None = None, **options: Any) -> Any:  # type: ignore[override]

@@ -59,13 +59,25 @@ def network_of(address: str) -> str:
     """Whose an address is, as far as it tells: of IPv6 addresses, one client has as many as begin with the same 64
     bits.
     """
+    found = _address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((found, 64), strict=False))
+    return address if found is None else str(found)
+
+
+@lru_cache(maxsize=1024)
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+def is_one_of(address: str, networks: Collection[str]) -> bool:
+    """Whether an address is one of these, or in one of these networks."""
+    found = _address(address) if networks else None
+    return found is not None and any(found in ipaddress.ip_network(network, strict=False) for network in networks)
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:

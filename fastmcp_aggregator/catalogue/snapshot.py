@@ -86,6 +86,18 @@ class Catalogue:
     header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
 
+    left_out: Mapping[Kind, frozenset[str] | None] = field(default_factory=dict)
+    """By kind, the ids of what the child offers as well and is not taken up; None: its list could not be read."""
+
+    def reduced_to(self, kept: Catalogue) -> Catalogue:
+        """What is kept of this catalogue, knowing what is not."""
+        left_out = dict(self.left_out)
+        for kind in Kind:
+            known = left_out.get(kind, frozenset())
+            if known is not None and (gone := ids_of(kind, self.of(kind)) - ids_of(kind, kept.of(kind))):
+                left_out[kind] = known | gone
+        return replace(kept, left_out=left_out)
+
     def of(self, kind: Kind) -> tuple[Component, ...]:
         """The components of one kind."""
         return self.components.get(kind, ())
@@ -99,7 +111,18 @@ class Catalogue:
 
     def differences(self, other: Catalogue | None) -> frozenset[Kind]:
         """The kinds in which the two differ."""
-        return frozenset(kind for kind in Kind if self.of(kind) != (other.of(kind) if other else ()))
+        other = other or Catalogue(0)
+        return frozenset(
+            kind
+            for kind in Kind
+            if self.of(kind) != other.of(kind) or self.left_out.get(kind) != other.left_out.get(kind)
+        )
+
+
+def ids_of(kind: Kind, items: Iterable[Any]) -> frozenset[str]:
+    """The ids of listed items, as far as they have one."""
+    found = (item.get(SPECS[kind].id_field) for item in items if isinstance(item, dict))
+    return frozenset(id_ for id_ in found if isinstance(id_, str))
 
 
 _DEFINED: Mapping[str, tuple[Kind, tuple[str, ...]]] = {

@@ -431,6 +431,7 @@ class Child:
             in_flight=self.calls.in_flight,
             is_cut_off=self.calls.breaker.is_open,
             waiting=self.calls.waiting,
+            callers=self.calls.callers,
             unanswered=self.calls.unanswered,
             ignored_lines=self._connecting.tally.ignored_lines,
             dropped_notifications=self._connecting.tally.dropped_notifications,

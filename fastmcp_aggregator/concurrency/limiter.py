@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Self
 
@@ -38,14 +39,24 @@ def share_of(capacity: int) -> int:
     return -(-capacity // _TIMES_FREE)
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a capacity is taken: by how many holders, most of it by whom; and how often there was no room."""
+
+    total: int
+    taken: int
+    holders: int
+    largest: tuple[Holder, int]
+    refused: int
+
+
 class FairShare:
     """Anything that is counted, such as queue places or bytes. A holder that is alone may have `capacity` of it."""
 
-    __slots__ = ("_held", "capacity", "refused", "taken", "total")
+    __slots__ = ("_held", "refused", "taken", "total")
 
     def __init__(self, capacity: int, *, has_reserve: bool = True) -> None:
         """There is a reserve beyond the capacity for others; without it, the capacity is all there is, and shared."""
-        self.capacity = capacity
         self.total = capacity + share_of(capacity) if has_reserve else capacity
         """What all holders together may have."""
         self._held: dict[Holder, int] = {}
@@ -59,6 +70,10 @@ class FairShare:
         """Whether everything is taken."""
         return self.taken >= self.total
 
+    def usage(self) -> Usage:
+        """How much is taken now; it looks at all holders."""
+        return Usage(self.total, self.taken, self.holders, self.largest(), self.refused)
+
     @property
     def holders(self) -> int:
         """How many have something."""
@@ -67,10 +82,6 @@ class FairShare:
     def largest(self) -> tuple[Holder, int]:
         """Who has most, and how much; it looks at all holders."""
         return max(self._held.items(), key=itemgetter(1), default=(None, 0))
-
-    def held_by(self, holder: Holder) -> int:
-        """How much a holder has."""
-        return self._held.get(holder, 0)
 
     def has_room(self, holder: Holder, amount: int = 1) -> bool:
         """Whether `try_acquire` would take this amount."""

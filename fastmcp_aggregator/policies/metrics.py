@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Proce
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.policies.policy import CallEnd, Policy
 from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
@@ -46,6 +47,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_calls_in_flight": ("Requests in flight to it.", lambda status: status.in_flight),
     "server_calls_waiting": ("Requests in its queue, waiting for a slot.", lambda status: status.waiting),
     "server_cut_off": ("1 while the circuit breaker is open and calls are rejected.", lambda s: int(s.is_cut_off)),
+    "server_callers": ("Callers that have requests in flight to it.", lambda status: status.callers),
     "server_tools": ("Tools that are listed now.", lambda status: status.tools),
 }
 
@@ -58,6 +60,8 @@ class Scrape:
     """The status of each child, by server key."""
     http_requests: tuple[int, int] = (0, 0)
     """HTTP requests in flight, and in the queue."""
+    shares: Mapping[str, Usage] = field(default_factory=dict)
+    """What HTTP callers share, by what it is."""
     audit_entries_lost: int = 0
     paths: PathCounts = field(default_factory=PathCounts)
 
@@ -156,6 +160,7 @@ def _collected(found: Scrape) -> Iterator[Metric]:
     running, waiting = found.http_requests
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
+    yield from _shares(found.shares)
     paths = CounterMetricFamily(
         f"{_PREFIX}_fast_path_requests", "Requests, by what the fast path did.", labels=["outcome", "reason"]
     )
@@ -165,6 +170,23 @@ def _collected(found: Scrape) -> Iterator[Metric]:
     yield CounterMetricFamily(
         f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", found.audit_entries_lost
     )
+
+
+def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:
+    def gauge(name: str, text: str, value_of: Callable[[Usage], int]) -> Metric:
+        family = GaugeMetricFamily(f"{_PREFIX}_share_{name}", text, labels=["of"])
+        for of, usage in shares.items():
+            family.add_metric([of], value_of(usage))
+        return family
+
+    yield gauge("limit", "What all callers together may have.", lambda usage: usage.total)
+    yield gauge("taken", "What they have.", lambda usage: usage.taken)
+    yield gauge("callers", "Callers that have some of it.", lambda usage: usage.holders)
+    yield gauge("largest", "What the one has that has most.", lambda usage: usage.largest[1])
+    refused = CounterMetricFamily(f"{_PREFIX}_share_refused", "How often there was none for a caller.", labels=["of"])
+    for of, usage in shares.items():
+        refused.add_metric([of], usage.refused)
+    yield refused
 
 
 def _states(statuses: Mapping[str, ServerStatus]) -> Metric:

@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 from fastmcp_aggregator.policies.json_size import MOST_DEPTH, PLAIN_INTEGER, TooCostly
 
 _MOST_PATTERNS = 50
+_MOST_PATTERN_TEXT = 5000
+"""Characters of all patterns: preparing one takes time by its text, and keeps the interpreter's lock."""
+_MOST_PATTERN_STEPS = 4000
+"""Steps of all patterns for a character, which also tell how large they are when they are prepared."""
 _MOST_EXPANDED = 20_000
 """Keywords that may meet one part of a value."""
 _DIVISION, _ODD_DIVISION = 60, 3000
@@ -108,7 +112,7 @@ class Measuring:
     def __init__(self, root: Mapping[str, Any], text_steps: Callable[[str], int]) -> None:
         self._root = root
         self._text_steps = text_steps
-        self._patterns = 0
+        self._patterns = self._pattern_text = self._pattern_steps = 0
         self._known: dict[str, Location] = {}
         self._open: dict[str, int] = {}
         """By reference, how many levels of the value below the root it was met."""
@@ -159,7 +163,13 @@ class Measuring:
         self._patterns += len(patterns)
         if self._patterns > _MOST_PATTERNS:
             raise TooCostly(f"it has more than {_MOST_PATTERNS} patterns")
+        self._pattern_text += sum(map(len, patterns))
+        if self._pattern_text > _MOST_PATTERN_TEXT:
+            raise TooCostly(f"its patterns have more than {_MOST_PATTERN_TEXT} characters")
         text = sum(map(self._text_steps, patterns))
+        self._pattern_steps += text
+        if self._pattern_steps > _MOST_PATTERN_STEPS:
+            raise TooCostly("its patterns are too large")
         names = _length(schema.get("properties")) + _length(schema.get("required"))
         names += sum(1 + _length(needed) for needed in _mapping(schema.get("dependentRequired")).values())
         names += sum(1 + _length(needed) for needed in _mapping(schema.get("dependencies")).values())

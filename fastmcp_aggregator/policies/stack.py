@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Denied
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.policies.audit import audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
@@ -217,7 +218,11 @@ class Policies:
                     await self._limits.close()
 
     async def rendered_metrics(
-        self, statuses: Mapping[str, ServerStatus], http_requests: tuple[int, int], paths: PathCounts
+        self,
+        statuses: Mapping[str, ServerStatus],
+        http_requests: tuple[int, int],
+        paths: PathCounts,
+        shares: Mapping[str, Usage],
     ) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
         if self._metrics is None:
@@ -225,7 +230,7 @@ class Policies:
         from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
 
         lost = self._audit.log.lost if self._audit is not None else 0
-        return await self._metrics.render(Scrape(statuses, http_requests, lost, paths)), CONTENT_TYPE
+        return await self._metrics.render(Scrape(statuses, http_requests, shares, lost, paths)), CONTENT_TYPE
 
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
         """Somebody has asked for what is not theirs, by way of something else."""

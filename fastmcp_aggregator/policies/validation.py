@@ -124,7 +124,9 @@ class _Check:
         try:
             problem = self.problem(call.params.get("arguments") or {})
         except TooCostly as error:
-            raise Rejected(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {error}") from None
+            raise _uncheckable(str(error)) from None
+        except UnicodeEncodeError:
+            raise _uncheckable("they have half of a surrogate pair") from None
         if problem:
             told = f"{problem['path']}: {problem['message']}"
             raise Rejected(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
@@ -150,6 +152,10 @@ class _Check:
         except jsonschema_rs.ValidationError as error:
             return {"path": _path(error), "message": _bounded(error.message)}
         return None
+
+
+def _uncheckable(why: str) -> Rejected:
+    return Rejected(INVALID_PARAMS, f"Arguments cannot be checked against the input schema: {why}")
 
 
 def _compiled(schema: Any, pattern_size: int = max(_PATTERNS)) -> jsonschema_rs.Validator:

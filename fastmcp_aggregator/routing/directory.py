@@ -167,7 +167,7 @@ class Directory:
         if len(owners) > 1:
             known = ", ".join(f"{key}:{name}" for key in owners)
             raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
-        if owners and (unlisted := self.table.unlisted()):
+        if owners and (unlisted := self.table.unlisted(kind)):
             why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
             raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
         return f"{owners[0]}:{name}" if owners else name
@@ -215,7 +215,10 @@ class Directory:
         if self._group is None or not self._group.tools:
             return None
         listed = {
-            child.key: [tool["name"] for tool in offered(child, Kind.TOOL)]
+            child.key: [
+                *(tool["name"] for tool in offered(child, Kind.TOOL)),
+                *(child.catalogue.left_out.get(Kind.TOOL) or ()),
+            ]
             for child in self._children
             if child.catalogue is not None
         }

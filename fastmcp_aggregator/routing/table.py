@@ -10,7 +10,8 @@ then those that some client is shown under the present settings, then all other 
 A component whose public name belongs to another is not listed: a listed name always leads to what it was listed for.
 
 Without prefixes, a child that has never been listed may have any name: those behind it have no bare names and addresses
-meanwhile, so that none of them ever takes what belongs to it.
+meanwhile, so that none of them ever takes what belongs to it. What a child offers and is not taken up, such as a tool
+that is not as pinned, keeps its name, too.
 """
 
 from __future__ import annotations
@@ -114,12 +115,11 @@ class RouteTable:
         self._changes = changes
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
-        listed = takewhile(lambda child: self._prefix or child.catalogue is not None, children)
-        self._bare = frozenset(child.key for child in listed)
-        """Those that names and addresses without a prefix may belong to."""
+        self._places = {child.key: place for place, child in enumerate(children)}
         self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
+        self._kept_back = self._find_kept_back()
         for kind in Kind:
             self._fill(kind)
 
@@ -142,7 +142,7 @@ class RouteTable:
             return (child, parts[1]) if child and parts else None
         if len(self._children) == 1:
             return self._children[0], uri
-        entitled = (child for child in self._children if child.key in self._bare)
+        entitled = takewhile(lambda child: not _may_have_more(child, Kind.TEMPLATE), self._children)
         return next(((child, uri) for child in entitled if _has_template_for(child, uri)), None)
 
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
@@ -190,12 +190,16 @@ class RouteTable:
                 yield from self._offered(child, kind)
 
     def owners(self, kind: Kind, name: str) -> list[str]:
-        """The servers that offer something by its own name, as they were last listed."""
-        return [child.key for child in self._children if any(r.name == name for r in self._offered(child, kind))]
+        """The servers that offer something by its own name, as they were last listed, be it taken up or not."""
+        return [
+            child.key
+            for child in self._children
+            if any(r.name == name for r in self._offered(child, kind)) or name in self._left_out(child, kind)
+        ]
 
-    def unlisted(self) -> list[str]:
-        """The servers of which it is not known what they offer."""
-        return [child.key for child in self._children if child.catalogue is None]
+    def unlisted(self, kind: Kind) -> list[str]:
+        """The servers of which it is not known what they offer of a kind."""
+        return [child.key for child in self._children if _may_have_more(child, kind)]
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
@@ -297,9 +301,33 @@ class RouteTable:
                     table.setdefault(name, route)
 
     def _entitled(self, kind: Kind, route: Route, spell: Spell) -> Iterable[str]:
-        if route.child.key in self._bare:
+        if self._prefix or not self._is_kept_back(kind, route):
             return spell(route.child.key, route.name)
         return every_spelling(route.child.key, route.name) if kind in (Kind.TOOL, Kind.PROMPT) else ()
+
+    def _is_kept_back(self, kind: Kind, route: Route) -> bool:
+        """Whether a name without a prefix may belong to a child before this one."""
+        place = self._places[route.child.key]
+        return self._kept_back.get((kind, ""), place) < place or self._kept_back.get((kind, route.name), place) < place
+
+    def _find_kept_back(self) -> dict[tuple[Kind, str], int]:
+        """By name, the place of the first child that may have it and does not show it; "" stands for any name."""
+        found: dict[tuple[Kind, str], int] = {}
+        for place, child in enumerate(() if self._prefix else self._children):
+            for kind in Kind:
+                names = {""} if _may_have_more(child, kind) else self._left_out(child, kind)
+                for name in names:
+                    found.setdefault((kind, name), place)
+        return found
+
+    def _left_out(self, child: Child, kind: Kind) -> frozenset[str]:
+        """The names of what a child offers, and would be here if it had been taken up."""
+        left_out = child.catalogue.left_out.get(kind) if child.catalogue is not None else None
+        if not left_out or kind is not Kind.TOOL:
+            return left_out or frozenset()
+        hidden = self._changes.get(child.key, {}).keys()
+        in_group = (name for name in left_out if self._tools is None or self._tools.has(child.key, name))
+        return frozenset(name for name in in_group if name not in hidden)
 
     def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
         id_field = SPECS[kind].id_field
@@ -336,6 +364,11 @@ def _as_pydantic_writes(uri: str) -> str:
 
 def _has_template_for(child: Child, uri: str) -> bool:
     return any(fits(template["uriTemplate"], uri) for template in offered(child, Kind.TEMPLATE))
+
+
+def _may_have_more(child: Child, kind: Kind) -> bool:
+    """Whether nobody knows what a child offers of a kind: it has never been listed, or not of this kind."""
+    return child.catalogue is None or child.catalogue.left_out.get(kind, frozenset()) is None
 
 
 def offered(child: Child, kind: Kind) -> Sequence[Component]:

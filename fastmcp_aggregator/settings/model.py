@@ -7,6 +7,7 @@ the field alone.
 from __future__ import annotations
 
 from collections.abc import Collection
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -42,6 +43,18 @@ Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _SHORTEST_SECRET = 32
+
+
+_UNASKED = 256
+"""Connections on which no request has come yet."""
+
+
+def _network(text: str) -> str:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError("must be an address, or a network such as 10.0.0.0/8") from None
+    return text
 
 
 def _rooted(path: str) -> str:
@@ -200,6 +213,11 @@ class AggregatorSettings(BaseSettings):
         description="sessions of HTTP clients of 2025-11-25 and before at once, at most; and as many streams that only "
         "listen; the next gets 503 with `Retry-After`",
     )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        default=(),
+        description="addresses or networks of reverse proxies: what they say in `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` is believed, and no limit by address is theirs",
+    )
     reconnect_wait: Wait = Field(
         default=30.0,
         description="seconds that an HTTP client whose connection broke may take to come back for its answer; "
@@ -313,6 +331,11 @@ class AggregatorSettings(BaseSettings):
         return places + share_of(places)
 
     @property
+    def most_connections(self) -> int:
+        """HTTP connections, at most: of those clients, with open streams, and a few that have not asked yet."""
+        return self.max_connections + self.max_sessions + share_of(self.max_sessions) + _UNASKED
+
+    @property
     def tool_changes(self) -> ToolChanges:
         """How single tools are shown."""
         return {key: server.tools for key, server in self.servers.items() if server.tools}
@@ -322,6 +345,11 @@ class AggregatorSettings(BaseSettings):
         """Names by which clients reach us."""
         public = None if self.public_url is None else urlsplit(self.public_url).hostname
         return self.allowed_hosts if public is None else (*self.allowed_hosts, public)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Of web pages that may call, beside our own."""
+        return self.cors_origins if self.public_url is None else (*self.cors_origins, self.public_url)
 
     @property
     def has_auth(self) -> bool:

@@ -45,6 +45,7 @@ class ServerStatus:
     `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
     `catalogue_since` is when what is listed was read from it, in seconds since 1970, if that was in an earlier run.
+    `callers` is how many have requests in flight.
     `instances` are the further ones that serve single client sessions, or clients of the other era.
     """
 
@@ -71,3 +72,4 @@ class ServerStatus:
     era: Literal["legacy", "modern"] | None = None
     instances: int = 0
     catalogue_since: float | None = None
+    callers: int = 0

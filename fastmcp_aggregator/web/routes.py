@@ -21,8 +21,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.loopback import is_local
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
@@ -105,10 +107,24 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     ]
 
 
-def _table(hub: Hub, may_see: Callable[[str], bool] = lambda _: True, *, is_local: bool = False) -> Response:
-    """The state of every server that the caller may see, by server key; in full for those on this machine."""
+def _everything(_: str) -> bool:
+    return True
+
+
+def _table(hub: Hub, may_see: Callable[[str], bool] = _everything, *, is_local: bool = False) -> Response:
+    """The state of every server that the caller may see, by server key; in full for those on this machine. For those
+    who see all, what callers share.
+    """
     servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items() if may_see(key)}
-    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
+    shares = {"shares": {of: _share(usage) for of, usage in hub.shares().items()}} if may_see is _everything else {}
+    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers, **shares})
+
+
+def _share(usage: Usage) -> dict[str, Any]:
+    holder, most = usage.largest
+    about = {"limit": usage.total, "taken": usage.taken, "callers": usage.holders, "refused": usage.refused}
+    name = holder.name if isinstance(holder, Principal) else holder
+    return {**about, "largest": {"caller": name, "taken": most}} if usage.holders else about
 
 
 def _why_not_ready(hub: Hub) -> str | None:

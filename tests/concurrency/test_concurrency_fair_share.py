@@ -7,9 +7,8 @@ import random
 from collections import Counter
 
 import pytest
-from support.harness import until
 
-from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Usage
 
 
 def taken_by(share: FairShare, holder: str | None) -> int:
@@ -75,7 +74,7 @@ def test_fair_share_without_a_reserve_leaves_others_a_fifth() -> None:
 def test_fair_share_counts_who_was_refused() -> None:
     share = FairShare(1)
     assert [share.try_acquire("a"), share.try_acquire("a"), share.refused] == [True, False, 1]
-    assert (share.holders, share.largest(), share.held_by("a")) == (1, ("a", 1), 1)
+    assert share.usage() == Usage(total=2, taken=1, holders=1, largest=("a", 1), refused=1)
 
 
 def test_fair_share_has_one_more_even_of_one() -> None:

@@ -33,6 +33,9 @@ SERVERS = {
 }
 
 
+JSON = {"content-type": "application/json"}
+
+
 @dataclass
 class Side:
     """One app, and a client of either era."""
@@ -256,7 +259,7 @@ async def test_headers_are_judged_alike(sides: Sides, headers: dict[str, str], m
 async def test_the_json_face_answers_alike(sides: Sides, method: str, body: str) -> None:
     answers = []
     for side in (sides.fast, sides.full):
-        response = await side.http.post(f"{side.url}/{method}", content=body.encode())
+        response = await side.http.post(f"{side.url}/{method}", content=body.encode(), headers=JSON)
         answers.append((response.status_code, response.headers["content-type"], response.json()))
     assert answers[0] == answers[1]
 

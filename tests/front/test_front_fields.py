@@ -10,6 +10,7 @@ import pytest
 from support.harness import MODERN, PATIENCE, config, lean
 from support.memory import build_aggregator
 from support.serving import served
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fastmcp_aggregator.front.http import server
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
@@ -33,7 +34,7 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server
-        monkeypatch.setattr(server, "BoundedParser", "h11")
+        monkeypatch.setattr(server, "_Connection", lambda connections, proxies, **options: H11Protocol(**options))
     async with served(build_aggregator(config(a=lean()))) as front:
         place = urlsplit(front.url)
         params = {"name": "a:echo", "arguments": {}, "_meta": META}
@@ -81,6 +82,7 @@ async def test_a_body_in_small_chunks_is_taken_whole() -> None:
         body = json.dumps({"name": "a:echo", "arguments": {"text": "x" * 40_000}}).encode()
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         head = f"POST {place.path}/tools/call HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
+        head += "Content-Type: application/json\r\n"
         writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
         answer = await asyncio.wait_for(reader.read(), PATIENCE)

@@ -14,7 +14,7 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.front.http.boundary import Drain, ErrorBoundary
 
 CORS = ["CORSMiddleware"]
-ADDRESS = ["AddressFailures", "HostGuard", "Addressed"]
+ADDRESS = ["HostGuard"]
 AUTHENTICATION = ["AuthenticationMiddleware", "AuthContextMiddleware"]
 
 

@@ -20,11 +20,14 @@ MANY: dict[str, Any] = {
     "texts": [","] * (PARTS_LIMIT + 2),
     "names of quotes": {'"\\' * number: "\\" for number in range(1, 300)} | {"": [[]] * PARTS_LIMIT},
     "long number": [0] * PARTS_LIMIT + [10**1000],
+    "long numbers": [10**990] * 60,
 }
 FEW: dict[str, Any] = {
     "text": '[{"a": [1, 2]}, \\"' * PARTS_LIMIT,
     "text of backslashes": "\\" * PARTS_LIMIT + ',"' * PARTS_LIMIT,
     "digits as text": "7" * (2 * PARTS_LIMIT),
+    "long numbers": [10**90] * 1000,
+    "a few very long numbers": ["x" * PARTS_LIMIT] + [10**990] * 40,
     "rows": [{"id": number, "name": "Ann", "n": 1.5} for number in range(PARTS_LIMIT // 5)],
 }
 

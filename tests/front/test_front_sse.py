@@ -21,6 +21,7 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.front.http import sse
 
+JSON = {"Content-Type": "application/json"}
 GROUPS = {"web": {"servers": ["a"], "tools": ["echo", "hold"]}, "empty": {"servers": []}}
 TOKENS = {name: {"client_id": name, "scopes": [], **claim_of(name, None)} for name in ("one", "two")}
 
@@ -125,8 +126,10 @@ async def test_what_is_no_message_is_refused_and_costs_nothing_else(caplog: pyte
     async with served(hub()) as front:
         client = await front.connect_sse()
         for content in (b"", b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff"):
-            assert (await client.http.post(client.endpoint, content=content)).status_code == 400
-        assert (await client.http.post(client.endpoint, content=b" " * (4 * 1024**2 + 1))).status_code == 413
+            assert (await client.http.post(client.endpoint, content=content, headers=JSON)).status_code == 400
+        too_long = b" " * (4 * 1024**2 + 1)
+        assert (await client.http.post(client.endpoint, content=too_long, headers=JSON)).status_code == 413
+        assert (await client.http.post(client.endpoint, content=b"{}")).status_code == 415
         assert (await client.http.get(client.endpoint)).status_code == 405
         assert await client.call("a:echo")
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

@@ -218,6 +218,16 @@ async def test_a_call_by_a_name_alone_does_not_reach_another_server_while_one_is
         assert (await app.call_tool("evil:echo", {}, group="mail")).content
 
 
+async def test_a_name_alone_does_not_pass_to_another_server_while_a_tool_is_left_out() -> None:
+    odd = lean(tool_extra={"inputSchema": 5})
+    async with mail(odd, "echo", "evil:pid") as app, connected(app.group("mail")) as client:
+        assert await client.names() == ["evil:pid"]
+        assert (await client.error("tools/call", {"name": "evil:echo", "arguments": {}}))["code"] == -32602
+    async with mail(odd) as app:
+        with pytest.raises(Exception, match="not unique"):
+            await app.call_tool("echo", {}, group="mail")
+
+
 async def test_the_last_catalogue_of_a_server_that_is_down_counts(tmp_path: Path) -> None:
     async with mail(lean()) as app, connected(app.group("mail")) as client:
         assert await client.names()

@@ -14,6 +14,7 @@ from support.doubles import call
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.policies import validation
 from fastmcp_aggregator.policies.json_size import Size, TooCostly
 from fastmcp_aggregator.policies.policy import Rejected
 from fastmcp_aggregator.policies.schema_cost import MOST_STEPS, SchemaCost
@@ -380,3 +381,29 @@ def test_the_size_of_a_value(value: Any, size: Size) -> None:
 def test_no_more_of_a_value_is_looked_at_than_may_be_checked(value: Any) -> None:
     with pytest.raises(TooCostly):
         Size.of(value)
+
+
+HARD_TO_PREPARE = {
+    "a long pattern": {"a": {"pattern": "a|" * 90_000 + "b"}},
+    "long patterns": {f"p{i}": {"pattern": "|".join(f"{i}w{j}x" for j in range(60))} for i in range(30)},
+    "large patterns": {f"p{i}": {"pattern": r"(\w{1,50}){1,%d}" % (20 + i)} for i in range(50)},
+}
+
+
+@pytest.mark.parametrize("properties", HARD_TO_PREPARE.values(), ids=HARD_TO_PREPARE)
+def test_a_schema_whose_patterns_are_hard_to_prepare_is_refused_before(
+    properties: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+    monkeypatch.setattr(validation, "_without_hard_patterns", lambda schema: compiled.append(schema) or schema)
+    refusal = refusal_of({}, {"type": "object", "properties": properties})
+    assert refusal is not None
+    assert "its patterns" in refusal.message
+    assert not compiled
+
+
+@pytest.mark.parametrize("schema", [TOOL, {"enum": [{}]}])
+def test_half_of_a_surrogate_pair_is_refused(schema: Any) -> None:
+    refusal = refusal_of({"path": "\ud800"}, schema)
+    assert refusal is not None
+    assert "they have half of a surrogate pair" in refusal.message

@@ -357,3 +357,39 @@ def test_a_table_of_no_children_is_empty() -> None:
     routes = table()
     assert [listed(routes, kind=kind) for kind in Kind] == [[]] * 4
     assert routes.find_uri("x://y") is None
+
+
+# What is offered and not taken up.
+
+
+def without(key: str, kind: Kind, *names: str) -> Child:
+    """A child of which these were left out; without names, one whose list could not be read."""
+    return Child(key, Catalogue(1, left_out={kind: frozenset(names) or None}))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_a_child_offers_and_is_left_out_keeps_its_name_without_prefixes(kind: Kind) -> None:
+    name = "send" if kind in NAMED else "file://a/{x}"
+    evil = child("evil", **{kind: [name, f"{name}2"]})
+    routes = table(without("good", kind, name), evil, prefix=False)
+    assert found(routes, name, kind) is None
+    assert found(routes, f"{name}2", kind) == ("evil", f"{name}2")
+    assert listed(routes, kind=kind, prefix=False) == [f"{name}2"]
+    assert found(table(evil, without("good", kind, name), prefix=False), name, kind) == ("evil", name)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_list_that_could_not_be_read_may_have_any_name_without_prefixes(kind: Kind) -> None:
+    name = "send" if kind in NAMED else "file://a"
+    routes = table(without("good", kind), child("evil", **{kind: [name]}), prefix=False)
+    assert found(routes, name, kind) is None
+    if kind in ADDRESSED:
+        assert routes.find_uri(name) is None
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_what_is_left_out_has_an_owner_all_the_same(kind: Kind) -> None:
+    evil = child("evil", **{kind: ["send"]})
+    assert table(without("good", kind, "send"), evil).owners(kind, "send") == ["good", "evil"]
+    assert table(without("good", kind), evil).unlisted(kind) == ["good"]
+    assert table(without("good", kind, "other"), evil).owners(kind, "send") == ["evil"]

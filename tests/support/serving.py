@@ -80,9 +80,11 @@ async def served(app: Any, *, listener: socket.socket | None = None, **options: 
     it is made is given the `listener` that the origin is of.
     """
     asgi = app.http_app(path="/mcp", **options) if hasattr(app, "http_app") else app
+    backend = getattr(app, "_backend", None)
+    shares = {} if backend is None else {"open_ones": backend.places.connections, "unread": backend.places.unread}
     stop, listening = asyncio.Event(), asyncio.Event()
     with listener or listening_socket("127.0.0.1", 0) as listener:
-        server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set))
+        server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set, **shares))
         try:
             ready = asyncio.create_task(listening.wait())
             await asyncio.wait({ready, server}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)

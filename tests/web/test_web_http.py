@@ -118,7 +118,7 @@ async def test_the_json_face_answers_with_the_error_that_a_client_would_get(
 
 async def test_what_is_no_json_is_a_parse_error() -> None:
     async with browser(hub()) as http:
-        answer = await http.post("/mcp/tools/list", content=b"{")
+        answer = await http.post("/mcp/tools/list", content=b"{", headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32700)
 
 

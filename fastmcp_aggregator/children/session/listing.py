@@ -11,7 +11,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
-from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, usable
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, ids_of, usable
 from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.header_schema import header_schema
@@ -32,15 +32,21 @@ async def read_catalogue(
     """
     kinds = [kind for kind in Kind if _declares(session.capabilities, SPECS[kind].capability)]
     lists = await asyncio.gather(*(_read_kind(server_key, session, kind) for kind in kinds))
-    components = {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
+    components = {kind: items for kind, (items, _, _) in zip(kinds, lists, strict=True)}
+    offered = {kind: ids for kind, (_, _, ids) in zip(kinds, lists, strict=True)}
     tools = components.get(Kind.TOOL, ())
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
         tools = components[Kind.TOOL] = tools[:max_tools]
     schemas = {tool["name"]: schema for tool in tools if (schema := header_schema(tool.get("inputSchema")))}
     session.mirror_headers(schemas)
-    hints = {kind: hint for kind, (_, hint) in zip(kinds, lists, strict=True) if hint is not None}
-    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas)
+    hints = {kind: hint for kind, (_, hint, _) in zip(kinds, lists, strict=True) if hint is not None}
+    left_out = {
+        kind: None if ids is None else ids - ids_of(kind, components[kind])
+        for kind, ids in offered.items()
+        if ids is None or not ids <= ids_of(kind, components[kind])
+    }
+    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas, left_out)
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:
@@ -51,17 +57,19 @@ def _declares(capabilities: dict[str, Any], name: str) -> bool:
 
 async def _read_kind(
     server_key: str, session: ChildSession, kind: Kind
-) -> tuple[tuple[Component, ...], CacheHint | None]:
+) -> tuple[tuple[Component, ...], CacheHint | None, frozenset[str] | None]:
+    """What can be served of a kind; for how long; and the ids of all that is listed, None if that is not known."""
     try:
         items, hint = await _read_pages(session, SPECS[kind])
     except MCPError as error:
         if error.code == METHOD_NOT_FOUND:
-            return (), None  # servers answer this for what they don't have
+            return (), None, frozenset()  # servers answer this for what they don't have
         if kind is Kind.TOOL or session.is_over(error):
             raise
         logger.warning("server %r cannot list its %s, which are left out: %s", server_key, kind, error.message)
-        return (), None
-    return usable(server_key, kind, await conforming(server_key, kind, items, session.protocol_version)), hint
+        return (), None, None
+    kept = usable(server_key, kind, await conforming(server_key, kind, items, session.protocol_version))
+    return kept, hint, ids_of(kind, items)
 
 
 async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:
@@ -132,7 +140,7 @@ class Lists:
         """
         self._times_read += 1
         offered = await read_catalogue(self._key, session, version=self._times_read, max_tools=self._max_tools)
-        return self._screen(self._key, offered)
+        return offered.reduced_to(self._screen(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
         """The lists of a child that may complete them only once it has begun to serve.

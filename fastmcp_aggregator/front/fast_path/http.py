@@ -29,6 +29,7 @@ from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
 from fastmcp_aggregator.front.http.exchange import ENVELOPE
 from fastmcp_aggregator.front.http.rest import METHODS
+from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -98,6 +99,8 @@ class FastEndpoint:
             return None
         try:
             if method is not None:
+                if body and not is_json(scope):
+                    return None
                 exchange: Exchange | None = self._of_json_face(scope)
                 request = json_request(method, body)
             else:

@@ -124,7 +124,6 @@ class FastPath:
     def _count_declined(self, why: Exception) -> None:
         self.decline(why.reason if isinstance(why, Declined) else "malformed", 1)
 
-
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]
         meta = _meta_of(request.params)

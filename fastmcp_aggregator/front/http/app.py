@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +20,10 @@ from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.revocation import Revocation
 from fastmcp_aggregator.front.http.security import (
-    Addressed,
-    AddressFailures,
     AuthenticationFailures,
     HostGuard,
     Membership,
+    OnRefused,
     Sessions,
     cors,
 )
@@ -58,8 +57,8 @@ class HttpParts:
         if given.get("transport") != "sse" and settings.reconnect_wait > 0:
             options |= {"event_store": KeptEvents(settings.reconnect_wait), "retry_interval": _RETRY_MS}
         options |= {name: value for name, value in given.items() if value is not None}
-        if settings.cors_origins:
-            options["allowed_origins"] = [*(given.get("allowed_origins") or ()), *settings.cors_origins]
+        if origins := [*(given.get("allowed_origins") or ()), *settings.origins]:
+            options["allowed_origins"] = origins
         return options
 
 
@@ -67,8 +66,8 @@ class HttpParts:
 class Checks:
     """What only the outermost app has; a group's app inside of the hub's stands behind those of the hub."""
 
-    host_guard: Sequence[Middleware]
-    """FastMCP's check of Host and Origin; empty if that is off."""
+    host_guard: Mapping[str, Any] | None
+    """The options of FastMCP's check of Host and Origin; None if that is off."""
     groups: Sequence[Middleware]
     """What hands requests on to the apps of other groups; empty without any."""
 
@@ -96,7 +95,7 @@ def stack_of(
             *_if(auth is not None, AuthenticationFailures, on_failure=policies.authentication_failed),
             *_if(auth is not None, RequestContextMiddleware),  # a token verifier may look it up
             # Before CORS and authentication: a page of another site is told nothing.
-            *_told(checks.host_guard, policies.address_denied),
+            *_checked(checks.host_guard, options.get("allowed_origins") or (), policies.address_denied),
             # Before authentication, because a preflight has no credentials.
             *cors(parts.settings.cors_origins),
             *(auth.get_middleware() if auth is not None else ()),
@@ -136,11 +135,10 @@ def stack_of(
     ]
 
 
-def _told(host_guard: Sequence[Middleware], on_failure: Callable[[str, str, str], None]) -> list[Middleware]:
-    """The check of Host and Origin, with what tells of its refusals."""
-    if not host_guard:
-        return []
-    return [Middleware(AddressFailures, on_failure=on_failure), *host_guard, Middleware(Addressed)]
+def _checked(host_guard: Mapping[str, Any] | None, origins: Sequence[str], on_failure: OnRefused) -> list[Middleware]:
+    """The check of Host and Origin, if it is on."""
+    ours: Any = HostGuard
+    return [] if host_guard is None else [Middleware(ours, host_guard, origins, on_failure)]
 
 
 def _can_be_short(options: dict[str, Any]) -> bool:
@@ -153,11 +151,10 @@ def _if(is_on: bool, layer: Any, **options: Any) -> list[Middleware]:
     return [Middleware(layer, **options)] if is_on else []
 
 
-def host_guard_of(app: Starlette) -> list[Middleware]:
-    """FastMCP's check of Host and Origin, as it was made for an app."""
+def host_guard_of(app: Starlette) -> Mapping[str, Any] | None:
+    """The options of FastMCP's check of Host and Origin, as it was made for an app; None if it was not."""
     guard: Any = HostOriginGuardMiddleware
-    ours: Any = HostGuard
-    return [Middleware(ours, **layer.kwargs) for layer in app.user_middleware if layer.cls is guard]
+    return next((layer.kwargs for layer in app.user_middleware if layer.cls is guard), None)
 
 
 def gate_limits(settings: AggregatorSettings) -> GateLimits:
@@ -167,6 +164,8 @@ def gate_limits(settings: AggregatorSettings) -> GateLimits:
         waiting=settings.max_waiting_requests,
         body_bytes=int(settings.max_request_bodies_mb * 1024**2),
         sessions=settings.max_sessions,
+        unread_bytes=int(max(settings.max_request_bodies_mb, settings.max_response_size_mb) * 1024**2),
+        connections=settings.most_connections,
     )
 
 

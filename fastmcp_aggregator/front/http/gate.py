@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.claims import holder_of
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
-from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder
+from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 from fastmcp_aggregator.front.wire.parts import too_many_parts
@@ -40,6 +40,8 @@ RETRY_AFTER = "5"
 """Seconds after which a rejected client may try again (`Retry-After`)."""
 
 
+CONNECTION = "fastmcp_aggregator.http_connection"
+"""Where a request's scope has its connection, which is told whose share its answers take."""
 ON_LISTENING = "fastmcp_aggregator.on_listening"
 """Where a request's scope has what to call when it turns out to open a stream that only listens."""
 
@@ -47,13 +49,16 @@ ON_LISTENING = "fastmcp_aggregator.on_listening"
 @dataclass(frozen=True, slots=True)
 class GateLimits:
     """What the gate lets through: requests, bytes, sessions and as many streams that only listen, and the seconds that
-    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come.
+    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come. Beside it,
+    connections, and bytes that clients do not read.
     """
 
     running: int
     waiting: int
     body_bytes: int
     sessions: int = 1000
+    unread_bytes: int = 100 * 1024**2
+    connections: int = 3000
     wait_bound: float = 60.0
     body_grace: float = 10.0
 
@@ -67,21 +72,26 @@ class AdmissionQueue:
         self.sessions = FairShare(limits.sessions)
         self._admitted = FairShare(limits.running + limits.waiting)
         self._body_bytes = FairShare(limits.body_bytes)
+        self.unread = FairShare(limits.unread_bytes)
+        self.connections = FairShare(limits.connections, has_reserve=False)
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
         running = self.turns.taken
         return running, self._admitted.taken - running
 
-    def shares(self) -> dict[str, FairShare]:
-        """All that callers share, by what it is."""
-        return {
+    def usage(self) -> dict[str, Usage]:
+        """How much is taken of all that callers share, by what it is."""
+        shares = {
             "requests": self._admitted,
             "running": self.turns.slots,
             "body_bytes": self._body_bytes,
             "streams": self.streams,
             "sessions": self.sessions,
+            "connections": self.connections,
+            "unread_bytes": self.unread,
         }
+        return {name: share.usage() for name, share in shares.items()}
 
     def admit(self, holder: Holder, receive: Receive) -> Body | None:
         """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
@@ -143,7 +153,9 @@ class Gate:
             return
         is_let_in = self._is_let_in(scope)
         if is_let_in:
-            scope[HOLDER] = holder_of(scope)
+            holder = scope[HOLDER] = holder_of(scope)
+            if CONNECTION in scope:
+                scope[CONNECTION].holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if is_let_in and self._endpoints.may_listen(scope):

@@ -14,7 +14,7 @@ from typing import Any
 from fastmcp import FastMCP
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
@@ -26,7 +26,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.exchange import exchange
-from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.front.http.security import guarded_route, is_json
 from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
@@ -40,6 +40,11 @@ _LONGEST_WAIT = 1e9
 """Seconds. A server may have put anything into its error."""
 _STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
+
+
+class _NotJson(MCPError):
+    def __init__(self) -> None:
+        super().__init__(INVALID_REQUEST, "the body must be JSON: send it with `Content-Type: application/json`")
 
 
 def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
@@ -76,6 +81,8 @@ async def _params(request: Request) -> Mapping[str, Any]:
     body = await whole_body(request)
     if body is None:
         raise MCPError(INVALID_PARAMS, "the body is larger than 4 MiB")
+    if body and not is_json(request.scope):
+        raise _NotJson
     try:
         params = json.loads(body) if body else {}
     except (ValueError, RecursionError):
@@ -91,7 +98,8 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _refusal(error: MCPError) -> Response:
-    response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, _status(error.code))
+    status = 415 if isinstance(error, _NotJson) else _status(error.code)
+    response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, status)
     data = error.error.data
     retry_in = data.get("retryIn") if isinstance(data, Mapping) else None
     if isinstance(retry_in, int | float) and 0 <= retry_in < _LONGEST_WAIT:

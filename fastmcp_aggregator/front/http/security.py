@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
 from fastmcp.server.http import HostOriginGuardMiddleware
@@ -22,12 +23,15 @@ from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_
 Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
 """Called with the principal, the group, the path of the request, and why it was denied."""
+OnRefused = Callable[[str, str, str], None]
+"""Called with the address of the client, the path of the request, and why it was refused."""
 _SESSION = b"mcp-session-id"
 _IS_ADDRESSED = "fastmcp_aggregator.is_addressed"
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _MOST_HOSTS = 1000
 _LONGEST_HOST = 255
 """Characters."""
+_PORTS = {"http": 80, "https": 443}
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -57,29 +61,53 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
 
 
 class HostGuard:
-    """FastMCP's check of Host and Origin, which has to be asked once only for each Host that it lets in.
+    """An ASGI layer that lets no request for another host in, and none of a web page of another origin.
 
-    Without an Origin, its answer depends on the Host and on our own address alone, and on nothing that changes; to work
-    it out takes as long as a tenth of a call.
+    The check is FastMCP's, which lets pages of every port of this machine in: here only those of this very port, and of
+    the origins that are allowed. Without an Origin its answer depends on the Host and on our own address alone, and on
+    nothing that changes, and to work it out takes as long as a tenth of a call: so it is asked once for each Host.
     """
 
-    def __init__(self, app: ASGIApp, **options: Any) -> None:
-        """`options` are those of FastMCP's."""
+    def __init__(self, app: ASGIApp, options: Mapping[str, Any], origins: Sequence[str], on_failure: OnRefused) -> None:
+        """`options` are those of FastMCP's; `on_failure` is told of each request that is refused."""
         self._app = app
-        self._guard = HostOriginGuardMiddleware(self._let_in, **options)
+        self._guard = HostOriginGuardMiddleware(self._pass_on, **options)
+        self._is_any = "*" in origins
+        self._allowed = frozenset(map(_origin, origins))
+        self._on_failure = on_failure
         self._known: set[tuple[bytes, tuple[Any, ...]]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _host_of(scope) in self._known:
+        if scope["type"] != "http" or _host_of(scope) in self._known:
             await self._app(scope, receive, send)
-        else:
-            await self._guard(scope, receive, send)
+            return
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = _host_of(scope) if scope["type"] == "http" else None
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
+                what = "Host" if message["status"] == 421 else "Origin"
+                self._on_failure(_address(scope), scope["path"], f"the {what} is not one of ours")
+            await send(message)
+
+        await self._guard(scope, receive, watched)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What FastMCP's check has let in."""
+        origins = [value for name, value in scope["headers"] if name == b"origin"]
+        if not self._is_any and not all(self._is_allowed(value.decode("latin-1"), scope) for value in origins):
+            await PlainTextResponse("Forbidden Origin", status_code=403)(scope, receive, send)
+            return
+        scope[_IS_ADDRESSED] = True
+        host = _host_of(scope)
         if host is not None and len(self._known) < _MOST_HOSTS:
             self._known.add(host)
         await self._app(scope, receive, send)
+
+    def _is_allowed(self, origin: str, scope: Scope) -> bool:
+        found = _origin(origin)
+        if found is None:
+            return False
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        return found in self._allowed or found == _origin(f"{scope.get('scheme', 'http')}://{host}")
 
 
 def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
@@ -88,6 +116,22 @@ def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
     if len(told) != 1 or told[0][0] != b"host" or len(told[0][1]) > _LONGEST_HOST:
         return None
     return told[0][1], tuple(scope.get("server") or ())
+
+
+def _origin(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None: it is no origin of the web."""
+    try:
+        parts = urlsplit(text)
+        port = parsed_port if (parsed_port := parts.port) is not None else _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return None if port is None or not parts.hostname else (parts.scheme, parts.hostname, port)
+
+
+def is_json(scope: Scope) -> bool:
+    """Whether a request says that its body is JSON: a web page of another origin cannot, without being asked first."""
+    given = [value for name, value in scope["headers"] if name == b"content-type"]
+    return len(given) == 1 and given[0].partition(b";")[0].strip().lower() == b"application/json"
 
 
 class Membership:
@@ -134,34 +178,6 @@ class Sessions:
         await self._app(scope, receive, send)
 
 
-class Addressed:
-    """ASGI middleware inside of the check of Host and Origin: it marks what has passed."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[_IS_ADDRESSED] = True
-        await self._app(scope, receive, send)
-
-
-class AddressFailures:
-    """ASGI middleware around the check of Host and Origin, which reports what that rejects: address, path, reason."""
-
-    def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
-        self._app = app
-        self._on_failure = on_failure
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
-                what = "Host" if message["status"] == 421 else "Origin"
-                self._on_failure(_address(scope), scope["path"], f"the {what} is not one of ours")
-            await send(message)
-
-        await self._app(scope, receive, watched if scope["type"] == "http" else send)
-
-
 def cors(origins: Sequence[str]) -> list[Middleware]:
     """What lets pages of these origins in, `*`: of all; nothing without any."""
     if not origins:
@@ -179,7 +195,7 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 class AuthenticationFailures:
     """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason."""
 
-    def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
+    def __init__(self, app: ASGIApp, on_failure: OnRefused) -> None:
         self._app = app
         self._on_failure = on_failure
 

@@ -1,7 +1,8 @@
 """The HTTP front: streamable HTTP through a uvicorn server whose life we own.
 
 uvicorn's own signal handling would end the process before the children are closed, so it is off; the server ends when
-it is told to, and the caller closes the children afterwards.
+it is told to, and the caller closes the children afterwards. Its connections are shared between the addresses that they
+come from (`concurrency/connections.py`). What a proxy says of the client is believed of those alone that are named.
 """
 
 from __future__ import annotations
@@ -10,23 +11,93 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
+from fastmcp_aggregator.access.loopback import is_one_of, network_of
+from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.file_descriptors import shortage
 from fastmcp_aggregator.front.http.boundary import BoundedParser, Drain
+from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 _BACKLOG = 2048
 """Connections that the system keeps until they are accepted."""
 _CLOSE_BOUND = 2
 """Seconds that connections have to close once the last request is answered."""
+
+_NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
+
+
+class _Connection(BoundedParser):
+    """A connection that has a place among all."""
+
+    address: Holder = None
+    holder: Holder = None
+
+    def __init__(self, *args: Any, connections: Connections, proxies: Collection[str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._connections = connections
+        self._proxies = proxies
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._pipe = transport
+        super().connection_made(transport)
+        host = self.client[0] if self.client else ""
+        self.address = self.holder = None if is_one_of(host, self._proxies) else network_of(host)
+        if not self._connections.admit(self):
+            transport.write(_NO_ROOM)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._connections.work(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.pipeline:
+            self._connections.wait(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connections.pause(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._connections.resume(self)
+
+    @property
+    def unread(self) -> int:
+        return self._pipe.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self._pipe.abort()
+
+
+_SWEEP = 1.0
+"""Seconds between looks for connections that nobody uses."""
+
+
+async def _sweep(connections: Connections) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP)
+        connections.end_overdue()
 
 
 class _Server(uvicorn.Server):
@@ -80,18 +151,41 @@ def url_of(listener: socket.socket, host: str) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+_PLENTY = 10_000
+"""Connections, where nobody says how many there may be."""
+_MUCH = 256 * 1024**2
+"""Bytes, where nobody says how many may be unread."""
+
+
 async def serve_http(
-    app: ASGIApp, listener: socket.socket, stop: asyncio.Event, *, on_listening: Callable[[], None] = lambda: None
+    app: ASGIApp,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    on_listening: Callable[[], None] = lambda: None,
+    open_ones: FairShare | None = None,
+    unread: FairShare | None = None,
+    proxies: Collection[str] = (),
 ) -> None:
-    """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended."""
+    """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended.
+
+    `open_ones` and `unread` bound connections, and the bytes that their clients do not read; `proxies` are the
+    addresses and networks of those that are believed.
+    """
     drain = Drain(app)
+    connections = Connections(
+        open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), asyncio.get_running_loop().time
+    )
     config = uvicorn.Config(
         drain,
         log_level="warning",
         access_log=False,
         lifespan="on",
         ws="none",
-        http=BoundedParser,
+        http=partial(_Connection, connections=connections, proxies=proxies),  # type: ignore[arg-type]
+        # Else it believes what it is told from loopback, or from where a variable says.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         # asyncio accepts so many connections in a turn. When there are no descriptors left it tries as often, and
         # logs each failure: https://github.com/python/cpython/issues/151615
         backlog=1,
@@ -101,6 +195,7 @@ async def serve_http(
     AppStatus.should_exit = False
     serving = asyncio.create_task(server.serve([listener]), name="http")
     stopping = asyncio.create_task(stop.wait())
+    sweeping = asyncio.create_task(_sweep(connections), name="connections")
     try:
         with shortage_told():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -108,6 +203,7 @@ async def serve_http(
                 await drain.close()
     finally:
         stopping.cancel()
+        sweeping.cancel()
         AppStatus.should_exit = True
         server.should_exit = True
         try:

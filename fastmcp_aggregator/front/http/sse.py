@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
-from fastmcp_aggregator.front.http.security import guarded_route
+from fastmcp_aggregator.front.http.security import guarded_route, is_json
 from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
 from fastmcp_aggregator.message_streams import encode
 from fastmcp_aggregator.policies.stack import Policies
@@ -137,13 +137,9 @@ class _Sessions:
         session = self._of(request)
         if session is None:
             return PlainTextResponse("there is no such session", 404)
-        body = await whole_body(request)
-        if body is None:
-            return PlainTextResponse("the body is larger than 4 MiB", 413)
-        try:
-            message = jsonrpc_message_adapter.validate_json(body, by_name=False)
-        except ValidationError:
-            return PlainTextResponse("the body is no JSON-RPC message", 400)
+        message = await _message_of(request)
+        if isinstance(message, Response):
+            return message
         if session.has_unanswered(message):
             return PlainTextResponse("a request with this id is not answered yet", 400)
         try:
@@ -183,6 +179,19 @@ class _Sessions:
             self._policies.request_denied(principal_in(request.scope), self._group_id, path, reason)
             return None
         return session
+
+
+async def _message_of(request: Request) -> JSONRPCMessage | Response:
+    """The message that a request brings, or the answer if it brings none."""
+    if not is_json(request.scope):
+        return PlainTextResponse("the body must be JSON: send it with `Content-Type: application/json`", 415)
+    body = await whole_body(request)
+    if body is None:
+        return PlainTextResponse("the body is larger than 4 MiB", 413)
+    try:
+        return jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        return PlainTextResponse("the body is no JSON-RPC message", 400)
 
 
 class _Stream(Response):

@@ -25,6 +25,7 @@ from starlette.routing import BaseRoute, Route
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
@@ -62,6 +63,8 @@ class Hub(Protocol):
     def health(self) -> dict[str, ServerStatus]: ...
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
+
+    def shares(self) -> dict[str, Usage]: ...
 
     def groups(self) -> list[Group]: ...
 

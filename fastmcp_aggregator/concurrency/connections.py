@@ -1,0 +1,131 @@
+"""The connections of an HTTP server, shared between the addresses that they come from. Pure.
+
+Theory. A connection without a request costs a descriptor and nothing else, so it may be closed at any time: when it has
+been so for too long, be it idle or with half a head (slowloris); and when another one comes and there is no room, the
+oldest of who has most. One whose request is being answered is never closed for others. What is written and not read
+costs memory: a client that takes too little of it in some time is gone, and so is the slowest of who has most of it,
+when there is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
+
+HEAD_BOUND = 15.0
+"""Seconds that a connection may be without a request. A client that keeps one open has uvicorn's 5 s of them."""
+READING_BOUND = 30.0
+"""Seconds after which a client that reads slowly is looked at again."""
+MIN_READ_RATE = 16 * 1024
+"""Bytes a second that a client must read of what waits for it."""
+
+
+class SharedConnection(Protocol):
+    """One connection."""
+
+    address: Holder
+    """Whose share of the connections it takes; None: a proxy's, which are not counted by address."""
+    holder: Holder
+    """Whose share it takes of what is not read yet."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are written and not read."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class Connections:
+    """All connections of one server."""
+
+    def __init__(self, open_ones: FairShare, unread: FairShare, clock: Callable[[], float]) -> None:
+        """`unread` is of bytes."""
+        self._open = open_ones
+        self._unread = unread
+        self._clock = clock
+        self._all: set[SharedConnection] = set()
+        self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
+        """Those without a request, and since when, by address, the oldest first."""
+        self._slow: dict[SharedConnection, tuple[float, int, Holder, int]] = {}
+        """Those that do not read: when that was last looked at, what was unread then; and whose share of how much."""
+
+    def admit(self, connection: SharedConnection) -> bool:
+        """Take up a connection, in place of others if there have to be; return whether there is room for it."""
+        address = connection.address
+        while not self._open.has_room(address):
+            giver = self._open.largest()[0] if self._open.is_full else address
+            oldest = next(iter(self._waiting.get(giver, ())), None)
+            if oldest is None:
+                self._open.refused += 1
+                return False
+            self._end(oldest)
+        self._open.force_acquire(address)
+        self._all.add(connection)
+        self.wait(connection)
+        return True
+
+    def wait(self, connection: SharedConnection) -> None:
+        """It has no request now."""
+        if connection in self._all:
+            self._waiting.setdefault(connection.address, {})[connection] = self._clock()
+
+    def work(self, connection: SharedConnection) -> None:
+        """A request on it is to be answered."""
+        of_address = self._waiting.get(connection.address)
+        if of_address is not None and of_address.pop(connection, None) is not None and not of_address:
+            del self._waiting[connection.address]
+
+    def leave(self, connection: SharedConnection) -> None:
+        """It is closed."""
+        if connection in self._all:
+            self._all.discard(connection)
+            self.resume(connection)
+            self.work(connection)
+            self._open.release(connection.address)
+
+    def pause(self, connection: SharedConnection) -> None:
+        """What is written to it is not read as fast."""
+        size = connection.unread
+        while connection in self._all and not self._unread.has_room(connection.holder, size):
+            if not self._slow:
+                break
+            most, _ = self._unread.largest()
+            self._unread.refused += 1
+            self._end(next(slow for slow, entry in self._slow.items() if entry[2] == most))
+        if connection in self._all:
+            self._unread.force_acquire(connection.holder, size)
+            self._slow[connection] = (self._clock(), size, connection.holder, size)
+
+    def resume(self, connection: SharedConnection) -> None:
+        """It is read again."""
+        entry = self._slow.pop(connection, None)
+        if entry is not None:
+            _, _, holder, size = entry
+            self._unread.release(holder, size)
+
+    def end_overdue(self) -> None:
+        """Close those that have been without a request for too long, and those that hardly read; once a second."""
+        now = self._clock()
+        overdue = [
+            connection
+            for of_address in self._waiting.values()
+            for connection, since in of_address.items()
+            if now - since > HEAD_BOUND and connection not in self._slow
+        ]
+        for connection, (since, unread, holder, size) in list(self._slow.items()):
+            if now - since < READING_BOUND:
+                continue
+            if unread - connection.unread < MIN_READ_RATE * (now - since):
+                overdue.append(connection)
+            else:
+                self._slow[connection] = (now, connection.unread, holder, size)
+        for connection in overdue:
+            self._end(connection)
+
+    def _end(self, connection: SharedConnection) -> None:
+        self.leave(connection)
+        connection.abort()
