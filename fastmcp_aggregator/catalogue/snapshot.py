@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fastmcp_aggregator.naming.uris import fits
 from fastmcp_aggregator.protocol.methods import (
     LIST_CHANGED,
     PROMPTS_LIST,
@@ -83,6 +84,19 @@ class Catalogue:
     """How long each list may be kept, where the child says so."""
     header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
+    withheld: frozenset[str] | None = frozenset()
+    """Addresses and templates that are listed, but were not approved; None: nothing of the child was."""
+
+    def withholds(self, uri: str) -> bool:
+        """Whether an address is not to be used, because what is listed for it was not approved."""
+        if not self.withheld:
+            return self.withheld is None
+        if uri in self.withheld:
+            return True
+        if any(item["uri"] == uri for item in self.of(Kind.RESOURCE)):
+            return False
+        approved = (item["uriTemplate"] for item in self.of(Kind.TEMPLATE))
+        return any(fits(other, uri) for other in self.withheld) and not any(fits(one, uri) for one in approved)
 
     def of(self, kind: Kind) -> tuple[Component, ...]:
         """The components of one kind."""
