@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.credentials import Credentials, bearer
+from joserfc.jwk import RSAKey
+from support.credentials import PAIR, Credentials, bearer, token
 from support.doubles import call
 from support.harness import config, connected, free_port, lean, until
 from support.memory import build_aggregator, scripted
@@ -248,10 +249,29 @@ async def _(around: Around) -> None:
 
 @cell("tokens (JWT)", "down")
 async def _(around: Around) -> None:
-    credentials = Credentials(around.folder, {})
-    del credentials.settings["jwt_public_key_file"]
-    credentials.settings["jwt_jwks_url"] = f"http://127.0.0.1:{free_port()}/keys"
-    assert await status(build_aggregator(config(), auth=credentials.auth), bearer()) == 401
+    credentials, port = Credentials(around.folder, {}), free_port()
+    for name in ("jwt_public_key_file", "keys_file"):
+        del credentials.settings[name]
+    credentials.settings["jwt_jwks_url"] = f"http://127.0.0.1:{port}/keys"
+    auth: Any = credentials.auth
+    assert await auth.verify_token(token()) is None
+    keys = json.dumps({"keys": [RSAKey.import_key(PAIR.public_key).as_dict()]}).encode()
+
+    async def publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(keys)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + keys)
+        writer.close()
+
+    auth = credentials.auth
+    provider = await asyncio.start_server(publish, "127.0.0.1", port)
+    assert await auth.verify_token(token()) is not None
+    provider.close()
+    await provider.wait_closed()
+    assert await auth.verify_token(token()) is not None
+    assert auth._cache_ttl == 3600
+    auth._jwks_cache_time -= 3600
+    assert await auth.verify_token(token()) is None
 
 
 # Logins of servers (OAuth).
