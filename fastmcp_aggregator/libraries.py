@@ -43,7 +43,7 @@ OF_SERVING: Parts = {
     ),
     "fastmcp.server.providers.proxy.ProxyClient": ("_session_kwargs", "forward_incoming_headers"),
     "fastmcp.server.server.FastMCP": ("_lifespan_manager", "_mcp_server", "_transforms"),
-    "fastmcp.server.transforms.search.BM25SearchTransform": ("_make_call_tool",),
+    "fastmcp.server.transforms.search.BM25SearchTransform": ("_make_call_tool", "_make_search_tool", "_search"),
     "fastmcp.tools.Tool": ("_validate_tool_name",),
     "mcp.client.session.ClientSession": (
         "_build_capabilities",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from fastmcp_aggregator.naming.uris import fits
 from fastmcp_aggregator.protocol.methods import (
     LIST_CHANGED,
     PROMPTS_GET,
@@ -85,9 +86,21 @@ class Catalogue:
     """How long each list may be kept, where the child says so."""
     header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
-
+    withheld: frozenset[str] | None = frozenset()
+    """Addresses and templates that are listed, but were not approved; None: nothing of the child was."""
     left_out: Mapping[Kind, frozenset[str] | None] = field(default_factory=dict)
     """By kind, the ids of what the child offers as well and is not taken up; None: its list could not be read."""
+
+    def withholds(self, uri: str) -> bool:
+        """Whether an address is not to be used, because what is listed for it was not approved."""
+        if not self.withheld:
+            return self.withheld is None
+        if uri in self.withheld:
+            return True
+        if any(item["uri"] == uri for item in self.of(Kind.RESOURCE)):
+            return False
+        approved = (item["uriTemplate"] for item in self.of(Kind.TEMPLATE))
+        return any(fits(other, uri) for other in self.withheld) and not any(fits(one, uri) for one in approved)
 
     def reduced_to(self, kept: Catalogue) -> Catalogue:
         """What is kept of this catalogue, knowing what is not."""

@@ -17,6 +17,11 @@ _HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")  # RFC 9110, section 5.5
 _OF_ONE_CONNECTION = frozenset(
     {"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "last-event-id"}
 )
+_CREDENTIAL = re.compile(
+    r"(^|[-_.])(cookie2?|set-cookie|(\w*)(token|jwt|secret|passw(or)?d|api[-_]?key)|authori[sz]ation|authentication|auth|"
+    r"credentials?|assertion|bearer|session([-_]?id)?|signature|access[-_]?key)([-_.]|$)|^x-(amzn-oidc|goog-iap)-",
+    re.ASCII,
+)
 _OF_THE_PROTOCOL = ("content-", "accept", "mcp-", "proxy-", "sec-", ":")
 
 
@@ -53,6 +58,11 @@ def passed_header_fault(name: str) -> str | None:
     if name.lower() in _OF_ONE_CONNECTION or name.lower().startswith(_OF_THE_PROTOCOL):
         return "belongs to the connection that it came by"
     return None
+
+
+def is_credential(header: str) -> bool:
+    """Whether the value of a header, by its name, may let somebody in somewhere."""
+    return _CREDENTIAL.search(header.lower()) is not None
 
 
 def transport_of_url(url: str) -> Literal["http", "sse"]:

@@ -1,7 +1,7 @@
-"""Pins of tool definitions, and the difference between two definitions. Pure.
+"""Pins of the definitions of components, and the difference between two definitions. Pure.
 
-A model reads a tool's definition and obeys it, so a server that changes one later can make it do something else than
-what somebody once looked at. All parts of it that a model or a person may see are pinned.
+A model reads a definition and obeys it, so a server that changes one later can make it do something else than what
+somebody once looked at. All of it is pinned, also what no specification knows: some client may read it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PARTS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The parts of a tool's definition, in the order in which they are shown."""
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+
+_SHOWN_FIRST = ("name", "uri", "uriTemplate", "title", "description", "inputSchema", "outputSchema", "annotations")
+"""The parts of a definition that are shown before the others."""
+NOUNS = {Kind.TOOL: "tool", Kind.RESOURCE: "resource", Kind.TEMPLATE: "template", Kind.PROMPT: "prompt"}
 
 Definition = Mapping[str, Any]
 
@@ -29,18 +32,22 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class ServerPins:
-    """What is pinned of one server."""
+    """What is pinned of one server: components by kind and id."""
 
     instructions: Pinned | None = None
-    tools: Mapping[str, Pinned] = field(default_factory=dict)
+    components: Mapping[Kind, Mapping[str, Pinned]] = field(default_factory=dict)
+
+    def of(self, kind: Kind) -> Mapping[str, Pinned]:
+        """The components of one kind."""
+        return self.components.get(kind, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as pinned. `tool` is None for the server's instructions."""
+    """Something that is not as pinned; without a component, the server's instructions."""
 
     server: str
-    tool: str | None
+    component: tuple[Kind, str] | None
     kind: Literal["changed", "new", "gone"]
     before: Definition
     after: Definition
@@ -48,8 +55,15 @@ class Difference:
     @property
     def what(self) -> str:
         """Its subject, for a message."""
-        what = "the text of its instructions" if self.tool is None else f"the tool {self.tool!r}"
-        return f"server {self.server!r}: {what}"
+        return f"server {self.server!r}: {self.subject}"
+
+    @property
+    def subject(self) -> str:
+        """The same without its server."""
+        if self.component is None:
+            return "the text of its instructions"
+        kind, name = self.component
+        return f"the {NOUNS[kind]} {name!r}"
 
 
 def pinned(definition: Definition) -> Pinned:
@@ -58,35 +72,34 @@ def pinned(definition: Definition) -> Pinned:
     return Pinned(hashlib.sha256(text.encode()).hexdigest(), definition)
 
 
-def pinned_tool(tool: Mapping[str, Any]) -> Pinned:
-    """Pin a tool as its server lists it."""
-    return pinned({part: tool[part] for part in PARTS if tool.get(part) is not None})
-
-
 def pinned_instructions(text: str | None) -> Pinned | None:
     """Pin a server's instructions; None if it has none."""
     return pinned({"instructions": text}) if text else None
 
 
-def pins_of(tools: Iterable[Mapping[str, Any]], instructions: str | None) -> ServerPins:
-    """Pin everything that a server offers."""
-    return ServerPins(pinned_instructions(instructions), {tool["name"]: pinned_tool(tool) for tool in tools})
+def pins_of(components: Mapping[Kind, Iterable[Definition]], instructions: str | None) -> ServerPins:
+    """Pin everything that a server offers, as it lists it."""
+    found = {kind: {item[SPECS[kind].id_field]: pinned(item) for item in components.get(kind, ())} for kind in SPECS}
+    return ServerPins(pinned_instructions(instructions), {kind: pins for kind, pins in found.items() if pins})
 
 
 def differences(server: str, before: ServerPins, after: ServerPins) -> Iterator[Difference]:
-    """Compare two sets of pins: the instructions, then the tools in their present order, then those that are gone."""
+    """Compare two sets of pins: the instructions, then the components in their present order, then those gone."""
     yield from _difference(server, None, before.instructions, after.instructions)
-    for name in {**after.tools, **before.tools}:
-        yield from _difference(server, name, before.tools.get(name), after.tools.get(name))
+    for kind in SPECS:
+        for name in {**after.of(kind), **before.of(kind)}:
+            yield from _difference(server, (kind, name), before.of(kind).get(name), after.of(kind).get(name))
 
 
-def _difference(server: str, tool: str | None, before: Pinned | None, after: Pinned | None) -> Iterator[Difference]:
+def _difference(
+    server: str, what: tuple[Kind, str] | None, before: Pinned | None, after: Pinned | None
+) -> Iterator[Difference]:
     if before is None and after is not None:
-        yield Difference(server, tool, "new", {}, after.definition)
+        yield Difference(server, what, "new", {}, after.definition)
     elif before is not None and after is None:
-        yield Difference(server, tool, "gone", before.definition, {})
+        yield Difference(server, what, "gone", before.definition, {})
     elif before is not None and after is not None and before.sha256 != after.sha256:
-        yield Difference(server, tool, "changed", before.definition, after.definition)
+        yield Difference(server, what, "changed", before.definition, after.definition)
 
 
 def diff(difference: Difference) -> list[str]:
@@ -97,7 +110,9 @@ def diff(difference: Difference) -> list[str]:
 
 def _lines(definition: Definition) -> list[str]:
     lines: list[str] = []
-    for name, value in definition.items():
+    first = [name for name in _SHOWN_FIRST if name in definition]
+    for name in (*first, *sorted(definition.keys() - {*first})):
+        value = definition[name]
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         # Only at a newline: what else Python takes for the end of a line is part of it, and shown.
         lines += [f"{name}: {text}"] if "\n" not in text else [f"{name}:", *(f"  {line}" for line in text.split("\n"))]

@@ -6,15 +6,16 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.pinning.definitions import (
+    NOUNS,
+    Definition,
     Difference,
     ServerPins,
     differences,
+    pinned,
     pinned_instructions,
-    pinned_tool,
     pins_of,
 )
 from fastmcp_aggregator.pinning.invisible import hidden_in, named
@@ -23,6 +24,8 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import CatalogueFilter, unfiltered
 
 logger = logging.getLogger(__name__)
+
+Components = Mapping[Kind, Iterable[Definition]]
 
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
@@ -34,34 +37,41 @@ class Pins:
         self._servers = servers
         self._blocks = blocks
 
-    def is_blocked(self, server_key: str, tool: Mapping[str, Any]) -> bool:
-        """Whether a tool, as its server lists it, is to be left out."""
+    def is_blocked(self, server_key: str, kind: Kind, component: Definition) -> bool:
+        """Whether a component, as its server lists it, is to be left out."""
         if not self._blocks:
             return False
-        pin = self._of(server_key).tools.get(tool["name"])
-        return pin is None or pin.sha256 != pinned_tool(tool).sha256
+        pin = self._of(server_key).of(kind).get(component[SPECS[kind].id_field])
+        return pin is None or pin.sha256 != pinned(component).sha256
 
     def are_instructions_blocked(self, server_key: str, text: str | None) -> bool:
         """Whether a server's instructions are to be left out."""
         found = pinned_instructions(text)
         return self._blocks and found is not None and found != self._of(server_key).instructions
 
-    def warnings(self, server_key: str, tools: Iterable[Mapping[str, Any]], instructions: str | None) -> list[str]:
+    def warnings(self, server_key: str, components: Components, instructions: str | None) -> list[str]:
         """List the warnings about what a server offers now: differences from its pins, and invisible characters."""
-        offered = pins_of(tools, instructions)
+        offered = pins_of(components, instructions)
         found = differences(server_key, self._of(server_key), offered)
         return [*map(self._told, found), *hidden_characters(server_key, offered)]
 
     def filtered(self, server_key: str, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue without what is blocked; log what is not as it was pinned."""
-        for warning in self.warnings(server_key, catalogue.of(Kind.TOOL), catalogue.instructions):
+        for warning in self.warnings(server_key, catalogue.components, catalogue.instructions):
             logger.warning("%s", warning)
-        tools = tuple(tool for tool in catalogue.of(Kind.TOOL) if not self.is_blocked(server_key, tool))
+        if not self._blocks:
+            return catalogue
+        kept, withheld = {}, set(catalogue.withheld or ())
+        for kind, items in catalogue.components.items():
+            kept[kind] = tuple(item for item in items if not self.is_blocked(server_key, kind, item))
+            if kind in (Kind.RESOURCE, Kind.TEMPLATE):
+                withheld |= {item[SPECS[kind].id_field] for item in items if item not in kept[kind]}
         is_blocked = self.are_instructions_blocked(server_key, catalogue.instructions)
         return replace(
             catalogue,
-            components={**catalogue.components, Kind.TOOL: tools},
+            components=kept,
             instructions=None if is_blocked else catalogue.instructions,
+            withheld=None if server_key not in self._servers or catalogue.withheld is None else frozenset(withheld),
         )
 
     def _told(self, difference: Difference) -> str:
@@ -74,7 +84,9 @@ class Pins:
 
 def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:
     """Warn of the invisible characters in a server's definitions."""
-    all_pins = {f"tool {name!r}": pin for name, pin in offered.tools.items()}
+    all_pins = {
+        f"{NOUNS[kind]} {name!r}": pin for kind, pins in offered.components.items() for name, pin in pins.items()
+    }
     if offered.instructions is not None:
         all_pins["instructions"] = offered.instructions
     for what, pin in all_pins.items():

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
+logger = logging.getLogger(__name__)
+
+_FORMAT = 2
+"""Earlier files have no number. They record of tools what was looked at then, and nothing else but instructions."""
 _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
 
 
@@ -25,8 +31,16 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
     root = Place()
     document = read_json(path, root)
     root.raise_problems(str(path))
-    pins = _servers(document, root)
+    is_old = isinstance(document, Mapping) and "format" not in document
+    pins = _servers(document, root, (Kind.TOOL,) if is_old else tuple(SPECS))
     root.raise_problems(str(path))
+    if is_old:
+        logger.warning(
+            "%s is of an older format, which does not record all of a tool, and no prompts, resources and templates: "
+            "what it does not record counts as not approved; look at it with `fastmcp-aggregator pin CONFIG --diff`, "
+            "and renew the file with `fastmcp-aggregator pin CONFIG --approve`",
+            path,
+        )
     return pins
 
 
@@ -47,14 +61,14 @@ def write_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:
     Raises:
         AggregatorError: it cannot be written; the file is as it was.
     """
-    document = {"servers": {key: _entry(server) for key, server in pins.items()}}
+    document = {"format": _FORMAT, "servers": {key: _entry(server) for key, server in pins.items()}}
     write_whole(path, json.dumps(document, indent=2) + "\n", mode=PUBLIC)
 
 
 def _entry(server: ServerPins) -> dict[str, Any]:
     return {
         "instructions": None if server.instructions is None else _pin(server.instructions),
-        "tools": {name: _pin(tool) for name, tool in server.tools.items()},
+        **{kind.value: {name: _pin(pin) for name, pin in server.of(kind).items()} for kind in SPECS},
     }
 
 
@@ -62,24 +76,32 @@ def _pin(pin: Pinned) -> dict[str, Any]:
     return {"sha256": pin.sha256, "definition": dict(pin.definition)}
 
 
-def _servers(document: object, root: Place) -> dict[str, ServerPins]:
+def _servers(document: object, root: Place, kinds: Sequence[Kind]) -> dict[str, ServerPins]:
+    if isinstance(document, Mapping) and document.get("format", _FORMAT) != _FORMAT:
+        root.at("format").report(f"is not one that this version knows, which is {_FORMAT}; update the program")
+        return {}
     servers = document.get("servers") if isinstance(document, Mapping) else None
     if not isinstance(servers, Mapping):
         root.report(f"must be an object with `servers`, {_WRITTEN_BY}")
         return {}
     place = root.at("servers")
-    return {key: _server(entry, place.at(key)) for key, entry in servers.items()}
+    return {key: _server(entry, place.at(key), kinds) for key, entry in servers.items()}
 
 
-def _server(entry: object, place: Place) -> ServerPins:
-    tools = entry.get("tools") if isinstance(entry, Mapping) else None
-    if not isinstance(entry, Mapping) or not isinstance(tools, Mapping):
-        place.report(f"must be an object with `tools`, {_WRITTEN_BY}, not {kind_of(entry)}")
+def _server(entry: object, place: Place, kinds: Sequence[Kind]) -> ServerPins:
+    lists = {kind: entry.get(kind.value) for kind in kinds} if isinstance(entry, Mapping) else {}
+    missing = next((kind for kind in kinds if not isinstance(lists.get(kind), Mapping)), None)
+    if not isinstance(entry, Mapping) or missing is not None:
+        place.report(f"must be an object with `{missing or kinds[0]}`, {_WRITTEN_BY}, not {kind_of(entry)}")
         return ServerPins()
     instructions = entry.get("instructions")
     return ServerPins(
         None if instructions is None else _read_pin(instructions, place.at("instructions")),
-        {name: _read_pin(tool, place.at("tools").at(name)) for name, tool in tools.items()},
+        {
+            kind: {name: _read_pin(pin, place.at(kind.value).at(name)) for name, pin in pins.items()}
+            for kind, pins in lists.items()
+            if isinstance(pins, Mapping) and pins
+        },
     )
 
 

@@ -48,7 +48,8 @@ class ArgumentValidation(Policy):
 
     def is_ready_for(self, call: Call) -> bool:
         """Unless the schema is yet to be prepared."""
-        return not _is_checked(call) or self._known(call, call.input_schema or {}) is not None
+        is_decided = not _is_checked(call) or not isinstance(call.input_schema, Mapping)
+        return is_decided or self._known(call, call.input_schema or {}) is not None
 
     def before(self, call: Call) -> Awaitable[None] | None:
         """Check the arguments of a tool call.
@@ -56,8 +57,10 @@ class ArgumentValidation(Policy):
         Raises:
             Rejected: the arguments do not match the schema (the error names one place), or cannot be checked.
         """
-        if call.input_schema is None or not _is_checked(call):
+        if not _is_checked(call):
             return None
+        if not isinstance(call.input_schema, Mapping):
+            raise Rejected(INVALID_PARAMS, "Arguments cannot be checked: the tool has no input schema")
         check = self._known(call, call.input_schema)
         if check is None:
             return self._prepare(call, call.input_schema)
@@ -93,7 +96,8 @@ class ArgumentValidation(Policy):
 
 
 def _is_checked(call: Call) -> bool:
-    return call.method == "tools/call" and call.input_schema is not None
+    """Components of the app's own are checked by FastMCP."""
+    return call.method == "tools/call" and call.destination is not None
 
 
 class _Check:

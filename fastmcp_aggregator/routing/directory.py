@@ -173,10 +173,17 @@ class Directory:
         return f"{owners[0]}:{name}" if owners else name
 
     async def locate(self, uri: str) -> tuple[Child, str] | None:
-        """The child that serves a public URI, or lists it as a template, and what the child calls it."""
+        """The child that serves a public URI, or lists it as a template, and what the child calls it.
+
+        Raises:
+            ChildServerError: the child has never been up, and is not to be had now.
+        """
         found = self.table.find_uri(uri)
         if found is None:
             await self.ready()
+            found = self.table.find_uri(uri)
+        if found is not None and found[0].catalogue is None:  # what it lists tells whether the address may be used
+            await found[0].calls.session()
             found = self.table.find_uri(uri)
         return found
 

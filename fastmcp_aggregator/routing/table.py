@@ -132,7 +132,15 @@ class RouteTable:
         return self.find(kind, name) is not None or (kind is Kind.RESOURCE and self.find_uri(name) is not None)
 
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
-        """The child that serves a public URI (or URI template), and what it calls it. It need not be listed."""
+        """The child that serves a public URI (or URI template), and what it calls it. It need not be listed, but if it
+        is, as it was approved.
+        """
+        found = self._serving(uri)
+        if found is None or found[0].catalogue is None or not found[0].catalogue.withholds(found[1]):
+            return found
+        return None
+
+    def _serving(self, uri: str) -> tuple[Child, str] | None:
         route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
         if route is not None:
             return route.child, route.original

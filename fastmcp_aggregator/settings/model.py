@@ -26,6 +26,7 @@ from fastmcp_aggregator.settings.sections import (
     CallerSettings,
     CallsPerMinute,
     Origins,
+    PassedCredentials,
     PassedHeaders,
     ToolChanges,
     ToolSettings,
@@ -113,6 +114,10 @@ class ServerSettings(BaseModel):
     )
     pass_headers: PassedHeaders = Field(
         default=(), description="headers of a caller that go on to it with the caller's request"
+    )
+    pass_credentials: PassedCredentials = Field(
+        default=(),
+        description="the same, with which it can act as the caller: `authorization`, `cookie` and the like",
     )
     tools: dict[str, ToolSettings] = Field(
         default_factory=dict,
@@ -319,9 +324,9 @@ class AggregatorSettings(BaseSettings):
     validate_arguments: bool = Field(
         default=False, description="whether a call's arguments are checked before the server is asked"
     )
-    pins: Text | None = Field(default=None, description="file with the tool definitions that have been approved")
+    pins: Text | None = Field(default=None, description="file with the definitions that have been approved")
     on_pin_mismatch: Literal["warn", "block"] = Field(
-        default="warn", description="what becomes of a tool that is not as pinned: `warn` or `block`"
+        default="warn", description="what becomes of what is not as pinned: `warn` or `block`"
     )
 
     @property

@@ -60,7 +60,7 @@ class EndpointOptions:
             own.bearer_env,
             own.oauth,
             _directory(settings.oauth_dir) if own.oauth else None,
-            frozenset(own.pass_headers),
+            frozenset((*own.pass_headers, *own.pass_credentials)),
         )
         line_limit, is_json = int(settings.max_response_size_mb * _MIB), settings.profile == "production"
         return cls(

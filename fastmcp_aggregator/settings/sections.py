@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from fastmcp_aggregator.config.remote import passed_header_fault
+from fastmcp_aggregator.config.remote import is_credential, passed_header_fault
 
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519", "Ed448"
@@ -40,6 +40,16 @@ def _passed(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.lower() for name in names)
 
 
+def _harmless(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if is_credential(name):
+            raise ValueError(
+                f"must have no credentials such as {name!r}: with them the server can act as the caller wherever they "
+                "are good. If that is meant, name it in `pass_credentials`"
+            )
+    return names
+
+
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     for number, origin in enumerate(origins, 1):
         if origin != "*" and not _ORIGIN.fullmatch(origin.lower()):
@@ -50,7 +60,8 @@ def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 WebUrl = Annotated[str, AfterValidator(_web_url)]
-PassedHeaders = Annotated[tuple[str, ...], AfterValidator(_passed)]
+PassedHeaders = Annotated[tuple[str, ...], AfterValidator(_passed), AfterValidator(_harmless)]
+PassedCredentials = Annotated[tuple[str, ...], AfterValidator(_passed)]
 Origins = Annotated[tuple[str, ...], AfterValidator(_origins)]
 
 

@@ -33,6 +33,10 @@ TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
 }
 
 
+SEEN_BY_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off")
+"""What who may use a server is told of it. How busy it is, and as which process it runs, tells of others."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """A snapshot of one child, for people and programs.

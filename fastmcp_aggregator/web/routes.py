@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -24,11 +24,12 @@ from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
-from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
@@ -77,8 +78,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         principal = principal_in(request.scope)
         if principal.groups is None:
             return _table(hub, is_local=is_local(request.scope))
-        mine = {key for group in hub.groups() if principal.may_use(group.id) for key in group.servers}
-        return _table(hub, mine.__contains__)
+        return _restricted(hub, principal)
 
     async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
@@ -107,17 +107,11 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     ]
 
 
-def _everything(_: str) -> bool:
-    return True
-
-
-def _table(hub: Hub, may_see: Callable[[str], bool] = _everything, *, is_local: bool = False) -> Response:
-    """The state of every server that the caller may see, by server key; in full for those on this machine. For those
-    who see all, what callers share.
-    """
-    servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items() if may_see(key)}
-    shares = {"shares": {of: _share(usage) for of, usage in hub.shares().items()}} if may_see is _everything else {}
-    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers, **shares})
+def _table(hub: Hub, *, is_local: bool = False) -> Response:
+    """The state of every server, by server key, in full for those on this machine; and what callers share."""
+    servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items()}
+    shares = {of: _share(usage) for of, usage in hub.shares().items()}
+    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers, "shares": shares})
 
 
 def _share(usage: Usage) -> dict[str, Any]:
@@ -125,6 +119,30 @@ def _share(usage: Usage) -> dict[str, Any]:
     about = {"limit": usage.total, "taken": usage.taken, "callers": usage.holders, "refused": usage.refused}
     name = holder.name if isinstance(holder, Principal) else holder
     return {**about, "largest": {"caller": name, "taken": most}} if usage.holders else about
+
+
+def _restricted(hub: Hub, principal: Principal) -> Response:
+    """The same for who may use some groups: their servers, with what they have of them, and nothing of others' use."""
+    tools: dict[str, set[str]] = {}
+    for group in hub.groups():
+        if principal.may_use(group.id):
+            for key in group.servers:
+                tools.setdefault(key, set())
+            for route in hub.group(group.id).routes.served(Kind.TOOL):
+                tools.setdefault(route.child.key, set()).add(route.original)
+    servers = {
+        key: {
+            **{name: getattr(status, name) for name in SEEN_BY_EVERYBODY},
+            "last_error": status.public_error,
+            "tools": len(tools[key]),
+            "resources": status.resources,
+            "templates": status.templates,
+            "prompts": status.prompts,
+        }
+        for key, status in hub.health().items()
+        if key in tools
+    }
+    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers})
 
 
 def _why_not_ready(hub: Hub) -> str | None:

@@ -18,7 +18,7 @@ from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from support.harness import PATIENCE, config, lean, talking, until
-from support.memory import build_aggregator
+from support.memory import build_aggregator, scripted
 from support.serving import Served, served
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
@@ -29,6 +29,7 @@ from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
 from fastmcp_aggregator.auth.verifiers import KeyVerifier, auth_from_settings
 from fastmcp_aggregator.front.http import revocation
+from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.settings.model import load_settings
 
 ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
@@ -251,6 +252,74 @@ async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(
         await carol.listen_again({})
         await carol.call("a:release")
         assert "result" in await answer
+
+
+class Later:
+    """The clock of what ends streams, which can be put forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        monkeypatch.setattr(revocation, "time", self)
+
+    def time(self) -> float:
+        return time.time() + self.seconds
+
+
+def tokens_alone(folder: Path) -> AuthProvider:
+    (folder / "provider.pem").write_text(PAIR.public_key)
+    return provider(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_public_key_file=str(folder / "provider.pem"))
+
+
+async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(monkeypatch)
+    async with hub(tokens_alone(tmp_path), tmp_path) as opened, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        modern = await opened.connect(token(seconds=3600), modern=True)
+        url, headers = f"{opened.origin}/dashboard/state", {"authorization": f"Bearer {token(seconds=3600)}"}
+        etag = (await http.get(url, headers=headers)).headers["etag"]
+        later.seconds = 3600  # what begins now has a second left
+        listening = modern.begin("subscriptions/listen", CHANGES)[0]
+        old = await opened.connect_sse(token(seconds=3600))
+        waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
+        await ended(modern.ended(listening), until(lambda: old.is_ended), waiting)
+        assert waiting.result().status_code == 401
+
+
+async def test_a_call_does_not_outlive_its_token_for_longer_than_a_call_may_be_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(monkeypatch)
+    async with hub(tokens_alone(tmp_path), tmp_path) as opened:
+        carol = await opened.connect(token(seconds=3600))
+        later.seconds = 3600 + 300
+        number, _ = carol.begin("tools/call", HOLD)
+        await ended(carol.ended(number))
+        await until(lambda: opened.app.health()["a"].in_flight == 0)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_who_has_subscribed_hears_nothing_more_of_a_server_that_has_left_the_group(
+    modern: bool, tmp_path: Path
+) -> None:
+    groups = {"red": {"servers": ["a", "b"]}}
+    app = build_aggregator(config(a=talking(), b=talking()), groups=groups)
+    scripts = scripted(app)
+    async with served(app) as front:
+        client = await front.connect("red", modern=modern)
+        uris = ["note://a//a", "note://b//a"]
+        if modern:
+            client.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+            await client.heard("notifications/subscriptions/acknowledged")
+        else:
+            for uri in uris:
+                await client.result("resources/subscribe", {"uri": uri})
+        app._backend.regroup(lambda group_id: Group(group_id, servers=("b",)))
+        for key in ("a", "b"):
+            scripts[key].life.child.notify("notifications/resources/updated", {"uri": "note:///a"})
+        heard = await client.heard("notifications/resources/updated")
+        assert heard["params"]["uri"] == "note://b//a"
+        assert "note://a//a" not in repr(client.notifications)
 
 
 @pytest.mark.parametrize(

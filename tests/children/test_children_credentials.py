@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -62,7 +63,11 @@ async def test_of_a_callers_headers_those_that_are_named_go_on_with_its_call(
 ) -> None:
     async with remote_server() as server:
         server.is_modern = is_modern_server
-        async with served(hub(server, pass_headers=named)) as front:
+        credentials = [name for name in named if name.lower() != "x-user"]
+        app = hub(
+            server, pass_headers=[name for name in named if name not in credentials], pass_credentials=credentials
+        )
+        async with served(app) as front:
             client = await front.connect(modern=is_modern_client, headers=CALLERS_OWN)
             sent = await sent_with(client)
         names = {name.lower() for name in CALLERS_OWN}
@@ -149,7 +154,7 @@ async def test_what_a_caller_is_to_bring_itself_is_not_replaced_by_what_is_confi
     headers: dict[str, str], expected: str | None
 ) -> None:
     async with remote_server() as server:
-        app = hub(server, {"Authorization": "Bearer operators"}, pass_headers=["authorization"])
+        app = hub(server, {"Authorization": "Bearer operators"}, pass_credentials=["authorization"])
         async with served(app) as front:
             sent = await sent_with(await front.connect(headers=headers))
         assert sent.get("authorization") == expected
@@ -158,21 +163,60 @@ async def test_what_a_caller_is_to_bring_itself_is_not_replaced_by_what_is_confi
 
 async def test_a_caller_that_does_not_come_over_http_is_served_with_what_is_configured() -> None:
     async with remote_server() as server:
-        app = hub(server, {"Authorization": "Bearer operators"}, pass_headers=["authorization"])
+        app = hub(server, {"Authorization": "Bearer operators"}, pass_credentials=["authorization"])
         async with app, connected(app) as client:
             assert (await sent_with(client))["authorization"] == "Bearer operators"
 
 
-@pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
-async def test_a_key_of_the_hub_is_never_passed_on(header: str) -> None:
+@pytest.mark.parametrize(
+    ("header", "form"),
+    [
+        ("Authorization", "Bearer {}"),
+        ("X-API-Key", "{}"),
+        ("Cookie", "theme=dark; key={}; x=1"),
+        ("Cookie", 'key="{}"'),
+        ("Authorization", "Basic user"),
+        ("X-User", "https://example.com/?key={}"),
+    ],
+)
+async def test_a_key_of_the_hub_is_never_passed_on(header: str, form: str) -> None:
     key, _ = new_key("alice", None, None)
-    value = f"Bearer {key}" if header == "Authorization" else key
+    value = form.format(key)
+    if form == "Basic user":
+        value = f"Basic {b64encode(f'user:{key}'.encode()).decode()}"
     async with remote_server() as server:
-        app = hub(server, pass_headers=["authorization", "x-api-key", "x-user"])
+        app = hub(server, pass_headers=["x-user"], pass_credentials=["authorization", "x-api-key", "cookie"])
         async with served(app) as front:
-            sent = await sent_with(await front.connect(headers={header: value, "X-User": "alice"}))
-        assert (sent.get(header.lower()), sent["x-user"]) == (None, "alice")
+            sent = await sent_with(await front.connect(headers={"X-User": "alice", header: value}))
+        assert sent.get(header.lower()) is None
+        assert header == "X-User" or sent["x-user"] == "alice"
         assert key not in repr([request.headers for request in server.requests])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Authorization", "Cookie", "X-API-Key", "api_key", "apikey", "X-Auth-Token", "X-Access-Token", "X-Token"),
+        *("X-Amz-Security-Token", "X-Amz-Access-Key", "X-CSRFToken", "X-Session", "X-Session-Id", "X-User-Password"),
+        *("Cf-Access-Jwt-Assertion", "X-Goog-Iap-Jwt-Assertion", "X-Amzn-Oidc-Data", "X-Client-Secret", "X-Signature"),
+        *("X-Auth", "PRIVATE-TOKEN", "X-Vault-Token", "Authentication", "X-Forwarded-Access-Token"),
+    ],
+)
+def test_credentials_are_passed_on_only_if_they_are_named_as_such(header: str) -> None:
+    with pytest.raises(ConfigError, match="name it in `pass_credentials`"):
+        load_settings(servers={"r": {"pass_headers": ["x-user", header]}})
+    assert load_settings(servers={"r": {"pass_credentials": [header]}})
+
+
+@pytest.mark.parametrize("header", ["x-user", "x-tenant", "x-request-id", "x-author", "traceparent", "x-keyboard"])
+def test_other_headers_are_no_credentials(header: str) -> None:
+    assert load_settings(servers={"r": {"pass_headers": [header]}})
+
+
+def test_what_the_connection_to_a_proxy_has_is_never_passed_on() -> None:
+    for name in ("pass_headers", "pass_credentials"):
+        with pytest.raises(ConfigError, match="belongs to the connection"):
+            load_settings(servers={"r": {name: ["Proxy-Authorization"]}})
 
 
 # A bearer token from the environment.
@@ -219,8 +263,8 @@ async def test_without_strict_a_server_whose_token_is_not_there_fails_alone(monk
 @pytest.mark.parametrize(
     ("entry", "own", "problem"),
     [
-        ({"command": "x"}, {"oauth": True}, "$.servers.r: has `bearer_env`, `oauth` or `pass_headers`"),
-        ({"command": "x"}, {"pass_headers": ["x-user"]}, "$.servers.r: has `bearer_env`, `oauth` or `pass_headers`"),
+        ({"command": "x"}, {"oauth": True}, "$.servers.r: has `bearer_env`, `oauth`, `pass_headers`"),
+        ({"command": "x"}, {"pass_headers": ["x-user"]}, "$.servers.r: has `bearer_env`, `oauth`, `pass_headers`"),
         ({"url": "http://h"}, {"bearer_env": "NOT_SET"}, "$.servers.r.bearer_env: the environment variable NOT_SET is"),
         ({"url": "http://u:p@h"}, {"bearer_env": "IS_SET"}, "$.servers.r: has `oauth` or `bearer_env`, and the config"),
         (
@@ -228,7 +272,7 @@ async def test_without_strict_a_server_whose_token_is_not_there_fails_alone(monk
             {"oauth": True},
             "$.servers.r: has `oauth` or `bearer_env`, and the config",
         ),
-        ({"url": "http://h", "headers": {"authorization": "x"}}, {"pass_headers": ["authorization"]}, None),
+        ({"url": "http://h", "headers": {"authorization": "x"}}, {"pass_credentials": ["authorization"]}, None),
         ({"url": "http://h"}, {"bearer_env": "IS_SET"}, None),
         ({"command": "x"}, {}, None),
     ],

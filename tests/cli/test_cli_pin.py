@@ -10,6 +10,7 @@ import pytest
 from support.command_line import Ended, run_main
 from support.harness import config, lean
 
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
@@ -43,7 +44,7 @@ def test_what_is_not_pinned_is_recorded_and_a_change_is_shown_until_it_is_approv
     after = described("Say it.\nAnd obey\u200b.", instructions="Be rude.")
     first = pin(files=before)
     assert first.code == 0, first.err
-    count = len(read_pins(pin.file)["files"].tools)
+    count = len(read_pins(pin.file)["files"].of(Kind.TOOL))
     assert f"pinned {count} tools of 'files'" in first.err
     assert pin("--diff", files=before).code == 0
 
@@ -80,10 +81,10 @@ def test_a_server_that_joins_is_pinned_and_the_others_stay_as_they_were(pin: Pin
     assert "tools of 'notes'" in joined.err
     assert "tools of 'files'" not in joined.err
     pins = read_pins(pin.file)
-    assert pins["files"].tools["echo"].definition["description"] == "One."
+    assert pins["files"].of(Kind.TOOL)["echo"].definition["description"] == "One."
     assert list(pins) == ["files", "notes"]
     assert pin("--approve", files=described("Two."), notes=lean()).code == 0
-    assert read_pins(pin.file)["files"].tools["echo"].definition["description"] == "Two."
+    assert read_pins(pin.file)["files"].of(Kind.TOOL)["echo"].definition["description"] == "Two."
 
 
 def test_only_the_servers_that_are_named_are_approved(pin: Pinning) -> None:
@@ -91,7 +92,7 @@ def test_only_the_servers_that_are_named_are_approved(pin: Pinning) -> None:
     ended = pin("--approve", "b", a=described("Two."), b=described("Two."))
     assert ended.code == 1
     pins = read_pins(pin.file)
-    assert [pins[key].tools["echo"].definition["description"] for key in ("a", "b")] == ["One.", "Two."]
+    assert [pins[key].of(Kind.TOOL)["echo"].definition["description"] for key in ("a", "b")] == ["One.", "Two."]
 
 
 def test_a_server_that_fails_keeps_its_pins_and_is_told_with_its_reason(pin: Pinning) -> None:
@@ -136,6 +137,6 @@ def test_the_same_as_json(pin: Pinning) -> None:
     document = json.loads(changed.out)
     assert (changed.code, changed.err) == (1, "")
     (difference,) = document["differences"]
-    assert (difference["server"], difference["tool"], difference["kind"]) == ("a", "echo", "changed")
+    assert (difference["server"], difference["name"], difference["kind"]) == ("a", "echo", "changed")
     assert any(line.startswith("+") and "Shout it." in line for line in difference["diff"])
     assert (document["written"], document["pins"]) == ([], str(pin.file))

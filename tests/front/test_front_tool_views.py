@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from support.memory import build_aggregator
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.front.fastmcp import tool_index
+from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
@@ -111,6 +114,30 @@ async def test_a_tool_of_the_apps_own_is_found_and_called_as_well() -> None:
         assert (await found(caller, "greets politely"))[0]["name"] == "greet"
         called = await caller.call_tool("call_tool", {"name": "greet", "arguments": {"name": "Ada"}})
         assert called.content[0].text == "Good day, Ada"
+
+
+async def test_a_search_makes_no_list_and_computes_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, elsewhere = threading.get_ident(), []
+
+    async def refuse(_: Any) -> Any:
+        raise AssertionError("all tools were made for a search")
+
+    class Watched(tool_index.BM25Index):  # type: ignore[misc]
+        def build(self, documents: list[str]) -> None:
+            elsewhere.append(threading.get_ident() != loop)
+            super().build(documents)
+
+        def query(self, text: str, top_k: int) -> Any:
+            elsewhere.append(threading.get_ident() != loop)
+            assert len(text) <= 1000
+            return super().query(text, top_k)
+
+    monkeypatch.setattr(tool_index, "BM25Index", Watched)
+    monkeypatch.setattr(ChildrenProvider, "_list_tools", refuse)
+    async with client(hub(tool_search=True)) as caller:
+        for _ in range(2):
+            assert (await found(caller, "weather tomorrow " * 100_000))[0]["name"].startswith("sky:")
+    assert elsewhere == [True] * 3  # one index, and two searches in it
 
 
 async def test_an_error_of_the_tool_is_an_error_of_call_tool() -> None:

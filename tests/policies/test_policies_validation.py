@@ -99,15 +99,28 @@ def test_no_value_is_echoed_and_what_is_told_is_bounded() -> None:
     assert len(refusal.message) < 450
 
 
+def local_call() -> Call:
+    """A call of a tool of the app's own, which FastMCP checks."""
+    call = call_of({"lines": 0}, schema=None)
+    call.destination = None
+    return call
+
+
 @pytest.mark.parametrize(
     "call",
     [
         call_of({"lines": 0}, method="prompts/get"),
-        call_of({"lines": 0}, schema=None),
+        local_call(),
     ],
 )
-def test_only_calls_of_tools_that_have_a_schema_are_checked(call: Call) -> None:
+def test_only_calls_of_the_tools_of_servers_are_checked(call: Call) -> None:
     checked(ArgumentValidation(), call)
+
+
+@pytest.mark.parametrize("schema", [None, True, [], "object"])
+def test_a_tool_without_a_schema_is_not_called(schema: Any) -> None:
+    with pytest.raises(Rejected, match="the tool has no input schema"):
+        checked(ArgumentValidation(), call_of({"lines": 0}, schema=schema))
 
 
 def test_a_schema_that_changes_counts_from_then_on() -> None:

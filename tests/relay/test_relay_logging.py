@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.harness import RawClient, config, connected, talking, until
-from support.memory import build_aggregator
+from support.memory import build_aggregator, scripted
 from support.serving import served
 from support.talking_server import talking_server
 from support.wire import META, until_answered
@@ -167,3 +167,21 @@ async def test_what_a_child_says_between_requests_is_for_nobody_where_there_may_
         for client in clients[:2]:
             await client.heard("notifications/tools/list_changed")
         assert all(levels_heard(client) == [] for client in clients)
+
+
+async def test_the_level_of_a_client_reaches_the_servers_of_its_group_alone() -> None:
+    groups = {"red": {"servers": ["a"]}, "blue": {"servers": ["b"]}}
+    app = fastmcp_aggregator.build_aggregator(config(a=talking(), b=talking()), groups=groups)
+    scripts = scripted(app)
+    async with served(app) as front:
+        client = await front.connect("red")
+        await client.result("logging/setLevel", {"level": "error"})
+        told = {
+            key: [m for m in script.life.received if m["method"] == "logging/setLevel"]
+            for key, script in scripts.items()
+        }
+        assert [message["params"] for message in told["a"]] == [{"level": "error"}]
+        assert told["b"] == []
+        scripts["b"].life.die()
+        await until(lambda: app.health()["b"].restarts == 1 and app.health()["b"].state == "running")
+        assert "logging/setLevel" not in [message["method"] for message in scripts["b"].life.received]

@@ -21,12 +21,14 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.front.fast_path import http
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = pytest.mark.process
 
 LOG = "notifications/message"
 SPEAKS = [{"say": LOG, "params": {"level": "info", "data": "ann's"}}, {"ask": {"x": {"method": "roots/list"}}}]
+WAITS = [{"wait": "gate"}]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "modern clients"])
 
 
@@ -38,9 +40,9 @@ class Hub:
         self._front = front
         self._keys = keys
 
-    async def connect(self, name: str, *, modern: bool) -> HttpClient:
+    async def connect(self, name: str, *, modern: bool, capabilities: Message = EVERYTHING) -> HttpClient:
         """A client with the key of the group `name`, which answers every question."""
-        about: dict[str, Any] = {"headers": {"X-API-Key": self._keys[name]}, "capabilities": EVERYTHING}
+        about: dict[str, Any] = {"headers": {"X-API-Key": self._keys[name]}, "capabilities": capabilities}
         client = await self._front.connect(name, name=name, modern=modern, **about)
         client.on_question = lambda method, params: {"result": {"roots": [], "by": name}}
         return client
@@ -139,3 +141,40 @@ async def test_what_comes_on_the_stream_of_a_request_reaches_its_principal_howev
             client = await opened.connect(name, modern=False)
             await begin(client, *SPEAKS)
             assert heard(client) == ["ann's", "roots/list"]
+
+
+async def test_a_call_on_the_fast_path_hears_nothing_of_what_a_server_says_late_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 60.0)
+    async with hub(tmp_path, talking()) as opened:
+        ann = await opened.connect("ann", modern=False)
+        ben = await opened.connect("ben", modern=False, capabilities={})  # such calls take the fast path
+        await begin(ann, {"later": SPEAKS})
+        bens = asyncio.ensure_future(ben.result("tools/call", {"name": "a:play", "arguments": {"script": WAITS}}))
+        await ann.report("a", lambda report: report["waiting"] == ["gate"])
+        opened.speak()
+        report = await ann.report("a", lambda report: report["answers"])
+        assert report["answers"][0]["x"]["error"]["code"] == -32600
+        await ann.call("a:open", gate="gate")
+        await bens
+        assert opened.app._backend.path_counts.answered == 1
+        assert heard(ann) == heard(ben) == []
+
+
+@pytest.mark.parametrize("first", ["ann", "ben"])
+async def test_what_a_remote_server_says_late_on_the_stream_of_its_session_reaches_nobody_else(
+    first: str, tmp_path: Path
+) -> None:
+    async with talking_server() as server, hub(tmp_path, server.entry) as opened:
+        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
+        one, other = (ann, ben) if first == "ann" else (ben, ann)
+        await begin(one)
+        others = begin(other, {"wait": "gate"})
+        await one.report("a", lambda report: report["waiting"] == ["gate"])
+        server.child.play_outside(*SPEAKS)
+        report = await one.report("a", lambda report: report["answers"])
+        assert report["answers"][0]["x"]["error"]["code"] == -32600
+        await one.call("a:open", gate="gate")
+        await others
+        assert heard(ann) == heard(ben) == []

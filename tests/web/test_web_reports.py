@@ -154,3 +154,15 @@ async def test_who_may_use_some_groups_sees_the_state_of_their_servers_alone() -
             headers = {"authorization": f"Bearer {name}"}
             assert set((await http.get("/status", headers=headers)).json()["servers"]) == seen
             assert (await http.get("/metrics", headers=headers)).status_code == status
+
+
+async def test_who_may_use_some_groups_sees_nothing_of_how_others_use_their_servers() -> None:
+    tokens = {"guest": {"client_id": "guest", "scopes": [], **claim_of("guest", ["web"])}}
+    groups = {"web": {"servers": ["fetch"], "tools": ["fetch:echo", "fetch:pid"]}}
+    app = build_aggregator(config(fetch=lean(), files=lean()), groups=groups, auth=StaticTokenVerifier(tokens))
+    async with browser(app, authorization="Bearer guest") as http:
+        await http.post("/groups/web/mcp/tools/list")
+        (server,) = (await http.get("/status")).json()["servers"].values()
+    shared = {"state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off", "last_error"}
+    assert server.keys() == shared | {"tools", "resources", "templates", "prompts"}
+    assert server["tools"] == 2

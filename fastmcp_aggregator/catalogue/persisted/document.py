@@ -42,6 +42,8 @@ class _Listed(msgspec.Struct):
     components: dict[Kind, list[dict[str, Any]]]
     hints: dict[Kind, tuple[int, bool]]
     header_schemas: dict[str, dict[str, Any]]
+    withheld: list[str] | None
+    left_out: dict[Kind, list[str] | None]
 
 
 class _Document(msgspec.Struct):
@@ -118,6 +120,8 @@ def _listed(known: KnownCatalogue) -> _Listed:
         {kind: [dict(item) for item in items] for kind, items in catalogue.components.items()},
         {kind: (hint.ttl_ms, hint.is_public) for kind, hint in catalogue.hints.items()},
         {name: dict(schema) for name, schema in catalogue.header_schemas.items()},
+        None if catalogue.withheld is None else sorted(catalogue.withheld),
+        {kind: None if ids is None else sorted(ids) for kind, ids in catalogue.left_out.items()},
     )
 
 
@@ -129,5 +133,7 @@ def _known(server_key: str, listed: _Listed) -> KnownCatalogue:
         listed.capabilities,
         {kind: CacheHint(ttl_ms, is_public) for kind, (ttl_ms, is_public) in listed.hints.items()},
         listed.header_schemas,
+        None if listed.withheld is None else frozenset(listed.withheld),
+        {kind: None if ids is None else frozenset(ids) for kind, ids in listed.left_out.items()},
     )
     return KnownCatalogue(catalogue, listed.protocol_version, listed.era)

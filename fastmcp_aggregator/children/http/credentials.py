@@ -8,9 +8,10 @@ absent if it has none. So nothing that the operator has configured is used where
 from __future__ import annotations
 
 import os
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx2
 
@@ -104,7 +105,9 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
         if isinstance(server, UnresolvedServer):
             continue
         if isinstance(server, StdioServer):
-            place.report("has `bearer_env`, `oauth` or `pass_headers`, which are for servers with a `url`")
+            place.report(
+                "has `bearer_env`, `oauth`, `pass_headers` or `pass_credentials`, which are for servers with a `url`"
+            )
             continue
         names = {name.lower() for name in server.plain_headers()}
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
@@ -140,8 +143,17 @@ def _token(key: str, variable: str) -> str:
 
 
 def _is_for_us(value: str) -> bool:
-    """Whether a caller's credential is an API key of this program, which is nobody else's to see."""
-    return any(word.startswith(MARK) for word in value.split())
+    """Whether there is an API key of this program in a caller's header, which is nobody else's to see."""
+    return MARK in value or any(MARK in _plain(word) for word in value.split())
+
+
+def _plain(word: str) -> str:
+    """A word as it was before it was encoded, if it was: in Basic credentials, or for a cookie or an address."""
+    try:
+        decoded = b64decode(word + "=" * (-len(word) % 4), altchars=b"-_").decode("latin-1")
+    except ValueError:
+        decoded = ""
+    return f"{unquote(word)} {decoded}"
 
 
 def _without_token(key: str, reason: str) -> ChildServerError:

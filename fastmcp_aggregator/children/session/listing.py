@@ -46,7 +46,7 @@ async def read_catalogue(
         for kind, ids in offered.items()
         if ids is None or not ids <= ids_of(kind, components[kind])
     }
-    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas, left_out)
+    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas, left_out=left_out)
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:

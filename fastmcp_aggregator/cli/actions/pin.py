@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import fastmcp_aggregator as package
-from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.report import is_running, line_of, why_failed
 from fastmcp_aggregator.cli.running.starting import load, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.pinning.definitions import Difference, ServerPins, diff, differences, pins_of
+from fastmcp_aggregator.pinning.definitions import NOUNS, Difference, ServerPins, diff, differences, pins_of
 from fastmcp_aggregator.pinning.pins import hidden_characters
 from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -81,7 +80,7 @@ def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[Serve
     for key, child in app.children.items():
         status = child.status()
         if is_running(status) and child.catalogue is not None:
-            offered[key] = pins_of(child.catalogue.of(Kind.TOOL), child.catalogue.instructions)
+            offered[key] = pins_of(child.catalogue.components, child.catalogue.instructions)
         else:
             failed.append(status)
     return offered, failed
@@ -89,10 +88,23 @@ def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[Serve
 
 def _document(found: list[Difference], kept: Pins, failed: Sequence[ServerStatus], path: Path) -> dict[str, Any]:
     differences = [
-        {"server": entry.server, "tool": entry.tool, "kind": entry.kind, "diff": list(diff(entry))} for entry in found
+        {"server": entry.server, **_named(entry), "kind": entry.kind, "diff": list(diff(entry))} for entry in found
     ]
     reasons = {status.server_key: why_failed(status) for status in failed}
     return {"pins": str(path), "differences": differences, "written": list(kept), "failed": reasons}
+
+
+def _named(entry: Difference) -> dict[str, str]:
+    if entry.component is None:
+        return {"component": "instructions"}
+    kind, name = entry.component
+    return {"component": NOUNS[kind], "name": name}
+
+
+def _counted(pins: ServerPins) -> str:
+    """How much is pinned of each kind that there is."""
+    numbers = {noun: len(pins.of(kind)) for kind, noun in NOUNS.items()}
+    return ", ".join(counted(number, noun) for noun, number in numbers.items() if number or noun == "tool")
 
 
 def _tell(
@@ -106,7 +118,7 @@ def _tell(
         for text in hidden_characters(key, pins):
             say(f"warning: {text}")
     for key, pins in kept.items():
-        say(f"{path}: {'approved' if key in known else 'pinned'} {counted(len(pins.tools), 'tool')} of {key!r}")
+        say(f"{path}: {'approved' if key in known else 'pinned'} {_counted(pins)} of {key!r}")
     left = [entry for entry in shown if entry.server not in kept]
     if left:
         say(f"{counted(len(left), 'difference')}; approve with: fastmcp-aggregator pin CONFIG --approve [SERVER …]")

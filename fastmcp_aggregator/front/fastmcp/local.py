@@ -23,6 +23,7 @@ class LocalComponents:
     def __init__(self, app: FastMCP[None], views: ToolViews) -> None:
         self._app = app
         self._views = views
+        views.search.has_others = lambda: not self.is_empty
 
     @property
     def bypass_allowed(self) -> bool:

@@ -8,7 +8,8 @@ on being served by the route table, also while they are not listed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 from fastmcp.exceptions import ToolError
@@ -21,6 +22,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.front.fastmcp.tool_index import ToolIndex
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
@@ -33,6 +35,10 @@ _FORWARDING: dict[type, dict[str, tuple[Kind, str]]] = {
     ResourcesAsTools: {"read_resource": (Kind.RESOURCE, "uri")},
 }
 SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
+_MOST_FOUND = 5
+"""Tools that a search tells."""
+_MOST_READ = 1000
+"""Characters of a query that count."""
 
 
 class ToolSearch(BM25SearchTransform):
@@ -40,11 +46,12 @@ class ToolSearch(BM25SearchTransform):
 
     def __init__(self, directory: Directory, default: bool) -> None:
         """`default`: whether it is on for groups that do not say."""
-        super().__init__(
-            search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL, search_result_serializer=self._as_listed
-        )
+        super().__init__(max_results=_MOST_FOUND, search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL)
         self._directory = directory
         self._default = default
+        self._of_children = ToolIndex(directory)
+        self.has_others: Callable[[], bool] = lambda: True
+        """Whether there may be other tools than those of the children."""
 
     @property
     def is_on(self) -> bool:
@@ -70,6 +77,25 @@ class ToolSearch(BM25SearchTransform):
         public = tool.name if route is None else table.public_id(Kind.TOOL, self._rule(), route)
         return tool.model_copy(update={"name": public})
 
+    def _make_search_tool(self) -> Tool:
+        return self._search_tool
+
+    @cached_property
+    def _search_tool(self) -> Tool:
+        async def search_tools(
+            query: Annotated[str, "Natural language query to search for tools"],
+        ) -> str | list[dict[str, Any]]:
+            """Search for tools using natural language.
+
+            Returns matching tool definitions ranked by relevance,
+            in the same format as list_tools.
+            """
+            if not self.has_others():
+                return await self._of_children.best(query, _MOST_FOUND, self._rule())
+            return self._as_listed(await self._search(await self.get_tool_catalog(get_context()), query[:_MOST_READ]))
+
+        return Tool.from_function(fn=search_tools, name=SEARCH_TOOLS)
+
     def _as_listed(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The tools as `tools/list` would have them for this caller."""
         rule, table = self._rule(), self._directory.table
@@ -83,6 +109,10 @@ class ToolSearch(BM25SearchTransform):
         return found
 
     def _make_call_tool(self) -> Tool:
+        return self._call_tool
+
+    @cached_property
+    def _call_tool(self) -> Tool:
         """FastMCP's own lists all tools for each call, and knows one spelling."""
 
         async def call_tool(

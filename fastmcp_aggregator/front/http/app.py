@@ -108,7 +108,7 @@ def stack_of(
         # Before the gate: who may not use the group takes nobody's place.
         *_if(auth is not None, Membership, **group),
         # Around the gate, because a key may be revoked while its request waits there.
-        *_if(auth is not None, Revocation, **group),
+        *_if(auth is not None, Revocation, **group, grace=parts.settings.call_timeout),
         *_if(
             auth is not None and endpoint is not None,
             Sessions,

@@ -3,7 +3,8 @@
 Theory. Authentication looks at a request when it comes, but a stream may stay open for days, and a call for minutes. So
 each request of an API key is looked at again when its key changes in the file: if the key is gone, or has lost the
 group, the request is ended, whatever it is, and so is what outlives it (`Caller.while_let_in`). A token that runs out,
-or a key at its date, ends the streams that only listen; a call that was let in before is still answered.
+or a key at its date, ends the streams that only listen; a call that was let in before is still answered, if that takes
+no longer than a call may be silent.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 class Revocation:
     """An ASGI layer around the app of a group, behind authentication."""
 
-    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
-        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended."""
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied, grace: float) -> None:
+        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request whose key is revoked.
+        `grace` is the seconds after the end of their token that calls have.
+        """
+        self._grace = grace
         self._app = app
         self._group_id = group_id
         self._path = path
@@ -58,6 +62,8 @@ class Revocation:
                 groups = [self._group_id] if route_path(scope).startswith(self._path) else None
                 added[WHILE_LET_IN] = while_let_in = partial(_while_let_in, token, groups)
                 stack.enter_context(while_let_in(partial(self._revoked, scope, answering.end)))
+            if token.expires_at is not None:
+                _end_at(token.expires_at + self._grace, stack, answering.end)
             if scope["method"] == "GET":
                 added[ON_LISTENING]()
             if not answering.was_ended:
@@ -84,14 +90,18 @@ def _while_let_in(
     return token.watched(look)
 
 
+def _end_at(moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
+    remaining = max(0.0, moment + _MARGIN - time.time())
+    stack.callback(asyncio.get_running_loop().call_later(remaining, end).cancel)
+
+
 def _ending_stream(scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
     """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
     outer: Callable[[], None] | None = scope.get(ON_LISTENING)
 
     def on_listening() -> None:
         if token.expires_at is not None:
-            remaining = max(0.0, token.expires_at + _MARGIN - time.time())
-            stack.callback(asyncio.get_running_loop().call_later(remaining, end).cancel)
+            _end_at(token.expires_at, stack, end)
         if outer is not None:
             outer()
 

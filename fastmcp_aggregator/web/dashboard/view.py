@@ -16,11 +16,11 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
 from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
+from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY
 from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
 
-_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off")
 _ALL_GROUPS_ONLY = ("pid", "in_flight", "waiting", "unanswered", "ignored_lines", "dropped_notifications")
 _RUNNING_ON = ("since", "retry_in")
 """What changes with the time alone."""
@@ -83,7 +83,7 @@ def _may_see(call: RecentCall, sources: Sources) -> bool:
 def _server(key: str, sources: Sources) -> dict[str, Any]:
     child = sources.children[key]
     status = child.status()
-    fields = (*_EVERYBODY, *_ALL_GROUPS_ONLY) if sources.sees_all else _EVERYBODY
+    fields = (*SEEN_BY_EVERYBODY, *_ALL_GROUPS_ONLY) if sources.sees_all else SEEN_BY_EVERYBODY
     return {
         "key": key,
         "last_error": _error(child, sources),

@@ -1,0 +1,683 @@
+"""The table of `docs/access.md`: what each policy does when what it decides on is missing, odd, too big, stale or down.
+
+Each cell of the table is a test here, by the same names; a dash means that there is nothing of the kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from joserfc.jwk import RSAKey
+from support.credentials import PAIR, Credentials, bearer, token
+from support.doubles import call
+from support.harness import config, connected, free_port, lean, until
+from support.memory import build_aggregator, scripted
+from support.redis_server import RedisServer
+from support.serving import served
+
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.children.http.oauth import login_for, tokens_file
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed
+from fastmcp_aggregator.config.documents import MAX_BYTES
+from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError
+from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.pinning.definitions import pins_of
+from fastmcp_aggregator.pinning.pins import pins_from_settings
+from fastmcp_aggregator.pinning.pins_file import write_pins
+from fastmcp_aggregator.policies.audit import audit_of
+from fastmcp_aggregator.policies.limits import limits_from_settings
+from fastmcp_aggregator.policies.policy import Rejected
+from fastmcp_aggregator.policies.validation import ArgumentValidation
+from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
+from fastmcp_aggregator.replicas.redis_connection import connect
+from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter, _name
+from fastmcp_aggregator.replicas.wire import SIZE_LIMIT, TooLargeError, encoded
+from fastmcp_aggregator.settings.model import load_settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+COLUMNS = ("missing", "malformed", "too big", "stale", "down")
+
+
+@dataclass
+class Around:
+    """What a test needs."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+    log: pytest.LogCaptureFixture
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def too_big(self, name: str) -> Path:
+        return self.file(name, " " * (MAX_BYTES + 1))
+
+
+Cell = Callable[[Around], Awaitable[None]]
+CELLS: dict[tuple[str, str], Cell] = {}
+
+
+def cell(row: str, column: str) -> Callable[[Cell], Cell]:
+    def put(test: Cell) -> Cell:
+        assert (row, column) not in CELLS
+        CELLS[row, column] = test
+        return test
+
+    return put
+
+
+async def status(app: Any, headers: dict[str, str], path: str = "/mcp/tools/list") -> int:
+    async with served(app) as front, front.browser() as http:
+        return (await http.post(path, headers=headers, json={})).status_code
+
+
+def start_is_refused(words: str, start: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigError, match=words):
+        start()
+
+
+# Groups.
+
+
+def with_groups(around: Around, groups: Any) -> Aggregator:
+    return build_aggregator(config(a=lean(), b=lean()), groups=around.file("group.json", json.dumps(groups)))
+
+
+@cell("groups", "missing")
+async def _(around: Around) -> None:
+    start_is_refused("there is no file", lambda: load_groups(around.folder / "none.json", ["a"]))
+    app = with_groups(around, {"red": {"servers": ["a"]}})
+    async with app, connected(app.group("red")) as client:
+        (around.folder / "group.json").unlink()
+        with pytest.raises(ConfigError):
+            await app.reload()
+        assert await client.call("a:pid")
+        assert (await client.error("tools/call", {"name": "b:pid"}))["code"] == -32602
+
+
+@cell("groups", "malformed")
+async def _(around: Around) -> None:
+    for text in (
+        "{",
+        "[]",
+        '{"red": {}}',
+        '{"red": {"servers": ["nobody"]}}',
+        '{"red": {"servers": ["a"], "tool": []}}',
+    ):
+        path = around.file("group.json", text)
+        with pytest.raises(ConfigError):
+            load_groups(path, ["a"])
+    app = with_groups(around, {"red": {"servers": ["a"]}})
+    async with app, connected(app.group("red")) as client:
+        around.file("group.json", '{"red": {"servers": ["a", "b"]}, "red": {"servers": ["b"]}}')
+        with pytest.raises(ConfigError):
+            await app.reload()
+        assert (await client.error("tools/call", {"name": "b:pid"}))["code"] == -32602
+
+
+@cell("groups", "too big")
+async def _(around: Around) -> None:
+    start_is_refused("larger than 10 MiB", lambda: load_groups(around.too_big("group.json"), ["a"]))
+
+
+@cell("groups", "stale")
+async def _(around: Around) -> None:
+    app = with_groups(around, {"red": {"servers": ["a", "b"]}})
+    async with app, connected(app.group("red")) as client:
+        assert await client.call("b:pid")
+        around.file("group.json", '{"red": {"servers": ["a"]}}')
+        await app.reload()
+        assert (await client.error("tools/call", {"name": "b:pid"}))["code"] == -32602
+        around.file("group.json", "{}")
+        await app.reload()
+        assert (await client.error("tools/call", {"name": "a:pid"}))["code"] == -32602
+
+
+@cell("groups", "down")
+async def _(around: Around) -> None:
+    groups = {"red": {"servers": ["a", "b"], "tools": ["send"]}}
+    servers = config(a=lean(tool_names=["send"]), b=lean(tool_names=["send"]))
+    app = build_aggregator(servers, groups=groups, strict=False)
+    scripted(app)["a"].options = {"exit_at_start": 1}
+    async with app, connected(app.group("red")) as client:
+        assert await client.names() == []
+        assert "error" in await client.send("tools/call", {"name": "b:send", "arguments": {}})
+
+
+# API keys.
+
+
+async def with_keys(around: Around, change: Callable[[Credentials], Any]) -> int:
+    """What the key of somebody gets after a change of the file."""
+    credentials = Credentials(around.folder, {"ann": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth)
+    async with served(app) as front, front.browser() as http:
+        assert (await http.post("/mcp/tools/list", headers=credentials.of("ann"))).status_code == 200
+        change(credentials)
+        return (await http.post("/mcp/tools/list", headers=credentials.of("ann"))).status_code
+
+
+@cell("API keys", "missing")
+async def _(around: Around) -> None:
+    assert await with_keys(around, lambda credentials: credentials.file.unlink()) == 401
+    assert await status(build_aggregator(config(), auth=Credentials(around.folder, {}).auth), {}) == 401
+
+
+@cell("API keys", "malformed")
+async def _(around: Around) -> None:
+    for text in ("{", "[]", '{"keys": [{"id": "x"}]}'):
+        assert await with_keys(around, lambda credentials, text=text: credentials.file.write_text(text)) == 401
+    assert await with_keys(around, lambda credentials: credentials.file.chmod(0o666)) == 401
+
+
+@cell("API keys", "too big")
+async def _(around: Around) -> None:
+    assert await with_keys(around, lambda credentials: credentials.file.write_text(" " * (MAX_BYTES + 1))) == 401
+    app = build_aggregator(config(), auth=Credentials(around.folder, {}).auth)
+    assert await status(app, {"x-api-key": "fma_" + "x" * 30_000}) == 401
+
+
+@cell("API keys", "stale")
+async def _(around: Around) -> None:
+    def expire(credentials: Credentials) -> None:
+        (key,) = read_keys(credentials.file)
+        write_keys(credentials.file, [replace(key, expires=key.created)])
+
+    assert await with_keys(around, expire) == 401
+    assert await with_keys(around, lambda credentials: write_keys(credentials.file, [])) == 401
+
+
+@cell("API keys", "down")
+async def _(around: Around) -> None:
+    def unreadable(credentials: Credentials) -> None:
+        credentials.file.unlink()
+        credentials.file.mkdir()
+
+    assert await with_keys(around, unreadable) == 401
+
+
+# Tokens of an identity provider.
+
+
+async def with_token(around: Around, path: str = "/groups/red/mcp/tools/list", **claims: Any) -> int:
+    auth = Credentials(around.folder, {}).auth
+    app = build_aggregator(config(a=lean()), groups={"red": {"servers": ["a"]}}, auth=auth)
+    return await status(app, bearer(**claims), path)
+
+
+@cell("tokens (JWT)", "missing")
+async def _(around: Around) -> None:
+    assert await with_token(around) == 200
+    for claim in ("iss", "aud", "exp"):
+        assert await with_token(around, **{claim: None}) == 401
+    assert await with_token(around, groups=None) == 404
+
+
+@cell("tokens (JWT)", "malformed")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(), auth=Credentials(around.folder, {}).auth)
+    for text in ("x", "a.b.c", "eyJhbGciOiJub25lIn0.e30.", "%e9"):
+        assert await status(app, {"authorization": f"Bearer {text}"}) == 401
+    assert await with_token(around, nbf="soon") == 401
+    for groups in (5, {"red": True}, [["red"]], [None]):
+        assert await with_token(around, groups=groups) == 404
+
+
+@cell("tokens (JWT)", "too big")
+async def _(around: Around) -> None:
+    assert await with_token(around, sub="x" * 1_000_000) in (401, 431)
+
+
+@cell("tokens (JWT)", "stale")
+async def _(around: Around) -> None:
+    assert await with_token(around, exp=int(time.time()) - 5) == 401
+    assert await with_token(around, nbf=int(time.time()) + 60) == 401
+
+
+@cell("tokens (JWT)", "down")
+async def _(around: Around) -> None:
+    credentials, port = Credentials(around.folder, {}), free_port()
+    for name in ("jwt_public_key_file", "keys_file"):
+        del credentials.settings[name]
+    credentials.settings["jwt_jwks_url"] = f"http://127.0.0.1:{port}/keys"
+    auth: Any = credentials.auth
+    assert await auth.verify_token(token()) is None
+    keys = json.dumps({"keys": [RSAKey.import_key(PAIR.public_key).as_dict()]}).encode()
+
+    async def publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(keys)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + keys)
+        writer.close()
+
+    auth = credentials.auth
+    provider = await asyncio.start_server(publish, "127.0.0.1", port)
+    assert await auth.verify_token(token()) is not None
+    provider.close()
+    await provider.wait_closed()
+    assert await auth.verify_token(token()) is not None
+    assert auth._cache_ttl == 3600
+    auth._jwks_cache_time -= 3600
+    assert await auth.verify_token(token()) is None
+
+
+# Logins of servers (OAuth).
+
+
+async def login_fails(around: Around, words: str, text: str | None) -> None:
+    url = f"https://mcp.example.com/{len(words)}"
+    if text is not None:
+        tokens_file(around.folder, url).write_text(text)
+    with pytest.raises(HttpFailed) as caught:
+        await login_for(around.folder, url).authorization()
+    assert words in caught.value.failure.reason
+
+
+def tokens(around: Around, **other: Any) -> str:
+    usual = {
+        "url": other.pop("url"),
+        "token_endpoint": f"http://127.0.0.1:{free_port()}/token",
+        "resource": None,
+        "client": {"client_id": "c", "redirect_uris": ["http://localhost/"]},
+        "tokens": {"access_token": "t", "refresh_token": "r"},
+        "expires_at": 0,
+    }
+    return json.dumps({**usual, **other})
+
+
+@cell("logins (OAuth)", "missing")
+async def _(around: Around) -> None:
+    await login_fails(around, "nobody has logged in to it", None)
+
+
+@cell("logins (OAuth)", "malformed")
+async def _(around: Around) -> None:
+    await login_fails(around, "the file with its tokens cannot be read", "{")
+    await login_fails(around, "the file with its tokens is for another address", tokens(around, url="https://other"))
+
+
+@cell("logins (OAuth)", "too big")
+async def _(around: Around) -> None:
+    await login_fails(around, "the file with its tokens cannot be read", "[" * 1_000_000)
+
+
+@cell("logins (OAuth)", "stale")
+async def _(around: Around) -> None:
+    words = "its login has expired"
+    url = f"https://mcp.example.com/{len(words)}"
+    await login_fails(around, words, tokens(around, url=url, tokens={"access_token": "t"}))
+
+
+@cell("logins (OAuth)", "down")
+async def _(around: Around) -> None:
+    words = "its authorization server"
+    await login_fails(around, words, tokens(around, url=f"https://mcp.example.com/{len(words)}"))
+
+
+# The addresses of a request.
+
+
+async def raw(*lines: str) -> int:
+    """The status of a request with exactly these lines in its head; 0: the connection was closed."""
+    async with served(build_aggregator(config())) as front:
+        address = httpx2.URL(front.origin)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write("\r\n".join(["POST /mcp/tools/list HTTP/1.1", *lines, "content-length: 0", "", ""]).encode())
+        answer = await reader.readline()
+        writer.close()
+        return int(answer.split()[1]) if answer else 0
+
+
+@cell("Host", "missing")
+async def _(around: Around) -> None:
+    assert await raw() in (400, 421)
+    assert await raw("host:") == 421
+
+
+@cell("Host", "malformed")
+async def _(around: Around) -> None:
+    for host in ("evil.example.com", "localhost@evil.example.com", "[::1", "localhost.evil.example.com", "%6cocalhost"):
+        assert await raw(f"host: {host}") == 421
+
+
+@cell("Host", "too big")
+async def _(around: Around) -> None:
+    assert await raw(f"host: {'x' * 70_000}") in (421, 431)
+
+
+@cell("Origin", "missing")
+async def _(around: Around) -> None:
+    assert await raw("host: localhost", "content-type: application/json") == 200
+
+
+@cell("Origin", "malformed")
+async def _(around: Around) -> None:
+    for origin in ("null", "https://evil.example.com", "x", "http://[::1", "http://localhost.evil.example.com"):
+        assert await raw("host: localhost", "content-type: application/json", f"origin: {origin}") == 403
+
+
+@cell("Origin", "too big")
+async def _(around: Around) -> None:
+    assert await raw("host: localhost", f"origin: http://{'x' * 70_000}") in (403, 431)
+
+
+# Checked arguments.
+
+
+async def refusal(schema: Any, arguments: Any) -> str:
+    """What a call is told; empty if it passes."""
+    policy = ArgumentValidation()
+    asked = call(name="t", params={"arguments": arguments}, input_schema=schema)
+    try:
+        if (pending := policy.before(asked)) is not None:
+            await pending
+    except Rejected as rejection:
+        return rejection.message
+    return ""
+
+
+OBJECT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@cell("arguments", "missing")
+async def _(around: Around) -> None:
+    assert "no input schema" in await refusal(None, {"n": 1})
+    assert "required" in await refusal(OBJECT, None)
+
+
+@cell("arguments", "malformed")
+async def _(around: Around) -> None:
+    assert await refusal(OBJECT, {"n": 1}) == ""
+    for schema in (True, [], {"type": "objct"}, {"$ref": "#/nowhere"}, {"$ref": "https://example.com/schema"}):
+        assert "cannot be checked" in await refusal(schema, {"n": 1})
+    assert "not of type" in await refusal(OBJECT, [1])
+    app = build_aggregator(config(a=lean()), validate_arguments=True)
+    async with app, connected(app) as client:
+        for arguments in ([], "x", 5, True):
+            assert (await client.error("tools/call", {"name": "a:echo", "arguments": arguments}))["code"] == -32602
+
+
+@cell("arguments", "too big")
+async def _(around: Around) -> None:
+    deep: Any = {}
+    for _ in range(101):
+        deep = {"x": deep}
+    for odd in (deep, [1] * 60_000, [[[]]] * 60_000):
+        assert "cannot be checked" in await refusal(OBJECT, {"n": 1, "more": odd})
+
+
+@cell("arguments", "stale")
+async def _(around: Around) -> None:
+    policy = ArgumentValidation()
+    for schema, passes in ((OBJECT, True), ({**OBJECT, "required": ["m"]}, False)):
+        asked = call(name="t", params={"arguments": {"n": 1}}, input_schema=schema)
+        pending = policy.before(asked)
+        assert pending is not None
+        if passes:
+            await pending
+        else:
+            with pytest.raises(Rejected):
+                await pending
+
+
+# Pins that block.
+
+READ = {"name": "read", "inputSchema": {"type": "object"}}
+
+
+def blocking(path: Path) -> Any:
+    return pins_from_settings(load_settings(pins=str(path), on_pin_mismatch="block"))
+
+
+async def listed(around: Around, pins: dict[str, Any], **server: Any) -> list[str]:
+    write_pins(around.folder / "pins.json", pins)
+    settings = {"pins": str(around.folder / "pins.json"), "on_pin_mismatch": "block"}
+    app = build_aggregator(config(a=lean(**server)), **settings)
+    async with app, connected(app) as client:
+        return await client.names()
+
+
+async def pins_now(**server: Any) -> dict[str, Any]:
+    async with build_aggregator(config(a=lean(**server))) as app:
+        catalogue = app.children["a"].catalogue
+        assert catalogue is not None
+        return {"a": pins_of(catalogue.components, catalogue.instructions)}
+
+
+@cell("pins", "missing")
+async def _(around: Around) -> None:
+    start_is_refused("there is no file", lambda: blocking(around.folder / "none.json"))
+    assert await listed(around, {}) == []
+    assert "a:new" not in await listed(around, await pins_now(), tool_names=["new"])
+
+
+@cell("pins", "malformed")
+async def _(around: Around) -> None:
+    for text in ("{", "[]", '{"format": 3, "servers": {}}', '{"format": 2, "servers": {"a": {"tools": {"read": {}}}}}'):
+        path = around.file("pins.json", text)
+        with pytest.raises(ConfigError):
+            blocking(path)
+    write_pins(around.folder / "pins.json", await pins_now())
+    changed = (around.folder / "pins.json").read_text().replace("The tool echo.", "The tool each.")
+    start_is_refused("has a digest that is not", lambda: blocking(around.file("pins.json", changed)))
+
+
+@cell("pins", "too big")
+async def _(around: Around) -> None:
+    start_is_refused("larger than 10 MiB", lambda: blocking(around.too_big("pins.json")))
+
+
+@cell("pins", "stale")
+async def _(around: Around) -> None:
+    pins = await pins_now()
+    assert "a:echo" in await listed(around, pins)
+    names = await listed(around, pins, tool_extra={"_meta": {"ui": {}}})
+    assert "a:echo" not in names
+    assert "a:fail" in names
+    old = {"sha256": "", "definition": READ}
+    around.file("pins.json", json.dumps({"servers": {"a": {"tools": {"read": old}}}}))
+    start_is_refused("has a digest that is not", lambda: blocking(around.folder / "pins.json"))
+
+
+@cell("pins", "down")
+async def _(around: Around) -> None:
+    write_pins(around.folder / "pins.json", {})
+    settings = {"pins": str(around.folder / "pins.json"), "on_pin_mismatch": "block"}
+    app = build_aggregator(config(a=lean(resources=[{"uri": "note:///a", "name": "a"}])), strict=False, **settings)
+    script = scripted(app)["a"]
+    script.options = {"exit_at_start": 1}
+    async with app, connected(app) as client:
+        await until(lambda: app.health()["a"].last_error)
+        script.options = {}
+        assert "error" in await client.send("resources/read", {"uri": "note://a//a"})
+        methods = [message["method"] for life in script.lives for message in life.received]
+        assert "resources/read" not in methods
+
+
+# Rate limits.
+
+SLOW = Rate(per_minute=0.001, burst=2)
+
+
+def limited(principal: Principal, **settings: Any) -> str:
+    """Which of three calls pass."""
+    limits = limits_from_settings(load_settings(rate_limit=0.001, rate_burst=2, **settings), has_auth=False)
+    assert limits is not None
+    found = ""
+    for _ in range(3):
+        try:
+            limits.before(call(principal, is_remote=True))
+            found += "y"
+        except Rejected:
+            found += "n"
+    return found
+
+
+@cell("rate limits", "missing")
+async def _(around: Around) -> None:
+    assert limited(Principal()) == "yyn"
+    assert limits_from_settings(load_settings(), has_auth=True) is not None
+
+
+@cell("rate limits", "malformed")
+async def _(around: Around) -> None:
+    for odd in (-1, "nan", "inf", "many"):
+        with pytest.raises(ConfigError):
+            load_settings(rate_limit=odd)
+    callers = {"jwt:x#ann": {"rate_burst": 9}, "group:": {"rate_burst": 9}, "nobody": {"rate_burst": 9}}
+    assert limited(Principal("key:ann"), callers=callers) == "yyn"
+
+
+@cell("rate limits", "too big")
+async def _(around: Around) -> None:
+    limiter = InMemoryRateLimiter(most=2)
+    for name in ("ann", "ann", "ben", "ann"):
+        limiter.acquire(name, SLOW)
+    limiter.acquire("eve", SLOW)
+    assert limiter.acquire("ann", SLOW) > 0
+    assert len(limiter._buckets) == 2
+
+
+@cell("rate limits", "down")
+async def _(around: Around) -> None:
+    limits = RedisRateLimiter(f"redis://127.0.0.1:{free_port()}/0", InMemoryRateLimiter())
+    assert [await limits.acquire("ann", SLOW) == 0 for _ in range(3)] == [True, True, False]
+    await limits.close()
+
+
+# Redis.
+
+
+@cell("Redis", "missing")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(), redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(SharedStateError):
+        async with app._backend.sharing():
+            raise AssertionError("it began")
+
+
+@cell("Redis", "malformed")
+async def _(around: Around) -> None:
+    server = RedisServer(around.folder)
+    await server.start()
+    try:
+        redis = connect(server.url)
+        limits = RedisRateLimiter(server.url, InMemoryRateLimiter())
+        for odd in ({"tokens": "x", "at": "0"}, {"tokens": "nan", "at": "nan"}):
+            await redis.delete(_name("ann", SLOW))
+            await redis.hset(_name("ann", SLOW), mapping=odd)  # type: ignore[misc]
+            limits = RedisRateLimiter(server.url, InMemoryRateLimiter())
+            assert [await limits.acquire("ann", SLOW) == 0 for _ in range(3)] == [True, True, False], odd
+        await redis.set(_name("ben", SLOW), "text")
+        limits = RedisRateLimiter(server.url, InMemoryRateLimiter())
+        assert [await limits.acquire("ben", SLOW) == 0 for _ in range(3)] == [True, True, False]
+        await asyncio.gather(limits.close(), redis.aclose())
+    finally:
+        server.stop()
+
+
+@cell("Redis", "too big")
+async def _(around: Around) -> None:
+    with pytest.raises(TooLargeError):
+        encoded({"answer": "x" * SIZE_LIMIT})
+
+
+@cell("Redis", "stale")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(a=lean()))
+    async with app, connected(app, modern=True) as client:
+        state = {"requestState": f"held-{'0' * 16}.abc", "inputResponses": {}}
+        error = await client.error("tools/call", {"name": "a:pid", "arguments": {}, **state})
+        assert "the call that it continues is over" in error["message"]
+
+
+@cell("Redis", "down")
+async def _(around: Around) -> None:
+    server = RedisServer(around.folder)
+    await server.start()
+    limits = RedisRateLimiter(server.url, InMemoryRateLimiter())
+    try:
+        assert [await limits.acquire("ann", SLOW) == 0 for _ in range(3)] == [True, True, False]
+    finally:
+        server.stop()
+    assert [await limits.acquire("ann", SLOW) == 0 for _ in range(3)] == [True, True, False]
+    await limits.close()
+
+
+# The audit log without which nothing is done.
+
+
+@cell("audit log", "missing")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(a=lean()), audit=str(around.file("file", "") / "audit.jsonl"))
+    with pytest.raises((AggregatorError, OSError)):
+        async with app:
+            raise AssertionError("it began")
+
+
+def refusing(around: Around) -> Any:
+    audit = audit_of(load_settings(audit=str(around.folder / "audit.jsonl"), audit_on_failure="refuse"))
+    assert audit is not None
+    return audit
+
+
+@cell("audit log", "too big")
+async def _(around: Around) -> None:
+    audit = refusing(around)
+    audit.before(call())
+    while not audit.log.must_reject:  # nobody writes: it is not open
+        audit.log.record("call", {"arguments": ["x" * 2000] * 500})
+    with pytest.raises(Rejected, match="could not be recorded"):
+        audit.before(call())
+
+
+@cell("audit log", "down")
+async def _(around: Around) -> None:
+    audit = refusing(around)
+    around.patch.setattr(audit.log._destination, "write", _full)
+    with audit.log:
+        audit.log.record("call", {})
+        await until(lambda: audit.log.must_reject)
+        with pytest.raises(Rejected, match="could not be recorded"):
+            audit.before(call())
+        around.patch.undo()
+
+
+def _full(_: bytes) -> int:
+    raise OSError(28, "No space left on device")
+
+
+# The page.
+
+
+@pytest.mark.parametrize("name", [": ".join(key) for key in CELLS])
+async def test_a_policy_does_not_open_when_something_is(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row, _, column = name.partition(": ")
+    if row == "Redis" and shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server")
+    await CELLS[row, column](Around(tmp_path, monkeypatch, caplog))
+
+
+def test_the_page_has_these_cells() -> None:
+    lines = PAGE.read_text().partition("## When something is odd")[2].splitlines()
+    rows = [[part.strip() for part in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    (_, *header), *body = rows
+    assert tuple(header[1:]) == COLUMNS
+    named = [(row, dict(zip(COLUMNS, texts, strict=True))) for row, _, *texts in body]
+    told = {(row, column) for row, texts in named for column, text in texts.items() if text != "–"}
+    assert told == CELLS.keys()
