@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from fastmcp_aggregator.config.models import RemoteServer
+from fastmcp_aggregator.config.disclosure import Field, fields_of, hidden_in
+from fastmcp_aggregator.config.models import RemoteServer, StdioServer
+
+_PLAIN = re.compile(
+    r"[A-Za-z]{0,7}|\d{0,7}|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][A-Za-z_. @-]{0,32}\d{0,3}[A-Za-z_. @-]{0,32})+|\."
+)
+"""Short words, numbers, and paths of words."""
+_USER = re.compile(r"[A-Za-z._-]{1,16}")
+"""A user with a password, who is no secret."""
 
 
 def secrets_in(value: Any) -> Iterator[str]:
@@ -32,9 +41,25 @@ def secrets_in(value: Any) -> Iterator[str]:
         case _ if is_dataclass(value):
             if isinstance(value, RemoteServer):
                 yield from _credentials_in(value.url)
-                yield from (text for _, text in parse_qsl(urlsplit(value.url).query))
+                yield from (form for part in _hidden("url", value.url) for form in (part, unquote(part)))
+            if isinstance(value, StdioServer):
+                yield from _in_arguments(value)
             for field in fields(value):
                 yield from secrets_in(getattr(value, field.name))
+
+
+def _in_arguments(server: StdioServer) -> Iterator[str]:
+    """The values of arguments that look like no path and no word: those a person needs to understand a failure."""
+    for field, argument in zip(fields_of(server.command, server.args), server.args, strict=True):
+        yield from (part for part in _hidden(field, argument) if not _PLAIN.fullmatch(part))
+
+
+def _hidden(field: Field, text: str) -> Iterator[str]:
+    """What is not shown of a value, with its variables replaced, whose `$` are plain."""
+    for part in hidden_in(field, text.replace("$", "S")):
+        piece = text[part.start : part.end]
+        if part.hint != "user" or not _USER.fullmatch(piece):
+            yield piece
 
 
 def _credentials_in(text: str) -> Iterator[str]:

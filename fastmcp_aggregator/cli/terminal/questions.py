@@ -34,7 +34,7 @@ def chosen(question: str, choices: Sequence[str]) -> int | None:
 def _answer(prompt: str) -> str:
     end_on_signals(FAILED, lambda: say(f"\n{NOTHING_WRITTEN}"))
     try:
-        sys.stderr.write(prompt)
+        sys.stderr.write(printable(prompt, keep="\n"))
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line.endswith("\n"):  # the end of the input has left the cursor behind the question
