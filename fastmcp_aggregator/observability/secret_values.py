@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -46,6 +46,20 @@ def secrets_in(value: Any) -> Iterator[str]:
                 yield from _in_arguments(value)
             for field in fields(value):
                 yield from secrets_in(getattr(value, field.name))
+
+
+def new_secrets_in(current: Callable[[], Any]) -> Callable[[], Iterable[str]]:
+    """What asks for a value that may be exchanged, and finds the secrets in it once for each."""
+    seen: list[Any] = [None]
+
+    def found() -> Iterable[str]:
+        value = current()
+        if value is seen[0]:
+            return ()
+        seen[0] = value
+        return list(secrets_in(value))
+
+    return found
 
 
 def _in_arguments(server: StdioServer) -> Iterator[str]:

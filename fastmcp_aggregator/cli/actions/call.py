@@ -138,7 +138,9 @@ async def _call_tool(
                 request, any_object, progress_callback=on_progress
             )
         except MCPError as error:
-            raise AggregatorError(f"error {error.code}: {error.message}") from error
+            # Further lines are indented, so that none of them looks like one of ours.
+            message = error.message.replace("\n", "\n  ")
+            raise AggregatorError(f"error {error.code}: {message}") from error
         except ValidationError as error:
             raise AggregatorError(f"the answer of {name} is no tool result: {error.error_count()} faults") from error
     return result
