@@ -14,12 +14,11 @@ from pydantic import BaseModel, SecretStr
 from fastmcp_aggregator.config.disclosure import Field, fields_of, hidden_in
 from fastmcp_aggregator.config.models import RemoteServer, StdioServer
 
-_PLAIN = re.compile(
-    r"[A-Za-z]{0,7}|\d{0,7}|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][A-Za-z_. @-]{0,32}\d{0,3}[A-Za-z_. @-]{0,32})+|\."
+_WORD = re.compile(
+    r"[A-Za-z_.-]{1,20}\d{0,2}|\d{0,7}"
+    r"|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][A-Za-z_. @-]{0,32}+\d{0,3}+[A-Za-z_. @-]{0,32}+)++"
 )
-"""Short words, numbers, and paths of words."""
-_USER = re.compile(r"[A-Za-z._-]{1,16}")
-"""A user with a password, who is no secret."""
+"""Words, numbers and paths of words. They are not shown either, but are no secret wherever else they stand."""
 
 
 def secrets_in(value: Any) -> Iterator[str]:
@@ -63,16 +62,16 @@ def new_secrets_in(current: Callable[[], Any]) -> Callable[[], Iterable[str]]:
 
 
 def _in_arguments(server: StdioServer) -> Iterator[str]:
-    """The values of arguments that look like no path and no word: those a person needs to understand a failure."""
     for field, argument in zip(fields_of(server.command, server.args), server.args, strict=True):
-        yield from (part for part in _hidden(field, argument) if not _PLAIN.fullmatch(part))
+        yield from _hidden(field, argument)
 
 
 def _hidden(field: Field, text: str) -> Iterator[str]:
-    """What is not shown of a value, with its variables replaced, whose `$` are plain."""
+    """What is not shown of a value, but for words, which a person needs to understand a failure; its `$` are plain."""
     for part in hidden_in(field, text.replace("$", "S")):
         piece = text[part.start : part.end]
-        if part.hint != "user" or not _USER.fullmatch(piece):
+        may_be_word = field != "url" or part.hint in ("user", "path")
+        if not (may_be_word and _WORD.fullmatch(piece)):
             yield piece
 
 
