@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -15,7 +16,12 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Encode a value as JSON, with JSON escapes for what is not printable in its texts."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def json_line(fields: dict[str, str]) -> str:
     """Encode the fields as one line of JSON, with JSON escapes for what is not printable."""
-    text = json.dumps(fields, ensure_ascii=False)
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n"
+    return json_text(fields) + "\n"

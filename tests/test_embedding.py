@@ -189,7 +189,7 @@ async def test_an_unreachable_remote_child_is_explained_without_its_secrets() ->
     with pytest.raises(StartupError) as caught:
         async with build_aggregator(document):
             pytest.fail("entered")
-    assert "http://127.0.0.1:9/mcp: connection refused or host not found" in str(caught.value)
+    assert "http://127.0.0.1:9: connection refused or host not found" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 

@@ -325,7 +325,7 @@ class Child:
         """Why the connection ends, for users; to be asked before the endpoint is closed."""
         if isinstance(error, ChildServerError):
             return error
-        reason = reason_of(error, self.server, self.options.settings.startup_timeout)
+        reason = reason_of(error, self.options.settings.startup_timeout)
         if self._stopping.is_set():
             return ChildServerError(self.key, self._phase, reason, cause=error)
         return await self._connecting.endpoint.explain(self._phase, reason, error)

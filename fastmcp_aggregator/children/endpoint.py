@@ -17,6 +17,7 @@ from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
+from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.settings.options import EndpointOptions
 
@@ -62,16 +63,16 @@ def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch 
             return NoEndpoint(server)
 
 
-def reason_of(error: Exception | None, server: ServerConfig, startup_timeout: float) -> str:
+def reason_of(error: Exception | None, startup_timeout: float) -> str:
     """Why a connection ended, as far as the exception says; without one, it was just closed."""
     if error is None:
-        return f"the connection to {server.label} was lost"
+        return "the connection was lost"
     if isinstance(error, TimeoutError):
         return (
             f"it did not initialize within {startup_timeout:g} s; "
             "raise `startup_timeout` in the settings if it needs longer"
         )
-    return f"{server.label}: {describe(error)}"
+    return describe(error)
 
 
 class ProcessEndpoint(Endpoint):
@@ -159,16 +160,19 @@ class RemoteEndpoint(Endpoint):
         """Prefer what the HTTP client has recorded over the exception, unless that is a timeout."""
         failure = self._failure
         if failure is None or isinstance(cause, TimeoutError):
-            return ChildServerError(self._server.key, phase, reason, cause=cause)
+            return ChildServerError(self._server.key, phase, self._at(reason), cause=cause, public_reason=reason)
         return ChildServerError(
             self._server.key,
             phase,
-            f"{self._server.label}: {failure.reason}",
+            self._at(failure.reason),
             cause=cause,
             pause=failure.pause,
             auth_error=failure.kind == "auth",
             public_reason=failure.reason,
         )
+
+    def _at(self, reason: str) -> str:
+        return f"{shown('url', self._server.url, 'local')}: {reason}"
 
     @property
     def _failure(self) -> HttpFailure | None:

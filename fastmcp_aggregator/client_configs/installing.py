@@ -23,7 +23,7 @@ from typing import Any
 from fastmcp_aggregator.client_configs.documents import read, with_entry, without_entry
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import ClientConfig
-from fastmcp_aggregator.client_configs.secrets import DOTS, masked
+from fastmcp_aggregator.config.disclosure import DOTS
 from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
@@ -32,8 +32,15 @@ from fastmcp_aggregator.version import VERSION
 PROGRAM = "fastmcp-aggregator"
 _BACKUP_SUFFIX = f".before-{PROGRAM}"
 _EPHEMERAL = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")
-_STRUCTURED = re.compile(r"""^.\s*($|[]\[{}"#/,*]|[\w.'"-]+\s*=)""")
-_VALUE = re.compile(r'("(?:[^"\\]|\\.)*"\s*[:=]\s*)?("(?:[^"\\]|\\.)*"|\'[^\']*\')')
+_SHOWN = re.compile(
+    r"""
+      [\s\[\]{},]+ | (?:true|false|null)(?![\w"'-])                     # what holds values, and these three
+    | (?:"[\w./ :@+-]{1,64}" | [A-Za-z_][\w.-]{0,63}) (?: \s*:\s | \s+=\s )  # the name of a value
+    | (?<=\[) [A-Za-z_][\w."-]{0,63} (?=\]$)                             # the name of a table
+    """,
+    re.VERBOSE,
+)
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 class FileChanged(AggregatorError):
@@ -188,30 +195,29 @@ def _words_for(path: Path) -> Iterator[None]:
 
 
 def shown_diff(change: Change, ours: Mapping[str, Any]) -> Iterator[str]:
-    """The difference line by line. Lines that are not ours have dots for their values, which may be secret."""
+    """The difference line by line. Of what is not in `ours` there are names and brackets, and dots for the rest."""
     before = (change.before or "").splitlines()
     after = (change.after or "").splitlines()
     own = set(_texts(ours))
     for line in difflib.unified_diff(before, after, str(change.path), str(change.path), n=2, lineterm=""):
         is_heading = line.startswith(("---", "+++", "@@"))
-        yield line if is_heading else _shown_line(line, own)
+        yield line if is_heading else line[:1] + _shown_line(line[1:], own)
 
 
 def _shown_line(line: str, own: set[str]) -> str:
-    if not _STRUCTURED.search(line):  # it may be a part of a text of several lines
-        return f"{line[0]}{DOTS}"
-    return masked("", _VALUE.sub(lambda found: _shown(found, own), line))
-
-
-def _shown(found: re.Match[str], own: set[str]) -> str:
-    name, value = found[1] or "", found[2]
-    is_ours = value[1:-1].replace("\\\\", "\\") in own
-    return found[0] if is_ours or (not name and _is_key(found)) else f'{name}"{DOTS}"'
-
-
-def _is_key(found: re.Match[str]) -> bool:
-    """Whether it is a key, as in `"mcpServers": {`, which the pattern takes for a value."""
-    return found.string[found.end() :].lstrip().startswith((":", "="))
+    shown, position = "", 0
+    while position < len(line):
+        text = _TEXT.match(line, position)
+        found = _SHOWN.match(line, position)
+        if found is None and text is not None and text[0][1:-1].replace("\\\\", "\\") in own:
+            found = text
+        if found is not None:
+            shown, position = shown + found[0], found.end()
+        elif text is not None:
+            shown, position = f'{shown}"{DOTS}"', text.end()
+        else:  # a comment, a number, or a part of a text of several lines
+            return shown + DOTS
+    return shown
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.variables import Translator
 from fastmcp_aggregator.config.dialects import transport_of
+from fastmcp_aggregator.config.disclosure import DOTS
 
 _LEFT_OUT = {
     "envFile": "its variables are not read here: give the file with --env-file",
@@ -19,6 +21,7 @@ _LEFT_OUT = {
         "which tools are shown is said in a groups file",
     ),
 }
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_-]{0,31}")
 _URLS = ("url", "serverUrl", "httpUrl")
 _KNOWN = {
     *_URLS, "command", "args", "env", "cwd", "headers", "type", "transport", "timeout", "description",
@@ -115,7 +118,7 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
     for name in others:
         if name in _LEFT_OUT:
             yield f"`{name}` is left out: {_LEFT_OUT[name]}"
-    meaningless = [f"`{name}`" for name in others if name not in _LEFT_OUT]
+    meaningless = [f"`{name}`" if _NAME.fullmatch(name) else DOTS for name in others if name not in _LEFT_OUT]
     if meaningless:
         yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
 

@@ -34,12 +34,10 @@ _TOKEN = re.compile(
 class Expansion:
     """The result of an expansion.
 
-    `shown` may be shown to a person: every reference in it is written `${NAME}`, without its default.
     `missing` has each variable that has neither a value nor a default, once.
     """
 
     value: str = field(repr=False)
-    shown: str
     missing: tuple[str, ...]
     is_malformed: bool
     is_expanded: bool
@@ -57,11 +55,37 @@ def expand(text: str, environ: Mapping[str, str]) -> Expansion:
     return scan.result()
 
 
+def without_defaults(text: str) -> str:
+    """The text with every reference written `${NAME}`; all else stays as it is."""
+    pieces, end, depth = [], 0, 0
+    for token in _TOKEN.finditer(text):
+        opens, closes = token["ending"] == ":-", bool(token["closing"]) and depth > 0
+        if not depth:
+            name = token["bare"] or token["braced"]
+            pieces += [text[end : token.start()], f"${{{name}}}" if name else token[0]]
+        depth += opens - closes
+        end = token.end()
+    return "".join([*pieces, text[end:] if not depth else ""])
+
+
+def own_text(text: str) -> Iterator[tuple[int, int]]:
+    """Where a text has characters of its own, from and to: outside of references, and in their defaults."""
+    start, depth = 0, 0
+    for token in _TOKEN.finditer(text):
+        opens, closes = token["ending"] == ":-", bool(token["closing"]) and depth > 0
+        if token["bare"] or token["braced"] or closes:
+            if token.start() > start:
+                yield start, token.start()
+            start = token.end()
+        depth += opens - closes
+    if len(text) > start:
+        yield start, len(text)
+
+
 class _Scan:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._value: list[str] = []
-        self._shown: list[str] = []
         self._missing: dict[str, None] = {}
         self._is_malformed = False
         self._is_expanded = False
@@ -69,7 +93,7 @@ class _Scan:
         self._used = [True]
 
     def literal(self, text: str) -> None:
-        self._put(text, shown=text)
+        self._put(text)
 
     def token(self, token: re.Match[str]) -> None:
         match token.lastgroup:
@@ -91,7 +115,6 @@ class _Scan:
     def result(self) -> Expansion:
         return Expansion(
             value="".join(self._value),
-            shown="".join(self._shown),
             missing=tuple(self._missing),
             is_malformed=self._is_malformed or len(self._used) > 1,
             is_expanded=self._is_expanded,
@@ -102,30 +125,28 @@ class _Scan:
         if value is None and self._used[-1]:
             self._missing[name] = None
         self._is_expanded = True
-        self._put(value or "", shown=f"${{{name}}}")
+        self._put(value or "")
 
     def _open_default(self, name: str) -> None:
         value = self._environ.get(name)
         self._is_expanded = True
-        self._put(value or "", shown=f"${{{name}}}")
+        self._put(value or "")
         self._used.append(self._used[-1] and not value)
 
-    def _put(self, text: str, shown: str) -> None:
+    def _put(self, text: str) -> None:
         if self._used[-1]:
             self._value.append(text)
-        if len(self._used) == 1:
-            self._shown.append(shown)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
     """A string of the config. `value` is what it stands for, and means nothing unless `is_known`.
 
-    `shown` is what a person may see: as written, with variables by name and without their defaults.
+    `written` is what stands in the file.
     """
 
     value: str = field(repr=False)
-    shown: str
+    written: str = field(repr=False)
     is_known: bool
 
 
@@ -176,7 +197,7 @@ def _text(written: str, place: Place, environ: Mapping[str, str] | None) -> Text
     if environ is not None:
         _report_faults(expansion, place)
     lacks_value = expansion.is_expanded if environ is None else bool(expansion.missing)
-    return Text(expansion.value, expansion.shown, is_known=not (lacks_value or expansion.is_malformed))
+    return Text(expansion.value, written, is_known=not (lacks_value or expansion.is_malformed))
 
 
 def _report_faults(expansion: Expansion, place: Place) -> None:

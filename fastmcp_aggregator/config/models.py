@@ -22,7 +22,7 @@ FROM_DICT = "<dict>"
 class StdioServer:
     """A server that is started as a process. `timeout` is in seconds.
 
-    `label` is the command as written in the file: variables by name, without arguments.
+    `label` is what of the command may be shown on a terminal: variables by name, without arguments.
     `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
     """
 
@@ -45,7 +45,7 @@ class StdioServer:
 class RemoteServer:
     """A server that is reached by HTTP. `timeout` is in seconds.
 
-    `label` is the URL as written in the file: variables by name, without user info and query.
+    `label` is what of the URL may be shown on a terminal: variables by name, without user info and query.
     `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
     """
 

@@ -1,4 +1,4 @@
-"""Validation of a remote server's URL and headers, and redaction of the URL.
+"""Validation of a remote server's URL and headers.
 
 Faults are put in words that repeat nothing of a value.
 """
@@ -10,7 +10,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 _SSE_PATH = re.compile(r"/sse(/|\?|&|$)")
-_USER_INFO = re.compile(r"^([^/]*://)?[^/]*@")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")  # RFC 9110, section 5.5, of which clients send ASCII
 
@@ -68,9 +67,3 @@ def is_credential(header: str) -> bool:
 def transport_of_url(url: str) -> Literal["http", "sse"]:
     """Infer the transport of a URL that comes without a type, by the same rule as FastMCP."""
     return "sse" if _SSE_PATH.search(urlsplit(url).path) else "http"
-
-
-def url_label(shown: str) -> str:
-    """Redact the user info, query and fragment of the URL. `shown` has variables as `${NAME}`."""
-    address = re.split(r"[?#]", shown, maxsplit=1)[0]
-    return _USER_INFO.sub(r"\1", address)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
+from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
 from fastmcp_aggregator.config.fields import Fields, kind_of
 from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
-from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault, url_label
+from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def _stdio_server(fields: Fields, shared: _Shared) -> StdioServer | None:
     if command is None:
         return None
     return StdioServer(
-        label=command.shown,
+        label=shown("command", command.written, "terminal"),
         command=command.value,
         args=args,
         env=env,
@@ -105,7 +106,7 @@ def _remote_server(fields: Fields, shared: _Shared, transport: Transport | None)
     if url is None or not _is_usable(url, fields.place.at("url")):
         return None
     return RemoteServer(
-        label=url_label(url.shown),
+        label=shown("url", url.written, "terminal"),
         url=url.value,
         transport="sse" if (transport or transport_of_url(url.value)) == "sse" else "http",
         headers=headers,
@@ -121,11 +122,10 @@ def _missing(entry: object, environ: Mapping[str, str]) -> tuple[str, ...]:
 def _unresolved(key: str, fields: Fields, missing: tuple[str, ...]) -> UnresolvedServer:
     is_process = "command" in fields.entry
     target = fields.entry.get("command" if is_process else "url")
-    shown = target.shown if isinstance(target, Text) else ""
     description = fields.entry.get("description")
     return UnresolvedServer(
         key=key,
-        label=shown if is_process else url_label(shown),
+        label=shown("command" if is_process else "url", target.written, "terminal") if isinstance(target, Text) else "",
         transport="stdio" if is_process else "http",
         missing=missing,
         problems=tuple(fields.place.problems),

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fastmcp_aggregator.client_configs.secrets import secrets_of
 from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Severity, Source
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
+from fastmcp_aggregator.doctor.secrets import looks_secret
 from fastmcp_aggregator.files.permissions import weaknesses
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -98,10 +98,10 @@ def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
         for field in ("env", "headers"):
             values = entry.get(field)
             for name, value in values.items() if isinstance(values, Mapping) else ():
-                if isinstance(value, str) and secrets_of(name, value):
+                if isinstance(value, str) and looks_secret("value", name, value):
                     variable = variable_name(name) if field == "env" else variable_name(key, name)
                     yield _finding(source, key, field, name, change=f"${{{variable}}}")
-        if isinstance(url := entry.get("url"), str) and secrets_of("", url):
+        if isinstance(url := entry.get("url"), str) and looks_secret("url", "", url):
             yield _finding(source, key, "url", change="${VARIABLE} in place of the secret")
 
 

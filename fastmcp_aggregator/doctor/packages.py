@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
 _NPM_PINNED = re.compile(r"(@[^/@]+/)?[^/@]+@[\^~]?\d.*")
@@ -40,7 +41,8 @@ def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
         written = source.entry(server.key).get("args")  # with its variables, whose values may be secret
         found = unpinned(server.command, [str(word) for word in written]) if isinstance(written, list) else None
         if found is not None:
-            index, package, kind = found
+            index, bare, kind = found
+            package = shown("package", bare, "terminal")
             pin = f"{package}@VERSION" if kind != "pipx" else f"{package}==VERSION"
             look_up = f"npm view {package} version" if kind == "npx" else f"pip index versions {package}"
             message = f"{package} has no version: each start may run another one; `{look_up}` tells the newest"

@@ -57,7 +57,7 @@ def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers whose program or folder is not there."""
     for server in _stdio(config):
         if server.cwd is not None and not Path(server.cwd).is_dir():
-            yield source.finding("error", server.key, f"there is no folder {server.cwd}", "cwd")
+            yield source.finding("error", server.key, "its working directory (`cwd`) is not there", "cwd")
         elif location(server) is None:
             home = _RUNNERS.get(Path(server.command).name)
             where = f" from {home}" if home else ""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from fastmcp_aggregator.config.models import RemoteServer
+from fastmcp_aggregator.config.disclosure import Field, fields_of, hidden_in
+from fastmcp_aggregator.config.models import RemoteServer, StdioServer
+
+_WORD = re.compile(
+    r"[A-Za-z_.-]{1,20}\d{0,2}|\d{0,7}"
+    r"|(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][A-Za-z_. @-]{0,32}+\d{0,3}+[A-Za-z_. @-]{0,32}+)++"
+)
+"""Words, numbers and paths of words. They are not shown either, but are no secret wherever else they stand."""
 
 
 def secrets_in(value: Any) -> Iterator[str]:
@@ -32,9 +40,39 @@ def secrets_in(value: Any) -> Iterator[str]:
         case _ if is_dataclass(value):
             if isinstance(value, RemoteServer):
                 yield from _credentials_in(value.url)
-                yield from (text for _, text in parse_qsl(urlsplit(value.url).query))
+                yield from (form for part in _hidden("url", value.url) for form in (part, unquote(part)))
+            if isinstance(value, StdioServer):
+                yield from _in_arguments(value)
             for field in fields(value):
                 yield from secrets_in(getattr(value, field.name))
+
+
+def new_secrets_in(current: Callable[[], Any]) -> Callable[[], Iterable[str]]:
+    """What asks for a value that may be exchanged, and finds the secrets in it once for each."""
+    seen: list[Any] = [None]
+
+    def found() -> Iterable[str]:
+        value = current()
+        if value is seen[0]:
+            return ()
+        seen[0] = value
+        return list(secrets_in(value))
+
+    return found
+
+
+def _in_arguments(server: StdioServer) -> Iterator[str]:
+    for field, argument in zip(fields_of(server.command, server.args), server.args, strict=True):
+        yield from _hidden(field, argument)
+
+
+def _hidden(field: Field, text: str) -> Iterator[str]:
+    """What is not shown of a value, but for words, which a person needs to understand a failure; its `$` are plain."""
+    for part in hidden_in(field, text.replace("$", "S")):
+        piece = text[part.start : part.end]
+        may_be_word = field != "url" or part.hint in ("user", "path")
+        if not (may_be_word and _WORD.fullmatch(piece)):
+            yield piece
 
 
 def _credentials_in(text: str) -> Iterator[str]:

@@ -68,7 +68,7 @@ def test_check_shows_each_server_and_what_clients_make_of_its_names(run: Run, tm
     assert lines(told) == [
         f"{tmp_path}/config.json: 2 servers",
         f"files    stdio  {sys.executable}",
-        "my.docs  http   https://example.com/mcp",
+        "my.docs  http   https://•••:•••@example.com/mcp?key=1",
         "",
         "What clients see:",
         "Claude Desktop, Claude Code, OpenAI Codex, ChatGPT, GitHub Copilot CLI "
@@ -425,7 +425,7 @@ def test_call_ends_with_code_1_and_the_message_of_a_json_rpc_error(run: Run) -> 
 
 def test_call_of_a_tool_that_is_not_there_suggests_others(run: Run) -> None:
     ended = run("call", "a:ecko", "x=1", a=lean())
-    assert ended == (1, "", "error -32602: Tool not found: a:ecko\nDid you mean: a:echo?\n")
+    assert ended == (1, "", "error -32602: Tool not found: a:ecko\n  Did you mean: a:echo?\n")
 
 
 def test_call_of_a_tool_that_answers_nonsense_says_so(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What is taken for a secret: it is shown as dots, and can become a variable."""
+"""What of a client's entry is shown: as dots otherwise, and as variables in what is written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.client_configs.secrets import masked, masked_entry, with_variables
+from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.models import RemoteServer, StdioServer
 
@@ -17,51 +17,23 @@ ENTRY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "shown"),
-    [
-        ("API_KEY", "abcdef", "•••"),
-        ("apiKey", "abcdef", "•••"),
-        ("Authorization", "Bearer abcdef", "Bearer •••"),
-        ("Authorization", "Bearer ${TOKEN}", "Bearer ${TOKEN}"),
-        ("X", "prefix ghp_abcdefghijklmnopqrst", "prefix •••"),
-        ("", "https://user:pass@h/p?a=1", "https://user:•••@h/p?a=1"),
-        ("", "https://tok@h/p", "https://•••@h/p"),
-        ("", "https://h/p?access_token=abc&x=1&key=def", "https://h/p?access_token=•••&x=1&key=•••"),
-        ("", "Authorization: Bearer abcdef", "Authorization: Bearer •••"),
-        ("MAX_TOKENS", "4096", "4096"),
-        ("AUTH", "true", "true"),
-        ("KEY_FILE", "/home/me/key.pem", "/home/me/key.pem"),
-        ("MONKEY", "banana", "banana"),
-        ("", "--port=8080", "--port=8080"),
-        ("", "https://h/p?monkey=1", "https://h/p?monkey=1"),
-        ("TOKEN", "$GITHUB_TOKEN", "$GITHUB_TOKEN"),
-    ],
-)
-def test_what_looks_secret_is_dots_and_the_rest_is_shown(name: str, text: str, shown: str) -> None:
-    assert masked(name, text) == shown
-
-
 def test_an_entry_is_shown_without_its_secrets() -> None:
-    shown = masked_entry(ENTRY)
-    assert shown["args"] == ["--api-key", "•••", "--token=•••", "-e", "MY_SECRET=•••", "--verbose", "plain"]
-    assert shown["env"] == {
-        "GITHUB_TOKEN": "•••",
-        "LEVEL": "debug",
-        "DATABASE_URL": "postgres://me:•••@h/d",
-        "REF": "${SET}",
-    }
+    shown = masked_entry({**ENTRY, "cwd": "/home/x", "description": "words", "timeout": 5})
+    assert shown["args"] == ["--api-key", "•••", "--token=•••", "-e", "MY_SECRET=•••", "--verbose", "•••"]
+    assert shown["env"] == {"GITHUB_TOKEN": "•••", "LEVEL": "debug", "DATABASE_URL": "•••", "REF": "${SET}"}
+    assert (shown["cwd"], shown["description"], shown["timeout"]) == ("•••", "•••", 5)
 
 
-def test_secrets_become_variables_that_stand_for_the_same() -> None:
+def test_what_is_not_shown_becomes_variables_that_stand_for_the_same() -> None:
     variables: dict[str, str] = {}
     entry = with_variables("my db", ENTRY, variables)
     assert variables == {
         "GITHUB_TOKEN": "tok1tok1",
-        "MY_DB_PASSWORD": "pw55",
+        "DATABASE_URL": "postgres://me:pw55@h/d",
         "MY_DB_API_KEY": "abc123",
         "MY_DB_TOKEN": "def456",
         "MY_SECRET": "ghi789",
+        "MY_DB_VERBOSE": "plain",
     }
     assert not any(value in str(entry) for value in variables.values())
     before = load_config({"mcpServers": {"s": ENTRY}}, environ={"SET": "x"}).servers["s"]
@@ -69,6 +41,13 @@ def test_secrets_become_variables_that_stand_for_the_same() -> None:
     assert isinstance(before, StdioServer)
     assert isinstance(after, StdioServer)
     assert (after.args, after.env) == (before.args, before.env)
+
+
+def test_a_file_that_is_here_stays_in_what_is_written() -> None:
+    variables: dict[str, str] = {}
+    entry = {"command": "x", "args": ["/home/me", "/elsewhere"], "cwd": "/home/me"}
+    written = with_variables("a", entry, variables, lambda path: path == "/home/me")
+    assert written == {"command": "x", "args": ["/home/me", "${A_ARGUMENT}"], "cwd": "/home/me"}
 
 
 def test_different_secrets_never_share_a_variable_and_equal_ones_do() -> None:
@@ -85,10 +64,17 @@ def test_different_secrets_never_share_a_variable_and_equal_ones_do() -> None:
     assert variables["C_X_KEY"] == "ksecond"
 
 
-def test_a_secret_with_a_dollar_keeps_its_meaning() -> None:
+@pytest.mark.parametrize("value", ["a$$b$$HOME", "${UNSET:-dflt}", "x${UNSET:-y${UNSET:-z9}}w", "Bearer t$$"])
+def test_a_value_keeps_its_meaning_however_it_is_written(value: str) -> None:
     variables: dict[str, str] = {}
-    entry = with_variables("a", {"url": "https://h", "headers": {"X-Key": "a$$b$$HOME"}}, variables)
-    assert variables == {"A_X_KEY": "a$b$HOME"}
-    server = load_config({"mcpServers": {"a": entry}}, environ=variables).servers["a"]
-    assert isinstance(server, RemoteServer)
-    assert server.plain_headers() == {"X-Key": "a$b$HOME"}
+    before = {"url": "https://h", "headers": {"X-Key": value}}
+    entry = with_variables("a", before, variables)
+    assert variables
+    for environ in ({}, {"UNSET": "set"}):
+        servers = [
+            load_config({"mcpServers": {"a": e}}, environ={**variables, **environ}).servers["a"]
+            for e in (before, entry)
+        ]
+        assert all(isinstance(server, RemoteServer) for server in servers)
+        one, other = [server.plain_headers() for server in servers if isinstance(server, RemoteServer)]
+        assert one == other

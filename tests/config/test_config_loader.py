@@ -204,16 +204,16 @@ def test_the_label_of_a_command_is_as_written_without_values_and_arguments(writt
     ("written", "label"),
     [
         ("https://mcp.example.com:8443/v1/mcp", "https://mcp.example.com:8443/v1/mcp"),
-        ("https://ada:pw@mcp.example.com/mcp?key=k#part", "https://mcp.example.com/mcp"),
-        ("https://$USER:$USER@mcp.example.com", "https://mcp.example.com"),
+        ("https://ada:pw@mcp.example.com/mcp?key=k#part", "https://•••:•••@mcp.example.com/mcp?key=•••#•••"),
+        ("https://$USER:$USER@mcp.example.com", "https://${USER}:${USER}@mcp.example.com"),
         ("https://$HOST:1/mcp", "https://${HOST}:1/mcp"),
-        ("https://u:p@${HOST}/@org/mcp", "https://${HOST}/@org/mcp"),
-        ("${BASE}/mcp?key=$USER", "${BASE}/mcp"),
+        ("https://u:p@${HOST}/@org/mcp", "https://•••:•••@${HOST}/•••/mcp"),
+        ("${BASE}/mcp?key=$USER", "${BASE}/mcp?key=${USER}"),
         ("${NONE:-https://u:p@h/x?y=z}", "${NONE}"),
-        ("${SCHEME}u:p@h/x", "h/x"),
+        ("${SCHEME}u:p@h/x", "${SCHEME}•••/•••"),
     ],
 )
-def test_the_label_of_a_url_is_as_written_without_values_user_info_and_query(written: str, label: str) -> None:
+def test_the_label_of_a_url_has_no_values_and_no_more_of_it_than_may_be_shown(written: str, label: str) -> None:
     environ = {"USER": "u", "HOST": "h.example.com", "BASE": "http://b", "SCHEME": "http://"}
     assert load_remote({"url": written}, **environ).label == label
 
@@ -462,7 +462,11 @@ def test_without_strict_a_server_whose_variable_has_no_value_is_a_value_among_th
     assert isinstance(process, UnresolvedServer)
     assert isinstance(remote, UnresolvedServer)
     assert (process.label, process.transport, process.missing) == ("${DIR}/run", "stdio", ("KEY",))
-    assert (remote.label, remote.transport, remote.missing) == ("https://${HOST}/mcp", "http", ("HOST", "KEY"))
+    assert (remote.label, remote.transport, remote.missing) == (
+        "https://${HOST}/mcp?key=${KEY}",
+        "http",
+        ("HOST", "KEY"),
+    )
     assert (process.description, remote.description) == (None, "Docs")
     assert process.reason == ("the environment variable KEY is not set; set it, or write ${KEY:-default} in the config")
     assert remote.reason == (
@@ -568,7 +572,7 @@ def test_no_form_of_a_config_shows_a_secret() -> None:
     )
     assert SECRET not in spoken(config)
     assert "label='${RUN}'" in repr(config)
-    assert "label='https://${KEY}.example.com/mcp'" in repr(config)
+    assert "label='https://•••:•••@${KEY}.example.com/mcp?key=•••'" in repr(config)
 
 
 def secretive_entry(**fields: Any) -> dict[str, Any]:
@@ -638,5 +642,8 @@ def test_the_config_imports_neither_fastmcp_nor_the_settings() -> None:
             elif isinstance(node, ast.ImportFrom):
                 imported.add(str(node.module))
     ours = {name for name in imported if name.startswith("fastmcp_aggregator.")}
-    assert all(name.startswith(("fastmcp_aggregator.config.", "fastmcp_aggregator.errors")) for name in ours)
+    assert all(
+        name.startswith(tuple(f"fastmcp_aggregator.{below}" for below in ("config.", "errors", "escaping")))
+        for name in ours
+    )
     assert not {name.partition(".")[0] for name in imported} & {"fastmcp", "mcp", "pydantic_settings"}

@@ -64,7 +64,7 @@ def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:
     assert "install it, or give its full path" in found[0].message
     assert "install it from https://docs.astral.sh/uv/" in found[1].message
     (folder,) = examine(tmp_path, a={**lean(), "cwd": "/none"}).findings
-    assert (folder.message, folder.path) == ("there is no folder /none", "$.mcpServers.a.cwd")
+    assert (folder.message, folder.path) == ("its working directory (`cwd`) is not there", "$.mcpServers.a.cwd")
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from fastmcp_aggregator.children.http.failures import (
 from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.session.ownership import child_has_hung_up
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.config.disclosure import shown
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
                 return await self._delete_session(request)
             return await self._request(request)
         except Exception as error:
-            logger.debug("a request to %s ended with %s", self.url, error.__class__.__name__)
+            logger.debug("a request to %s ended with %s", shown("url", str(self.url), "log"), error.__class__.__name__)
             return self._answer_for(request, of_exception(error))
 
     async def aclose(self) -> None:

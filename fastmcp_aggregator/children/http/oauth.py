@@ -122,7 +122,7 @@ class Login:
             logger.warning("%s cannot be read", self._file)
             raise _login_needed("the file with its tokens cannot be read") from None
         if tokens.url != self._url:
-            logger.warning("%s has the tokens of another address than %s", self._file, self._url)
+            logger.warning("%s has the tokens of another address", self._file)
             raise _login_needed("the file with its tokens is for another address")
         return tokens
 

@@ -6,6 +6,7 @@ import httpx2
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.file_descriptors import shortage
 
 _TELLING = (MCPError, httpx2.HTTPError, ValidationError)
@@ -22,7 +23,7 @@ def describe(error: BaseException) -> str:
 
 def _in_words(known: BaseException) -> str:
     if isinstance(known, MCPError):
-        return known.message
+        return shown("text", known.message, "remote")
     if isinstance(known, httpx2.HTTPStatusError):
         return f"HTTP status {known.response.status_code}"
     if isinstance(known, httpx2.ConnectError):
@@ -38,7 +39,7 @@ def _misshapen(error: ValidationError) -> str:
     """Where an answer is not as MCP prescribes; not what stands there."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, fault["loc"]))
-    return f"its answer is not as MCP prescribes ({error.title}, {place}: {fault['msg']})"
+    return shown("text", f"its answer is not as MCP prescribes ({error.title}, {place}: {fault['msg']})", "remote")
 
 
 def _known_cause(error: BaseException) -> BaseException:

@@ -15,7 +15,7 @@ from fastmcp_aggregator.cli.output.report import Report
 from fastmcp_aggregator.cli.parser.arguments import parse_object, split_pairs, typed_arguments
 from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json
+from fastmcp_aggregator.cli.terminal.console import counted, put_as_it_is, put_json
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.errors import AggregatorError
@@ -93,7 +93,7 @@ async def _call(
         if as_json:
             put_json(result)
         elif text := readable(result):
-            put(text)
+            put_as_it_is(text)
     return FAILED if result.get("isError") is True else FINE
 
 
@@ -138,7 +138,9 @@ async def _call_tool(
                 request, any_object, progress_callback=on_progress
             )
         except MCPError as error:
-            raise AggregatorError(f"error {error.code}: {error.message}") from error
+            # Further lines are indented, so that none of them looks like one of ours.
+            message = error.message.replace("\n", "\n  ")
+            raise AggregatorError(f"error {error.code}: {message}") from error
         except ValidationError as error:
             raise AggregatorError(f"the answer of {name} is no tool result: {error.error_count()} faults") from error
     return result

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     together = merged(found, _decision(found, renames=options.rename))
     servers, variables = together.servers, dict[str, str]()
     if options.secrets_as_variables:
-        servers = {key: with_variables(key, entry, variables) for key, entry in servers.items()}
+        servers = {key: with_variables(key, entry, variables, _is_here) for key, entry in servers.items()}
     missing = _users([missing_variables(servers, {**os.environ, **variables})])
     assert output is not None
     write_whole(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", mode=PRIVATE)
@@ -59,6 +59,15 @@ def run(options: argparse.Namespace) -> int:
         put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
     _tell_problems(servers, variables)
     return FINE
+
+
+def _is_here(text: str) -> bool:
+    """Whether it is the path of a file or folder, which is no secret and may differ on another machine."""
+    path = Path(text).expanduser()
+    try:
+        return path.is_absolute() and path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_wanted(file: FoundFile, options: argparse.Namespace) -> bool:

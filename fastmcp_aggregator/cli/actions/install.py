@@ -74,8 +74,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
             say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
-            ours = read(change.before or "", client.format, str(path))[client.servers_key][options.name]
-            put_lines(shown_diff(change, ours))
+            put_lines(shown_diff(change, {}))
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -75,7 +74,7 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
             say(error)
         elif as_json:
             document = _document(instance, samples[-1], rows_of(samples))
-            put(json.dumps(document, ensure_ascii=False))
+            put_json(document, indent=None)
         else:
             put("\n".join([*_lines(rows_of(samples)), ""]))
     return FINE
@@ -142,7 +141,7 @@ def _document(instance: Instance, sample: Sample, rows: Sequence[Row]) -> dict[s
 def _cells(row: Row) -> list[str]:
     return [
         printable(row.server),
-        row.state,
+        printable(row.state),
         _duration(row.since),
         str(row.restarts),
         "" if row.calls is None else str(row.calls),

@@ -83,7 +83,7 @@ def _cells(status: ServerStatus, seconds: float) -> list[Text]:
     return [
         key,
         Text("running", "green"),
-        Text(status.protocol_version or ""),
+        Text(printable(status.protocol_version or "")),
         Text(str(status.tools)),
         Text(_resources(status)),
         Text(str(status.prompts)),

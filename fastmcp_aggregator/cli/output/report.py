@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.cli.terminal.logs import tell
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def line_of(status: ServerStatus) -> str:
         return f"{status.server_key}: starts when it is called, {counts_of([status])}"
     if is_running(status):
         return f"{status.server_key}: running, {counts_of([status])} ({status.protocol_version})"
-    return f"{status.server_key}: failed: {why_failed(status)}"
+    return f"{status.server_key}: failed: {printable(why_failed(status))}"
 
 
 def summary_of(statuses: Iterable[ServerStatus]) -> str:

@@ -33,7 +33,7 @@ from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
 from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
-from fastmcp_aggregator.observability.secret_values import secrets_in
+from fastmcp_aggregator.observability.secret_values import new_secrets_in, secrets_in
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 
@@ -59,7 +59,8 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
     config = load_config(options.config, strict=serves and settings.strict)
     reject_recursive_config(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
-    hide(lambda: _secrets_of(config, settings))
+    secrets = list(_secrets_of(config, settings))
+    hide(lambda: secrets)
     for file in [options.settings, options.env_file, settings.pins, *([] if serves else [options.config])]:
         for weakness in weaknesses(Path(file).expanduser()) if file is not None else ():
             warn_of(Path(file), weakness)
@@ -167,7 +168,7 @@ async def built_early(
                 config, settings, auth=auth, launched=launched, catalogues=catalogues, groups=groups, only=only
             )
             take_over("fastmcp")
-            hide(lambda: secrets_in(app.config))  # which changes with its file
+            hide(new_secrets_in(lambda: app.config))  # which changes with its file
             yield app
         finally:
             await asyncio.gather(*map(_end, launched.values()))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import select
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.escaping import json_text, printable
 
 _PIECE = 400
 """POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
@@ -16,27 +15,34 @@ _PIECE = 400
 
 def say(text: str) -> None:
     """Write lines to stderr, as far as it takes them: a client that does not read it must not stop the program."""
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n"):
         shown = printable(line) + "\n"
         for start in range(0, len(shown), _PIECE):
             _write(shown[start : start + _PIECE])
 
 
 def put(text: str) -> None:
-    """Write a result to stdout, with a newline at its end."""
-    _put(text, sys.stdout.encoding)
+    """Write a result to stdout, with a newline at its end; what is not printable in its lines is escaped."""
+    _put("\n".join(printable(line, keep="\t") for line in text.split("\n")), sys.stdout.encoding)
+
+
+def put_as_it_is(text: str) -> None:
+    """Write a result to stdout as it came, for a program that reads it; a terminal gets it as `put` writes it."""
+    if sys.stdout.isatty():
+        put(text)
+    else:
+        _put(text, sys.stdout.encoding)
 
 
 def put_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout, if there are any; what is not printable in them is escaped."""
+    """Write lines to stdout, if there are any."""
     if text := "\n".join(map(printable, lines)):
         put(text)
 
 
-def put_json(value: Any) -> None:
-    """Write a result to stdout as JSON, which is always UTF-8."""
-    # Of all text only half of a surrogate pair has no UTF-8, and its replacement is its escape in JSON.
-    _put(json.dumps(value, indent=2, ensure_ascii=False), "utf-8")
+def put_json(value: Any, *, indent: int | None = 2) -> None:
+    """Write a result to stdout as JSON, which is always UTF-8; what is not printable is escaped."""
+    _put(json_text(value, indent), "utf-8")
 
 
 def counted(number: int, noun: str) -> str:

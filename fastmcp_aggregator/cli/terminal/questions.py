@@ -44,7 +44,7 @@ def _answer(prompt: str) -> str:
     """The line, with its end; empty at the end of the input."""
     end_on_signals(FAILED, lambda: say(f"\n{NOTHING_WRITTEN}"))
     try:
-        sys.stderr.write(prompt)
+        sys.stderr.write(printable(prompt, keep="\n"))
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line.endswith("\n"):  # the end of the input has left the cursor behind the question

@@ -19,7 +19,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rename", action="store_true", help="keep different servers of one name under names of their own"
     )
     parser.add_argument(
-        "--secrets-as-variables", action="store_true", help="write ${NAME} for what looks like a secret"
+        "--secrets-as-variables", action="store_true", help="write ${NAME} for every value that is not shown"
     )
     parser.add_argument("--env-file", metavar="FILE", help="write the secrets' values there, for --env-file of serve")
     add_json(parser)
