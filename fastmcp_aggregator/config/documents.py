@@ -16,6 +16,8 @@ from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProble
 
 MAX_BYTES = 10 * 1024 * 1024
 Stamp = tuple[int, ...]
+_HALF_PAIR = re.compile(r"\\[uU][dD]")
+"""Of what may be half of a surrogate pair, written as an escape."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -101,8 +103,19 @@ def parse_json(text: str, place: Place) -> Any:
     except (ValueError, RecursionError):
         place.report("cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json")
     else:
-        return value
+        if _HALF_PAIR.search(text) is None or _is_text(value):
+            return value
+        place.report("has half of a surrogate pair, such as \\ud800, which is no character", code="invalid_json")
     return None
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all that is in it can be written."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Object(dict[str, Any]):

@@ -13,7 +13,7 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from weakref import WeakSet
@@ -23,6 +23,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.supervisor import Supervisor
+from fastmcp_aggregator.concurrency.limiter import share_of
 from fastmcp_aggregator.errors import ChildServerError
 
 _LEGACY = "legacy"
@@ -37,6 +38,8 @@ class Instances:
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
+        self._accounts: dict[Child, Hashable] = {}
+        """Who has authenticated for the session that an instance is for."""
         self._modern_only: WeakSet[ChildSession] = WeakSet()
         """Sessions of children that turned out to speak no legacy era."""
 
@@ -101,6 +104,7 @@ class Instances:
         """Close the instances of a child that is gone from the config."""
         for instance in list(self._of.pop(child, {}).values()):
             self._idle.pop(instance, None)
+            self._accounts.pop(instance, None)
             self._supervisor.retire(instance, "its entry in the config was changed or removed")
 
     def _isolated(self, child: Child, caller: Caller) -> Child:
@@ -108,13 +112,21 @@ class Instances:
         known = self._of.setdefault(child, {})
         if session in known:
             return known[session]
-        if len(known) >= self._limit:
+        if not self._has_room(known.values(), caller.account):
             reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
             raise ChildServerError(child.key, "runtime", reason)
         instance = self._begin(child, session, caller.profile(), child.options.era)
+        self._accounts[instance] = caller.account
         if not caller.at_end_of_session(lambda: self._close(instance)):
             self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
         return instance
+
+    def _has_room(self, known: Collection[Child], account: Hashable) -> bool:
+        """A quarter more than the limit is for those who have authenticated and have no instance yet."""
+        if len(known) < self._limit or account is None:
+            return len(known) < self._limit
+        has_none = all(self._accounts.get(instance) != account for instance in known)
+        return has_none and len(known) < self._limit + share_of(self._limit)
 
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
@@ -148,4 +160,5 @@ class Instances:
             for name in [name for name, other in of_child.items() if other is instance]:
                 del of_child[name]
                 self._idle.pop(instance, None)
+                self._accounts.pop(instance, None)
                 self._supervisor.retire(instance, "its client session is over")

@@ -158,7 +158,8 @@ class Directory:
         """The public name of a tool or prompt that may be named without its server.
 
         Raises:
-            MCPError: several servers have something of this name, or one that has not been listed may have.
+            MCPError: several servers have something of this name, or one that has not been listed may have, or the name
+                begins with the key of another.
         """
         if self.table.find(kind, name) is not None:
             return name
@@ -169,6 +170,9 @@ class Directory:
             raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
         if owners and (unlisted := self.table.unlisted(kind)):
             why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
+            raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
+        if owners and (other := self._claimant(name, owners[0])):
+            why = f"{name!r} may mean something of {other!r}"
             raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
         return f"{owners[0]}:{name}" if owners else name
 
@@ -259,6 +263,11 @@ class Directory:
         if not self.naming.prefix:
             return next(unlisted, None)
         return next((child for child in unlisted if loose(name[:256]).startswith(f"{loose(child.key)}_")), None)
+
+    def _claimant(self, name: str, owner: str) -> str | None:
+        """The key of another child than the owner of a tool, with which the tool's own name begins."""
+        others = (child.key for child in self._children if child.key != owner)
+        return next((key for key in others if loose(name[:256]).startswith(f"{loose(key)}_")), None)
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])

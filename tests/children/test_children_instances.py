@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, connected, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import served
@@ -56,6 +57,26 @@ async def test_a_process_that_crashed_is_replaced_for_its_session_alone() -> Non
         await one.error("tools/call", {"name": "lean:leave", "arguments": {"code": 1}})
         assert await one.call("lean:pid") not in before
         assert await two.call("lean:pid") == before[1]
+
+
+async def test_one_user_cannot_take_the_instances_of_all() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol")}
+    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=2, auth=StaticTokenVerifier(tokens))
+    async with served(hub) as front:
+        clients = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(3)]
+        answers = [await client.send("tools/call", {"name": "lean:pid", "arguments": {}}) for client in clients]
+        assert ["error" in answer for answer in answers] == [False, False, True]
+        bob, carol = [await front.connect(headers={"Authorization": f"Bearer {who}"}) for who in ("bob", "carol")]
+        assert await bob.call("lean:pid")
+        assert (
+            "max_isolated_sessions"
+            in (await carol.error("tools/call", {"name": "lean:pid", "arguments": {}}))["message"]
+        )
+        await clients[0].close()
+        await clients[1].close()
+        await until(lambda: len(list(hub._backend.runtime.instances)) == 1)
+        assert await carol.call("lean:pid")
+        assert len(hub._backend.runtime.instances._accounts) == 2
 
 
 async def test_too_many_sessions_are_told_so_and_a_place_is_free_when_one_ends() -> None:

@@ -647,3 +647,19 @@ def test_the_config_imports_neither_fastmcp_nor_the_settings() -> None:
         for name in ours
     )
     assert not {name.partition(".")[0] for name in imported} & {"fastmcp", "mcp", "pydantic_settings"}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"mcpServers":{"\\ud800":{"command":"x"}}}', '{"mcpServers":{"a":{"command":"\\uDFFF\\ud800"}}}']
+)
+def test_half_of_a_surrogate_pair_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="half of a surrogate pair"):
+        load_config(path)
+
+
+def test_whole_surrogate_pairs_and_escaped_backslashes_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(r'{"mcpServers":{"\ud83d\ude00":{"command":"\\ud800"}}}')
+    assert list(load_config(path).servers) == ["\U0001f600"]

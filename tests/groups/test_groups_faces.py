@@ -228,6 +228,16 @@ async def test_a_name_alone_does_not_pass_to_another_server_while_a_tool_is_left
             await app.call_tool("echo", {}, group="mail")
 
 
+@pytest.mark.parametrize("name", ["good:send", "good__send", "good_send"])
+async def test_a_name_that_begins_with_the_key_of_one_server_does_not_reach_another_by_itself(name: str) -> None:
+    servers = config(good=lean(), evil=lean(tool_names=[name]))
+    async with build_aggregator(servers) as app:
+        with pytest.raises(Exception, match=f"'{name}' may mean something of 'good'; name it with its server"):
+            await app.call_tool(name, {})
+        assert (await app.call_tool(f"evil:{name}", {})).content
+        assert (await app.call_tool("good:echo", {})).content
+
+
 async def test_the_last_catalogue_of_a_server_that_is_down_counts(tmp_path: Path) -> None:
     async with mail(lean()) as app, connected(app.group("mail")) as client:
         assert await client.names()

@@ -65,6 +65,7 @@ def take_over(name: str) -> None:
     library = logging.getLogger(name)
     library.handlers.clear()
     library.propagate = True
+    library.setLevel(logging.NOTSET)
 
 
 def leave_out(is_told_elsewhere: Callable[[ChildServerError], bool]) -> None:
