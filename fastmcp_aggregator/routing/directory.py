@@ -91,7 +91,7 @@ class Directory:
         return self._children
 
     def client_is_known(self) -> None:
-        """The only client has said what it can do, by which the children may offer something else: wait for them anew."""
+        """The only client has said what it can do, and what the children offer may depend on it: wait for them anew."""
         self.invalidate()
         if self._opened_at is not None and not self._strict:
             self._opened_at, self.is_ready = time.monotonic(), False

@@ -15,23 +15,24 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from fastmcp_aggregator.catalogue.persisted.document import (
-    Head,
     KnownCatalogue,
     KnownCatalogues,
     UnusableDocument,
+    counts_of,
     decoded,
     encoded,
     head_of,
 )
 from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -68,12 +69,15 @@ NOTHING_KNOWN = KnownServer()
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file of the folder; `head` is None if it cannot be used, for the reason `problem`."""
+    """One file: its bytes, when its lists were read (seconds since 1970), whose it is, how many components it has; or
+    why it cannot be used.
+    """
 
     path: Path
     size: int
     since: float
-    head: Head | None
+    server: str | None = None
+    counts: Mapping[Kind, int] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -137,9 +141,12 @@ class CatalogueStore:
             try:
                 found = path.lstat()
                 size, since = found.st_size, found.st_mtime
-                yield StoredFile(path, size, since, head_of(_content_of(path)[0]))
+                data = _content_of(path)[0]
+                yield StoredFile(path, size, since, head_of(data).server, counts_of(data))
+            except FileNotFoundError:
+                continue
             except UnusableDocument as problem:
-                yield StoredFile(path, size, since, None, str(problem))
+                yield StoredFile(path, size, since, problem=str(problem))
 
     # The thread.
 

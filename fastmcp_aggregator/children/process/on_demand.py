@@ -9,13 +9,12 @@ from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.settings.options import ChildOptions
 
-STATEFUL_WORDS = frozenset(
-    """
+_STATEFUL = """
     memory knowledge thinking sequentialthinking
     browser browsers browsermcp playwright puppeteer selenium chrome chromium firefox devtools stagehand
     shell terminal tmux commander ssh repl jupyter ipython kernel debugger
-    """.split()
-)
+"""
+STATEFUL_WORDS = frozenset(_STATEFUL.split())
 """Words in the name of a program or package that keeps state: memories, browsers, shells."""
 _WORD = re.compile(r"[a-z]+")
 _MOST_ARGUMENTS = 50

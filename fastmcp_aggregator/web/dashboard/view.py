@@ -20,7 +20,7 @@ from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
 
-_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off")
+_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off", "catalogue_since")
 _ALL_GROUPS_ONLY = ("pid", "in_flight", "waiting", "unanswered", "ignored_lines", "dropped_notifications")
 _RUNNING_ON = ("since", "retry_in")
 """What changes with the time alone."""
