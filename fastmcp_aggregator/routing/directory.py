@@ -57,6 +57,8 @@ class Directory:
         self.is_ready = False
         """Whether a list may have been answered; what changes earlier is part of the first one."""
         self._startup_error: StartupError | None = None
+        self.invalidated = asyncio.Event()
+        """Set at each change of what may be listed; who waits for it clears it."""
 
     def open(self, children: Sequence[Child]) -> None:
         """Take up the children of a run that is just starting."""
@@ -99,6 +101,7 @@ class Directory:
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
         self._table = None
+        self.invalidated.set()
 
     @property
     def table(self) -> RouteTable:

@@ -15,9 +15,10 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -88,7 +89,7 @@ class CatalogueStore:
         self.folder = default_folder() if folder is None else folder
         self._secret: bytes | None = None
         self._reported: set[str] = set()
-        self._waiting: dict[Path, tuple[str, str, str, KnownCatalogue]] = {}
+        self._waiting: dict[str, Callable[[], None]] = {}
         self._has_work = threading.Condition()
         self._is_writing = False
         self._thread: threading.Thread | None = None
@@ -117,8 +118,13 @@ class CatalogueStore:
 
     def keep(self, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
         """Have the catalogue that a kind of client was shown written soon."""
+        path = self._path(server_key, fingerprint)
+        self.write_soon(str(path), partial(self._write, path, server_key, fingerprint, kind, known))
+
+    def write_soon(self, path: str, write: Callable[[], None]) -> None:
+        """Have a file of the folder written soon, by what writes it last."""
         with self._has_work:
-            self._waiting[self._path(server_key, fingerprint)] = server_key, fingerprint, kind, known
+            self._waiting[path] = write
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_all, name="catalogues", daemon=True)
                 self._thread.start()
@@ -157,10 +163,10 @@ class CatalogueStore:
                 self._has_work.notify_all()
                 self._has_work.wait_for(lambda: self._waiting)
                 path = next(iter(self._waiting))
-                work = self._waiting.pop(path)
+                write = self._waiting.pop(path)
                 self._is_writing = True
             try:
-                self._write(path, *work)
+                write()
             except (OSError, ValueError, UnusableDocument) as error:
                 why = error.strerror if isinstance(error, OSError) else str(error)
                 self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")

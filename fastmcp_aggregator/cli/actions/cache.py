@@ -10,6 +10,7 @@ from typing import Any
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore, StoredFile
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
+from fastmcp_aggregator.early import answers
 from fastmcp_aggregator.escaping import printable
 
 
@@ -21,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
             files = [file for file in files if not options.servers or file.server in options.servers]
             for file in files:
                 file.path.unlink(missing_ok=True)
+            answers.clear()
     except OSError as error:
         say(f"{store.folder}: {error.strerror}")
         return FAILED

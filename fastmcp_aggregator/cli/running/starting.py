@@ -127,6 +127,7 @@ async def built_early(
     groups: Groups | None = None,
     only: str | None = None,
     has_callers: bool = False,
+    catalogues: CatalogueStore | None = None,
 ) -> AsyncIterator[package.Aggregator]:
     """An app whose processes have been started already; those that it has not taken over are ended at the end.
 
@@ -139,7 +140,7 @@ async def built_early(
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, settings.max_connections if has_callers else 0)
-    catalogues = CatalogueStore()
+    catalogues = catalogues or CatalogueStore()
 
     def is_awaited(server: StdioServer) -> bool:
         options = ChildOptions.from_settings(settings, server)

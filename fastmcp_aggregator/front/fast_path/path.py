@@ -113,6 +113,14 @@ class FastPath:
             return result
         return None
 
+    def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
+        """The result of a request for a list, not counted; None: it is declined."""
+        try:
+            self._require_usual(request)
+            return self._listed(request, sender)
+        except (Declined, *raw_json.Malformed):
+            return None
+
     @contextmanager
     def _declining(self) -> Iterator[None]:
         try:
