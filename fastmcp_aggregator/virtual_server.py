@@ -160,8 +160,14 @@ class VirtualServer(FastMCP[None]):
         await self._directory.ready()
         if front is None or streams.conversation is None:
             return
+        pipeline = self._pipeline
         answers = EarlyAnswers(
-            self._pipeline.fast_path, front, self._directory, streams.conversation, strict=self.settings.strict
+            pipeline.fast_path,
+            front,
+            self._directory,
+            pipeline.handshakes,
+            streams.conversation,
+            strict=self.settings.strict,
         )
         self._live_clients.lists_changed(await answers.stale(streams.listed))
         if keep is not None:

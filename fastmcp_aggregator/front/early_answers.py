@@ -13,6 +13,7 @@ from fastmcp_aggregator.early.front import signature_in
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PipeFront
+from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.routing.directory import Directory
@@ -28,12 +29,20 @@ class EarlyAnswers:
     """The first answers to one client, as they would be now."""
 
     def __init__(
-        self, path: FastPath, front: PipeFront, directory: Directory, conversation: Conversation, *, strict: bool
+        self,
+        path: FastPath,
+        front: PipeFront,
+        directory: Directory,
+        handshakes: Handshakes,
+        conversation: Conversation,
+        *,
+        strict: bool,
     ) -> None:
         """Strict, lists are not answered early."""
         self._path = path
         self._front = front
         self._directory = directory
+        self._handshakes = handshakes
         self._conversation = conversation
         self._strict = strict
 
@@ -69,7 +78,10 @@ class EarlyAnswers:
         signature = None if first is None else signature_in(first.method, first.params or {})
         if first is None or signature is None or any(child.catalogue is None for child in self._directory.children):
             return
-        answers = dict(self._conversation.introduction)
+        answers = {
+            method: raw_json.encode({**result, **self._handshakes.present()})
+            for method, result in self._conversation.introduction.items()
+        }
         if not self._strict:
             answers |= {
                 spec.list_method: listed for kind, spec in SPECS.items() if (listed := self._listed(kind)) is not None

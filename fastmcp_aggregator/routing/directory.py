@@ -131,8 +131,11 @@ class Directory:
         Raises:
             StartupError: strict, and the start failed.
         """
-        if not self.is_ready:
+        while not self.is_ready:
+            opened_at = self._opened_at
             await self._wait_for_children()
+            if self._opened_at != opened_at:
+                continue  # the client has been known only since
             self.is_ready = True
             if self._strict:
                 self._startup_error = self._find_startup_error()

@@ -7,7 +7,6 @@ program ends when the last answer is written, and not when the pipe does.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,7 @@ class Conversation:
         self.client_left = False
         self.first: JSONRPCRequest | None = None
         """The client's first request."""
-        self.introduction: dict[str, bytes] = {}
+        self.introduction: dict[str, dict[str, Any]] = {}
         """The result of the handshake, by its method."""
         self.introduced = asyncio.Event()
         """Set when the first request is answered."""
@@ -79,7 +78,7 @@ class Conversation:
         if self.first is None or self.introduced.is_set() or _identity(message.id) != _identity(self.first.id):
             return
         if isinstance(message, JSONRPCResponse) and self.first.method in _HANDSHAKES:
-            self.introduction[self.first.method] = json.dumps(message.result, separators=(",", ":")).encode()
+            self.introduction[self.first.method] = message.result
         self.introduced.set()
         if self._replayed is not None:
             self._replayed = None
