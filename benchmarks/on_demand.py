@@ -1,6 +1,6 @@
-"""Answers before anything runs, and servers that run only when they are needed: `python -m benchmarks.on_demand [NAME …]`.
+"""Answers before anything runs, servers that run only when they are needed: `python -m benchmarks.on_demand [NAME …]`.
 
-first      the first list from the start of the process, from a warm catalogue, 10, 50 and 200 servers, 2000 tools in all
+first      the first list from the start of the process, known before, of 10, 50 and 200 servers with 2000 tools in all
 restart    a hub restarted with 100 servers that take 3 s each to start: when all is listed, and how many start at once
 idle       processes and memory of 20 real servers of which 3 are called, after `idle_timeout`, and all running
 call       a call to a sleeping server, against a start of the same server and a call to it, directly
@@ -139,7 +139,10 @@ def first(bench: Bench) -> Iterator[str]:
             client.process.wait()
         ratio = statistics.median(one / bare for one, bare in zip(times["list"], times["asyncio"], strict=True))
         medians = {name: f"{statistics.median(each) * 1000:.0f} ms" for name, each in times.items()}
-        yield f"{servers} servers: initialize {medians['initialize']}, list of {TOOLS} tools {medians['list']}; {ratio:.1f} × `import asyncio` ({medians['asyncio']})"
+        yield (
+            f"{servers} servers: initialize {medians['initialize']}, list of {TOOLS} tools {medians['list']}; "
+            f"{ratio:.1f} × `import asyncio` ({medians['asyncio']})"
+        )
 
 
 def restart(bench: Bench) -> Iterator[str]:
@@ -157,7 +160,8 @@ def restart(bench: Bench) -> Iterator[str]:
                 time.sleep(0.2)
             up = time.perf_counter() - began
             time.sleep(2)  # what was listed last is written
-        yield f"{name}: all {servers * 10} tools listed after {serving:.1f} s, all servers up after {up:.0f} s, at most {_most_at_once(log)} starting at a time"
+        most = _most_at_once(log)
+        yield f"{name}: all listed after {serving:.1f} s, all up after {up:.0f} s, at most {most} starting at a time"
 
 
 def _tools(address: str) -> list[Any]:
@@ -182,7 +186,7 @@ def idle(bench: Bench) -> Iterator[str]:
     entry = {"command": sys.executable, "args": ["-m", "mcp_server_time"]}
     bench.write({f"time{number}": {**entry, "env": {"N": str(number)}} for number in range(20)})
     learn(bench, 20)
-    for name, settings in (("all running", {"start": "eager"}), ("on demand, 3 called", {"idle_timeout": 5})):
+    for name, settings in (("all running", {"start": "eager"}), ("on demand, 3 called", {"idle_timeout": 20})):
         client = Client(bench.command, bench.environment(**settings))
         client.ask("tools/list")
         for number in range(3):
@@ -195,7 +199,7 @@ def idle(bench: Bench) -> Iterator[str]:
         time.sleep(1)
         yield f"{name}: {_memory(program)}"
         if name != "all running":
-            time.sleep(10)
+            time.sleep(30)
             yield f"the same, after idle_timeout: {_memory(program)}"
         client.end()
 

@@ -66,10 +66,13 @@ def state_of(path: str) -> State:
 class AnswersFile:
     """The answers of this command line. What they depend on is as it was when this was made."""
 
-    def __init__(self, arguments: Iterable[str], files: Iterable[str], variables: Iterable[str]) -> None:
+    def __init__(
+        self, arguments: Iterable[str], files: Iterable[str], variables: Iterable[str], environ: Mapping[str, str]
+    ) -> None:
         self.path = _path_of(arguments)
         self._files = [state_of(path) for path in sorted(set(files))]
         self._names = sorted(set(variables))
+        self._environ = dict(environ)
         self._entries: dict[str, Mapping[str, bytes]] = dict(read(arguments) or {})
 
     def keep(self, signature: str, answers: Mapping[str, bytes]) -> None:
@@ -95,7 +98,7 @@ class AnswersFile:
             "version": VERSION,
             "files": self._files,
             "names": self._names,
-            "variables": _variables(self._names, secret),
+            "variables": _variables(self._names, self._environ, secret),
             "entries": index,
         }
         _write(self.path, json.dumps(head).encode() + b"\n" + b"".join(blobs))
@@ -136,15 +139,15 @@ def clear() -> int:
 
 def _is_as_before(head: Mapping[str, Any]) -> bool:
     secret = _secret()
-    if secret is None or _variables(head["names"], secret) != head["variables"]:
+    if secret is None or _variables(head["names"], os.environ, secret) != head["variables"]:
         return False
     return all(state_of(path) == (path, size, time) for path, size, time in head["files"])
 
 
-def _variables(names: Iterable[str], secret: bytes) -> str:
+def _variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> str:
     """A digest of their values, and of all variables that are settings of ours."""
-    ours = [name for name in os.environ if name.startswith(_OURS)]
-    values = [(name, os.environ.get(name)) for name in sorted({*names, *ours, *_ALWAYS})]
+    ours = [name for name in environ if name.startswith(_OURS)]
+    values = [(name, environ.get(name)) for name in sorted({*names, *ours, *_ALWAYS})]
     return _digest(json.dumps(values).encode(), secret)
 
 

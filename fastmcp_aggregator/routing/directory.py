@@ -223,8 +223,11 @@ class Directory:
         }
         return ToolFilter(self._group, listed)
 
-    def _listed(self) -> dict[Kind, list[Route]]:
-        return {kind: list(self.table.served(kind)) for kind in Kind}
+    def _listed(self) -> dict[Kind, list[Any]]:
+        """What clients see, whichever child it is that has a key."""
+        return {
+            kind: [(r.child.key, r.original, r.renamed, r.component) for r in self.table.served(kind)] for kind in Kind
+        }
 
     def _find_startup_error(self) -> StartupError | None:
         first = [child for child in self._children if child in self._first]

@@ -176,7 +176,7 @@ def test_answers_are_read_only_while_everything_is_as_it_was(tmp_path: Path, mon
     file = tmp_path / "config.json"
     file.write_text("{}")
     absent = tmp_path / "absent"
-    made = answers.AnswersFile(["a"], [str(file), str(absent)], ["TOKEN_OF_MINE"])
+    made = answers.AnswersFile(["a"], [str(file), str(absent)], ["TOKEN_OF_MINE"], os.environ)
     made.keep("client", {"initialize": b"{}", "tools/list": TOOLS})
     assert answers.read(["a"]) == {"client": {"initialize": b"{}", "tools/list": TOOLS}}
     assert answers.read(["b"]) is None

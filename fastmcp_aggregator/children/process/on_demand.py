@@ -25,8 +25,8 @@ def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[
     start = options.settings.start
     if start != "auto":
         return start == "on_demand"
-    is_process = isinstance(server, StdioServer)
-    return is_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
+    is_shared_process = isinstance(server, StdioServer) and options.own.isolation == "shared"
+    return is_shared_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
 
 
 def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
+    environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
     if settings.catalogue is None:
         settings = settings.model_copy(update={"catalogue": "on"})
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     catalogues = CatalogueStore()
-    answers = AnswersFile(sys.argv[1:], *_what_answers_depend_on(options, config, settings))
+    answers = AnswersFile(sys.argv[1:], *_what_answers_depend_on(options, config, settings), environ)
     serving = _serve(config, settings, groups, options, catalogues, answers)
     return run_to_end(serving, exit_code_on_signal=FINE)
 
