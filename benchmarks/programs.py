@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -61,7 +62,8 @@ class Package:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment, without settings of an aggregator."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return kept | {"XDG_CACHE_HOME": str(Path(tempfile.gettempdir()) / "fastmcp-aggregator-benchmarks")}
 
 
 def package_of(text: str, folder: Path) -> Package:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import tempfile
@@ -182,6 +183,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         servers = {f"s{i}": entry_of(f"s{i}", folder) for i in range(CHILDREN)}
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         report = asyncio.run(soak(folder, arguments.seconds))

@@ -65,7 +65,8 @@ def build_aggregator(
         chosen = load_settings(**overrides)
     else:
         chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
-    return Aggregator(load_config(config, strict=chosen.strict), chosen, auth=auth, groups=groups)
+    loaded = load_config(config, strict=chosen.strict)
+    return Aggregator(loaded, chosen, auth=auth, catalogues=CatalogueStore(), groups=groups)
 
 
 class Aggregator(VirtualServer):
@@ -107,7 +108,7 @@ class Aggregator(VirtualServer):
             launched=launched,
             files=followed,
             has_auth=auth is not None,
-            catalogues=catalogues or CatalogueStore(),
+            catalogues=catalogues,
             on_changed=self._look_for_missing_tools,
         )
         super().__init__(

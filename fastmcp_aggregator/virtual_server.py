@@ -21,6 +21,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.early_answers import EarlyAnswers, Keep
 from fastmcp_aggregator.front.fast_path.http import FastEndpoint
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
@@ -35,7 +36,7 @@ from fastmcp_aggregator.front.http.server import listening_socket, serve_http, u
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
-from fastmcp_aggregator.front.stdio.transport import stdio_streams
+from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -117,9 +118,15 @@ class VirtualServer(FastMCP[None]):
                 yield
 
     async def run_stdio_async(
-        self, show_banner: bool = False, log_level: str | None = None, stateless: bool = False
+        self,
+        show_banner: bool = False,
+        log_level: str | None = None,
+        stateless: bool = False,
+        keep_answers: Keep | None = None,
     ) -> None:
         """Serve on stdin and stdout until the client closes stdin or a signal ends the program.
+
+        `keep_answers` keeps what the client is told first, for the next start.
 
         Raises:
             StartupError: strict, and at least one child failed.
@@ -138,8 +145,9 @@ class VirtualServer(FastMCP[None]):
                     options = server.create_initialization_options()
                     serving = server.run(streams.read, streams.write, options)
                     finish = partial(streams.finish, self._pipeline.in_flight)
+                    starting = self._until_ready(streams, front, keep_answers)
                     try:
-                        await serve_until(stop, serving, self._directory.ready(), finish=finish)
+                        await serve_until(stop, serving, starting, finish=finish)
                     except StartupError as error:
                         failed = error  # raised out here, because the SDK's streams would wrap it into a group
                 if failed is not None:
@@ -147,6 +155,24 @@ class VirtualServer(FastMCP[None]):
         finally:
             PIPE_FRONT.reset(before)
             reset_transport(token)
+
+    async def _until_ready(self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None) -> None:
+        """Wait until lists can be answered; then see to the early answers, the last ones and the next ones."""
+        await self._directory.ready()
+        if front is None or streams.conversation is None:
+            return
+        pipeline = self._pipeline
+        answers = EarlyAnswers(
+            pipeline.fast_path,
+            front,
+            self._directory,
+            pipeline.handshakes,
+            streams.conversation,
+            strict=self.settings.strict,
+        )
+        self._live_clients.lists_changed(await answers.stale(streams.listed))
+        if keep is not None:
+            await answers.keep_up(keep)
 
     async def run_http_async(  # type: ignore[override]
         self,

@@ -24,7 +24,7 @@ FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["escaping"],
     ["app_pages", "errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
-    ["catalogue", "config", "libraries", "library_internals", "message_streams", "children.process_groups"],
+    ["catalogue", "config", "early", "libraries", "library_internals", "message_streams", "children.process_groups"],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["auth", "catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
@@ -99,6 +99,7 @@ BEFORE_FASTMCP = {
     "file_descriptors",
     "files",
     "concurrency",
+    "early",
     "naming",
     "observability",
     "pinning",

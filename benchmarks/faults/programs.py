@@ -127,7 +127,7 @@ async def program(
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=64 * 1024 * 1024,
-                env={**os.environ, **environment},
+                env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), **environment},
             )
             running = Program(process)
             stack.push_async_callback(running.close)

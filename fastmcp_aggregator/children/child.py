@@ -377,6 +377,11 @@ class Child:
         """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         return not self._stopping.is_set() and self._retry.trigger()
 
+    def start_now(self) -> None:
+        """Start it, if it sleeps or waits for its next attempt."""
+        self.wake()
+        self.trigger_retry()
+
     def suspend_retries(self) -> None:
         """Do not retry after a failure until a request triggers it."""
         self._retry.suspend()

@@ -44,6 +44,8 @@ class Handshakes:
         self._profile = profile
         self._live_clients = live_clients
         self._own = own
+        self._own_capabilities: Capabilities = {}
+        """What FastMCP has answered last."""
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Completes what FastMCP answers to a handshake; other requests are not touched."""
@@ -81,10 +83,14 @@ class Handshakes:
         if result is None:
             return None
         plain = result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self._own_capabilities = plain.get("capabilities") or {}
+        return {**plain, **self.present()}
+
+    def present(self) -> dict[str, Any]:
+        """What depends on the children, of the answer to a handshake, as of now."""
         children = self._directory.children
         return {
-            **plain,
-            "capabilities": self._capabilities(children, plain.get("capabilities") or {}),
+            "capabilities": self._capabilities(children, self._own_capabilities),
             "instructions": instructions(children),
         }
 

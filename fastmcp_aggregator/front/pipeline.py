@@ -90,7 +90,7 @@ class Pipeline:
         self._own = own
         self._rewrites_app_pages = rewrites_app_pages
         self._messages = messages
-        self._handshakes = handshakes
+        self.handshakes = handshakes
         self.fast_path = fast_path
         self.in_flight = fast_path.in_flight
         self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
@@ -129,10 +129,10 @@ class Pipeline:
         require_readable(ctx)
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         if is_modern and self._backend.profile.is_awaited:
-            self._handshakes.record_capabilities(ctx)
+            self.handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
         if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
-            return await self._handshakes(ctx, call_next)
+            return await self.handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing and fast is None:
             raise errors.ending()

@@ -157,6 +157,7 @@ def _collected(found: Scrape) -> Iterator[Metric]:
         yield _for_each(CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
     for name, (text, value_of) in _GAUGES.items():
         yield _for_each(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
+    yield _catalogues(statuses)
     running, waiting = found.http_requests
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
     yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
@@ -194,6 +195,15 @@ def _states(statuses: Mapping[str, ServerStatus]) -> Metric:
     for key, status in statuses.items():
         for possible in ChildState:
             family.add_metric([_text(key), possible.value], int(status.state is possible))
+    return family
+
+
+def _catalogues(statuses: Mapping[str, ServerStatus]) -> Metric:
+    text = "When the lists of a server that has not been asked in this run were read, in seconds since 1970."
+    family = GaugeMetricFamily(f"{_PREFIX}_server_catalogue_time_seconds", text, labels=["server"])
+    for key, status in statuses.items():
+        if status.catalogue_since is not None:
+            family.add_metric([_text(key)], status.catalogue_since)
     return family
 
 

@@ -57,6 +57,8 @@ class Directory:
         self.is_ready = False
         """Whether a list may have been answered; what changes earlier is part of the first one."""
         self._startup_error: StartupError | None = None
+        self.invalidated = asyncio.Event()
+        """Set at each change of what may be listed; who waits for it clears it."""
 
     def open(self, children: Sequence[Child]) -> None:
         """Take up the children of a run that is just starting."""
@@ -91,7 +93,7 @@ class Directory:
         return self._children
 
     def client_is_known(self) -> None:
-        """The only client has said what it can do, by which the children may offer something else: wait for them anew."""
+        """The only client has said what it can do, and what the children offer may depend on it: wait for them anew."""
         self.invalidate()
         if self._opened_at is not None and not self._strict:
             self._opened_at, self.is_ready = time.monotonic(), False
@@ -99,6 +101,7 @@ class Directory:
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
         self._table = None
+        self.invalidated.set()
 
     @property
     def table(self) -> RouteTable:
@@ -128,8 +131,11 @@ class Directory:
         Raises:
             StartupError: strict, and the start failed.
         """
-        if not self.is_ready:
+        while not self.is_ready:
+            opened_at = self._opened_at
             await self._wait_for_children()
+            if self._opened_at != opened_at:
+                continue  # the client has been known only since
             self.is_ready = True
             if self._strict:
                 self._startup_error = self._find_startup_error()
@@ -235,8 +241,11 @@ class Directory:
         }
         return ToolFilter(self._group, listed)
 
-    def _listed(self) -> dict[Kind, list[Route]]:
-        return {kind: list(self.table.served(kind)) for kind in Kind}
+    def _listed(self) -> dict[Kind, list[Any]]:
+        """What clients see, whichever child it is that has a key."""
+        return {
+            kind: [(r.child.key, r.original, r.renamed, r.component) for r in self.table.served(kind)] for kind in Kind
+        }
 
     def _find_startup_error(self) -> StartupError | None:
         first = [child for child in self._children if child in self._first]

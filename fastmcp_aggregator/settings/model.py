@@ -103,8 +103,8 @@ class ServerSettings(BaseModel):
     )
     stateful: bool | None = Field(
         default=None,
-        description="whether it keeps state that would be lost if it were stopped while it is idle; none: if it is of a "
-        "kind that does",
+        description="whether it keeps state, which would be lost if it were stopped while idle; none: if its name "
+        "says so",
     )
     bearer_env: Text | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"

@@ -33,7 +33,16 @@ TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
 }
 
 
-SEEN_BY_EVERYBODY = ("state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off")
+SEEN_BY_EVERYBODY = (
+    "state",
+    "since",
+    "era",
+    "protocol_version",
+    "restarts",
+    "retry_in",
+    "is_cut_off",
+    "catalogue_since",
+)
 """What who may use a server is told of it. How busy it is, and as which process it runs, tells of others."""
 
 

@@ -2,6 +2,7 @@
 
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
+/wake/{key}                  starts a server that sleeps: the same
 /groups/{id}/…               each group's own MCP endpoint and JSON face
 /openapi.json                the JSON face described
 / /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
@@ -80,6 +81,17 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
             return _table(hub, is_local=is_local(request.scope))
         return _restricted(hub, principal)
 
+    async def wake(request: Request) -> Response:
+        key, principal = request.path_params["key"], principal_in(request.scope)
+        mine = principal.groups is None or any(
+            key in group.servers for group in hub.groups() if principal.may_use(group.id)
+        )
+        child = hub.children.get(key) if mine else None
+        if child is None:
+            return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
+        child.start_now()
+        return JSONResponse({"state": child.state}, status_code=202)
+
     async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
@@ -101,6 +113,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         Route("/health", alive),
         Route("/ready", ready),
         guarded_route("/status", servers, hub.auth),
+        guarded_route("/wake/{key:path}", wake, hub.auth, methods=["POST"]),
         guarded_route("/metrics", metrics, hub.auth),
         guarded_route("/groups", groups, hub.auth),
         guarded_route("/openapi.json", openapi, hub.auth),

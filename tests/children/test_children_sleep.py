@@ -246,3 +246,36 @@ async def test_a_bare_name_is_known_by_the_last_catalogue_of_every_server() -> N
     async with run(document, silent) as (app, _, _):
         called = await app.call_tool("only", {"text": "x"})
         assert '"tool": "only"' in called.content[0].text  # type: ignore[union-attr]
+
+
+async def test_an_entry_that_is_changed_without_a_change_of_the_offer_changes_no_list() -> None:
+    async with run(config(a=lean(), b=lean()), start="eager") as (app, scripts, client):
+        before = await client.result("tools/list")
+        await app.reload(config(a={**lean(), "env": {"VERSION": "2"}}, b=lean()))
+        assert await client.result("tools/list") == before
+        assert answered(await call(client, "a:echo", text="x")) == "x"
+        assert len(scripts["a"].lives) == 2
+        await asyncio.sleep(20)
+        assert await client.result("tools/list") == before
+        assert told(client, "notifications/tools/list_changed") == []
+
+
+async def test_a_server_that_completes_its_lists_late_is_told_of_once_or_not_at_all() -> None:
+    document = config(a=lean())
+    await learned(document)
+    async with run(document, start="eager") as (app, scripts, client):
+        await names(client)
+        life = scripts["a"].life
+        life.child.tools.append(life.child.tool("late"))
+        life.child.send({"method": "notifications/tools/list_changed"})
+        await until(lambda: told(client, "notifications/tools/list_changed"))
+        before = await client.result("tools/list")
+        app.children["a"].offer.stay()
+        life.die()
+        await until(lambda: len(scripts["a"].lives) == 2)
+        life = scripts["a"].life
+        life.child.tools.append(life.child.tool("late"))
+        life.child.send({"method": "notifications/tools/list_changed"})
+        assert answered(await call(client, "a:echo", text="x")) == "x"
+        assert await client.result("tools/list") == before
+        assert len(told(client, "notifications/tools/list_changed")) == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.usual import USUAL
 
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ConfigError
@@ -19,13 +20,12 @@ from fastmcp_aggregator.settings.model import (
 )
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, EndpointOptions, RemoteAccess
 from fastmcp_aggregator.settings.sections import CallerSettings, ToolSettings
-from support.usual import USUAL
 
 
 @pytest.fixture(autouse=True)
 def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
-        monkeypatch.delenv(name)
+        monkeypatch.delenv(name, raising=False)
 
 
 def write(folder: Path, text: str, suffix: str = ".toml") -> Path:
@@ -52,7 +52,7 @@ def problem_of(file: Path | None = None, **overrides: Any) -> str:
 
 def test_without_any_source_everything_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in USUAL:
-        monkeypatch.delenv(name)
+        monkeypatch.delenv(name, raising=False)
     assert load_settings().model_dump() == {
         "name": "fastmcp-aggregator",
         "server_version": None,

@@ -166,3 +166,25 @@ async def test_who_may_use_some_groups_sees_nothing_of_how_others_use_their_serv
     shared = {"state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off", "last_error"}
     assert server.keys() == shared | {"tools", "resources", "templates", "prompts"}
     assert server["tools"] == 2
+
+
+async def test_a_server_that_sleeps_is_shown_as_such_and_started_on_demand() -> None:
+    document, settings = config(a=lean(tools=3)), {"catalogue": "on", "start": "auto", "strict": False, "metrics": True}
+    first = build_aggregator(document, **settings)
+    async with first:
+        offered = first.health()["a"].tools
+    assert first._backend._catalogues is not None
+    assert first._backend._catalogues.flush(10)
+    app = build_aggregator(document, **settings)
+    async with browser(app) as http, app:
+        status = (await http.get("/status")).json()["servers"]["a"]
+        assert (status["state"], status["pid"], status["tools"]) == ("sleeping", None, offered)
+        assert status["catalogue_since"] > 1_700_000_000
+        metrics = (await http.get("/metrics")).text
+        assert 'fastmcp_aggregator_server_state{server="a",state="sleeping"} 1.0' in metrics
+        assert 'fastmcp_aggregator_server_catalogue_time_seconds{server="a"}' in metrics
+        assert (await http.get("/wake/a")).status_code == 405
+        assert (await http.post("/wake/b")).status_code == 404
+        assert (await http.post("/wake/a")).status_code == 202
+        await until(lambda: app.health()["a"].state == "running")
+        assert (await http.get("/status")).json()["servers"]["a"]["catalogue_since"] is None

@@ -15,23 +15,25 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from fastmcp_aggregator.catalogue.persisted.document import (
-    Head,
     KnownCatalogue,
     KnownCatalogues,
     UnusableDocument,
+    counts_of,
     decoded,
     encoded,
     head_of,
 )
 from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -68,12 +70,15 @@ NOTHING_KNOWN = KnownServer()
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file of the folder; `head` is None if it cannot be used, for the reason `problem`."""
+    """One file: its bytes, when its lists were read (seconds since 1970), whose it is, how many components it has; or
+    why it cannot be used.
+    """
 
     path: Path
     size: int
     since: float
-    head: Head | None
+    server: str | None = None
+    counts: Mapping[Kind, int] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -84,7 +89,7 @@ class CatalogueStore:
         self.folder = default_folder() if folder is None else folder
         self._secret: bytes | None = None
         self._reported: set[str] = set()
-        self._waiting: dict[Path, tuple[str, str, str, KnownCatalogue]] = {}
+        self._waiting: dict[str, Callable[[], None]] = {}
         self._has_work = threading.Condition()
         self._is_writing = False
         self._thread: threading.Thread | None = None
@@ -113,8 +118,13 @@ class CatalogueStore:
 
     def keep(self, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
         """Have the catalogue that a kind of client was shown written soon."""
+        path = self._path(server_key, fingerprint)
+        self.write_soon(str(path), partial(self._write, path, server_key, fingerprint, kind, known))
+
+    def write_soon(self, path: str, write: Callable[[], None]) -> None:
+        """Have a file of the folder written soon, by what writes it last."""
         with self._has_work:
-            self._waiting[self._path(server_key, fingerprint)] = server_key, fingerprint, kind, known
+            self._waiting[path] = write
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_all, name="catalogues", daemon=True)
                 self._thread.start()
@@ -137,9 +147,12 @@ class CatalogueStore:
             try:
                 found = path.lstat()
                 size, since = found.st_size, found.st_mtime
-                yield StoredFile(path, size, since, head_of(_content_of(path)[0]))
+                data = _content_of(path)[0]
+                yield StoredFile(path, size, since, head_of(data).server, counts_of(data))
+            except FileNotFoundError:
+                continue
             except UnusableDocument as problem:
-                yield StoredFile(path, size, since, None, str(problem))
+                yield StoredFile(path, size, since, problem=str(problem))
 
     # The thread.
 
@@ -150,10 +163,10 @@ class CatalogueStore:
                 self._has_work.notify_all()
                 self._has_work.wait_for(lambda: self._waiting)
                 path = next(iter(self._waiting))
-                work = self._waiting.pop(path)
+                write = self._waiting.pop(path)
                 self._is_writing = True
             try:
-                self._write(path, *work)
+                write()
             except (OSError, ValueError, UnusableDocument) as error:
                 why = error.strerror if isinstance(error, OSError) else str(error)
                 self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")

@@ -157,7 +157,7 @@ class Lists:
         return await self.read(session)
 
     async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
-        """What is offered after a moment of quiet, and the kinds that the child says have changed; None: it cannot list.
+        """What is offered after a moment of quiet, and the kinds that the child says have changed; None: it fails.
 
         Clients are told of these, even if they are as they were before.
         """

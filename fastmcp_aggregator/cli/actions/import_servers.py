@@ -121,7 +121,8 @@ def _differences(definition: Definition, known: Sequence[Definition]) -> str:
     names = dict.fromkeys(name for other in known for name in other.entry)
     different = [name for name in names if any(o.entry.get(name) != definition.entry.get(name) for o in known)]
     entry = masked_entry(definition.entry)
-    return f" ({', '.join(f'{name}: {json.dumps(entry[name], ensure_ascii=False)}' if name in entry else f'no {name}' for name in different)})"
+    told = (f"{n}: {json.dumps(entry[n], ensure_ascii=False)}" if n in entry else f"no {n}" for n in different)
+    return f" ({', '.join(told)})"
 
 
 def _require_free(path: Path, *, overwrites: bool) -> None:

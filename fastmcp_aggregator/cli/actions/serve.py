@@ -5,26 +5,37 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastmcp_aggregator import version
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
+from fastmcp_aggregator.catalogue.persisted.fingerprint import files_of
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import follow
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
-from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.early.answers import AnswersFile, variables_in
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
+    from fastmcp_aggregator.front.early_answers import Keep
 
 
 def run(options: argparse.Namespace) -> int:
+    environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
     if settings.catalogue is None:
         settings = settings.model_copy(update={"catalogue": "on"})
@@ -33,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
         _check_address(settings)
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
-    serving = _serve(config, settings, groups, options.group, options.transport)
+    catalogues = CatalogueStore()
+    answers = AnswersFile(sys.argv[1:], *_what_answers_depend_on(options, config, settings), environ)
+    serving = _serve(config, settings, groups, options, catalogues, answers)
     return run_to_end(serving, exit_code_on_signal=FINE)
 
 
@@ -46,18 +59,45 @@ def _check_address(settings: AggregatorSettings) -> None:
         raise UsageError(str(error)) from None
 
 
+def _what_answers_depend_on(
+    options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings
+) -> tuple[list[str], list[str]]:
+    """The files and the environment variables that decide what clients are told first."""
+    named = (options.config, options.settings, options.env_file, options.groups, settings.pins, version.__file__)
+    files = [os.path.expanduser(file) for file in named if file]
+    variables = [own.bearer_env for own in settings.servers.values() if own.bearer_env]
+    with suppress(OSError, ValueError):
+        variables += variables_in(Path(options.config).read_text("utf-8"))
+    for server in config.servers.values():
+        if isinstance(server, StdioServer):
+            files += [path for path, _, _ in files_of(server)]
+    return files, variables
+
+
 async def _serve(
-    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, transport: str
+    config: McpConfig,
+    settings: AggregatorSettings,
+    groups: Groups,
+    options: argparse.Namespace,
+    catalogues: CatalogueStore,
+    answers: AnswersFile,
 ) -> int:
+    group, is_http = options.group, options.transport == "http"
+
+    def keep(signature: str, results: Mapping[str, bytes]) -> None:
+        catalogues.write_soon(answers.path, partial(answers.keep, signature, results))
+
     report = new_report(config.servers if group is None else groups[group].servers, is_full=True)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
     try:
-        async with built_early(config, settings, groups=groups, only=group, has_callers=transport == "http") as app:
+        async with built_early(
+            config, settings, groups=groups, only=group, has_callers=is_http, catalogues=catalogues
+        ) as app:
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:
-                await _run_front(app, group, transport)
+                await _run_front(app, group, is_http=is_http, keep=keep if settings.catalogue == "on" else None)
             except* StartupError as errors:  # the SDK's stdio transport puts it into a group
                 failed = _first(errors)
                 await following
@@ -71,10 +111,10 @@ async def _serve(
     return FINE
 
 
-async def _run_front(hub: Aggregator, group: str | None, transport: str) -> None:
+async def _run_front(hub: Aggregator, group: str | None, *, is_http: bool, keep: Keep | None) -> None:
     app = hub.group(group or DEFAULT_GROUP)
-    if transport == "stdio":
-        await app.run_stdio_async()
+    if not is_http:
+        await app.run_stdio_async(keep_answers=keep)
     else:
         await app.run_http_async(on_listening=partial(_say_url, app.settings, has_page=app is hub))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WINDOW = 60.0
 """Seconds for which --watch tells rates and quantiles."""
 _HEADINGS = ("server", "state", "for", "restarts", "calls", "calls/s", "p50", "p99", "last error")
-_COLOURS = {"running": "green", "failed": "red", "initializing": "yellow"}
+_COLOURS = {"running": "green", "failed": "red", "initializing": "yellow", "sleeping": "dim"}
 _WITHOUT_METRICS = "It keeps no metrics: start it with FASTMCP_AGGREGATOR_METRICS=true to see calls and their times."
 
 
@@ -45,6 +45,8 @@ class Row:
 
 def run(options: argparse.Namespace) -> int:
     instance = Instance(base_of(options.url), _api_key(options.api_key_file))
+    if options.wake is not None:
+        instance.wake(options.wake)
     if options.watch:
         return _watch(instance, options.every, as_json=options.json)
     sample = instance.sample()

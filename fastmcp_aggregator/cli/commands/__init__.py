@@ -8,7 +8,21 @@ from pkgutil import walk_packages
 
 from fastmcp_aggregator.cli.parser.command import Command
 
-_ORDER = ("serve", "check", "list", "call", "status", "import", "install", "uninstall", "keys", "pin", "login", "new")
+_ORDER = (
+    "serve",
+    "check",
+    "list",
+    "call",
+    "status",
+    "cache",
+    "import",
+    "install",
+    "uninstall",
+    "keys",
+    "pin",
+    "login",
+    "new",
+)
 """In the help; any other command follows."""
 
 

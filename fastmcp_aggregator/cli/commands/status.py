@@ -11,6 +11,7 @@ _HERE = "http://127.0.0.1:8000"
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", nargs="?", default=_HERE, help=f"where it runs (default {_HERE})")
+    parser.add_argument("--wake", metavar="SERVER", help="start this server first, if it sleeps")
     parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
     parser.add_argument(
         "--every", metavar="SECONDS", type=float, default=2.0, help="--watch: how often to look (default 2)"
@@ -32,7 +33,7 @@ COMMAND = Command(
     name="status",
     summary="Show how the servers of a running HTTP instance are.",
     usage="status [URL] [--watch] [options]",
-    examples=("status --watch", "status https://hub.example.com --json"),
+    examples=("status --watch", "status --wake git", "status https://hub.example.com --json"),
     add_arguments=_add_arguments,
     check=_check,
     run=action("status"),

@@ -11,7 +11,7 @@ import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import AggregatorError
@@ -98,9 +98,18 @@ class Instance:
         metrics = self._get("/metrics")
         return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
 
-    def _get(self, path: str) -> str | None:
+    def wake(self, server: str) -> None:
+        """Have it start a server that sleeps.
+
+        Raises:
+            InstanceError: it does not answer, or has no such server.
+        """
+        if self._get(f"/wake/{quote(server, safe='')}", method="POST") is None:
+            raise InstanceError(f"{self.url} has no server {server!r}, or cannot start single ones")
+
+    def _get(self, path: str, method: str = "GET") -> str | None:
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        request = urllib.request.Request(self.url + path, headers=headers)
+        request = urllib.request.Request(self.url + path, headers=headers, method=method)
         try:
             with _OPENER.open(request, timeout=_TIMEOUT) as response:
                 data: bytes = response.read(_LARGEST)

@@ -132,21 +132,24 @@ async def built_early(
     groups: Groups | None = None,
     only: str | None = None,
     has_callers: bool = False,
+    catalogues: CatalogueStore | None = None,
 ) -> AsyncIterator[package.Aggregator]:
     """An app whose processes have been started already; those that it has not taken over are ended at the end.
 
     `has_callers` says that it will be reached over HTTP: then it authenticates as the settings say.
 
-    With `only`, the id of a group, the other servers are left out.
+    With `only`, the id of a group, the other servers are left out; with `catalogues`, servers of which it is known what
+    they offer may not be started.
 
     Raises:
         ConfigError: there are not enough file descriptors for the servers and the HTTP connections.
     """
     needed = config.only(groups[only].servers) if groups is not None and only is not None else config
     require_descriptors(needed, settings, settings.max_connections if has_callers else 0)
-    catalogues = CatalogueStore()
 
     def is_awaited(server: StdioServer) -> bool:
+        if catalogues is None:
+            return True
         options = ChildOptions.from_settings(settings, server)
         known = catalogues.known(server, options).by_kind or {}
         return not starts_asleep(server, options, (each.catalogue for each in known.values()))

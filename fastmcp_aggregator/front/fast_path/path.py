@@ -124,6 +124,14 @@ class FastPath:
     def _count_declined(self, why: Exception) -> None:
         self.decline(why.reason if isinstance(why, Declined) else "malformed", 1)
 
+    def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
+        """The result of a request for a list, not counted; None: it is declined."""
+        try:
+            self._require_usual(request)
+            return self._listed(request, sender)
+        except _DECLINED:
+            return None
+
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]
         meta = _meta_of(request.params)

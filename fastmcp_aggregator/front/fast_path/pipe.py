@@ -48,6 +48,11 @@ class PipeFront:
         """The full path has a request of the client, over this connection."""
         self._connection, self._is_modern = connection, is_modern
 
+    @property
+    def sender(self) -> Sender | None:
+        """The client, once it is known."""
+        return None if self._connection is None else Sender(self._connection, is_modern=self._is_modern)
+
     def take(self, line: bytes) -> bool:
         """Whether the fast path serves the request on this line."""
         connection = self._connection

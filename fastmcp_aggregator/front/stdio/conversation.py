@@ -18,13 +18,23 @@ from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.message_streams import LineWriter, MessageWriter
 
 _NEVER_ANSWERED = "subscriptions/listen"
+_HANDSHAKES = ("initialize", "server/discover")
 
 
 class Conversation:
     """The messages that are read and written on stdio. `has_more` tells whether read lines still wait to be taken."""
 
-    def __init__(self, has_more: Callable[[], bool]) -> None:
+    def __init__(self, has_more: Callable[[], bool], on_replayed: Callable[[], None] = lambda: None) -> None:
+        """`on_replayed` is told when a request that was answered before has been served again."""
         self.client_left = False
+        self.first: JSONRPCRequest | None = None
+        """The client's first request."""
+        self.introduction: dict[str, dict[str, Any]] = {}
+        """The result of the handshake, by its method."""
+        self.introduced = asyncio.Event()
+        """Set when the first request is answered."""
+        self._replayed: RequestId | None = None
+        self._on_replayed = on_replayed
         self._has_more = has_more
         self._open: set[Any] = set()
         self._over = asyncio.Event()
@@ -32,6 +42,7 @@ class Conversation:
     def read(self, message: Any) -> bool:
         """A message came from the client; lets it pass."""
         if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
+            self.first = self.first or message
             self._open.add(_identity(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._open.discard(_identity((message.params or {}).get("requestId")))
@@ -42,6 +53,15 @@ class Conversation:
     def has_several(self) -> bool:
         """Whether more than one request is not answered yet."""
         return len(self._open) > 1
+
+    def replay(self, request_id: RequestId) -> None:
+        """The request of this id, which comes now, is answered already."""
+        self._replayed = _identity(request_id)
+
+    def is_replayed(self, message: Any) -> bool:
+        """Whether this is an answer that the client has got before."""
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
+        return is_answer and self._replayed is not None and _identity(message.id) == self._replayed
 
     def began(self, request_id: RequestId) -> None:
         """A request is served."""
@@ -55,8 +75,19 @@ class Conversation:
     def written(self, message: Any) -> None:
         """A message went to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._answered_first(message)
             self._open.discard(_identity(message.id))
             self.check()
+
+    def _answered_first(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        if self.first is None or self.introduced.is_set() or _identity(message.id) != _identity(self.first.id):
+            return
+        if isinstance(message, JSONRPCResponse) and self.first.method in _HANDSHAKES:
+            self.introduction[self.first.method] = message.result
+        self.introduced.set()
+        if self._replayed is not None:
+            self._replayed = None
+            self._on_replayed()
 
     def leave(self) -> None:
         """The client has closed its end."""
@@ -90,7 +121,8 @@ class ConversationWriter(MessageWriter):
 
     async def send(self, item: SessionMessage, /) -> None:
         try:
-            await super().send(item)
+            if not self._conversation.is_replayed(item.message):
+                await super().send(item)
         finally:
             self._conversation.written(item.message)
 

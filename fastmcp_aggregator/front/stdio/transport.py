@@ -8,19 +8,21 @@ itself; for anything else (a file, Windows) the SDK's transport does it with thr
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
+from fastmcp_aggregator.early.front import Handover, take_over
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
@@ -56,6 +58,8 @@ class StdioStreams:
     read: Any
     write: Any
     conversation: Conversation | None = None
+    listed: Mapping[str, bytes] = field(default_factory=dict)
+    """The lists that the client has got already, by method."""
 
     async def finish(self, in_flight: InFlightCounter) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
@@ -96,17 +100,21 @@ def _is_pollable(descriptor: int) -> bool:
 @asynccontextmanager
 async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -> AsyncIterator[StdioStreams]:
     loop = asyncio.get_running_loop()
+    early = take_over()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
     outlet = _StdoutProtocol()
-    inlet = ClientPipe(outlet, on_end, shortcut)
+    inlet = ClientPipe(outlet, on_end, shortcut, early)
     if shortcut is not None:
         shortcut.attach(inlet)
     outlet.on_gone = inlet.abandon
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
+    with suppress(OSError):
+        outlet.write(early.unwritten)
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
-        yield StdioStreams(inlet.reader, ConversationWriter(outlet, inlet.conversation), inlet.conversation)
+        writer = ConversationWriter(outlet, inlet.conversation)
+        yield StdioStreams(inlet.reader, writer, inlet.conversation, early.answered)
     finally:
         inlet.close()
         if shortcut is not None:
@@ -184,23 +192,50 @@ class _StdoutProtocol(asyncio.Protocol):
 class ClientPipe(asyncio.Protocol):
     """Our end of stdin, and, for a shortcut, of stdout."""
 
-    def __init__(self, outlet: _StdoutProtocol, on_end: Callable[[], None], shortcut: Shortcut | None) -> None:
+    def __init__(
+        self,
+        outlet: _StdoutProtocol,
+        on_end: Callable[[], None],
+        shortcut: Shortcut | None,
+        early: Handover,
+    ) -> None:
+        """`early` is what has been read already; the client's first request comes once more, if it was answered."""
         self._outlet = outlet
         self._on_end = on_end
+        self._early = early
         self._splitter = LineSplitter(LINE_LIMIT)
-        self.conversation = Conversation(lambda: self.reader.has_more)
+        self._held: list[bytes] | None = None
+        """What waits for the first request to be served again."""
+        self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._let_in)
         hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
         self.reader = MessageReader(self, self._refuse, self.conversation.read, **hooks)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
+        early = self._early
+        lines = [*early.lines, *self._splitter.feed(early.rest)]
+        if early.first is None:
+            self._feed(lines)
+        else:
+            self._held = lines
+            self.conversation.replay(json.loads(early.first)["id"])
+            self.reader.feed([early.first])
 
     def data_received(self, data: bytes) -> None:
-        if lines := self._splitter.feed(data):
-            self.reader.feed(lines)
+        self._feed(self._splitter.feed(data))
 
     def eof_received(self) -> None:
-        self.reader.feed(self._splitter.end())
+        self._feed(self._splitter.end())
+
+    def _feed(self, lines: list[bytes]) -> None:
+        if self._held is not None:
+            self._held += lines
+        elif lines:
+            self.reader.feed(lines)
+
+    def _let_in(self) -> None:
+        lines, self._held = self._held, None
+        self._feed(lines or [])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.conversation.leave()

@@ -52,6 +52,12 @@ export async function request(endpoint, method, params, signal) {
   }
 }
 
+/** Have a server started that sleeps. */
+export async function wake(server) {
+  const response = await ask(`wake/${encodeURIComponent(server)}`, { method: "POST" });
+  if (!response.ok) throw new Error(response.statusText);
+}
+
 /** The public names of all tools, by group and server key. */
 export async function toolNames() {
   const response = await ask("dashboard/names");

@@ -1,5 +1,6 @@
 // The table of servers, and what is said aloud when one of them changes.
 
+import { wake } from "./api.js";
 import { byId, element, reconcile, setAttribute, setText } from "./dom.js";
 import { count, forTime, offers, STATES } from "./words.js";
 
@@ -50,7 +51,13 @@ function makeRow() {
       "data-column": name,
       class: [NUMBERS.has(name) ? "number" : "", OTHERS.has(name) ? "others" : "", name === "In flight" ? "busy" : "", name === "Last error" ? "error" : ""].join(" ").trim() || null,
     }));
-  cells[1].append(element("span", { class: "state" }), element("span", { class: "beside" }));
+  const button = element("button", { type: "button", class: "wake", hidden: "" });
+  setText(button, "Start");
+  button.addEventListener("click", () => {
+    button.disabled = true;
+    wake(button.closest("tr").dataset.item).catch(() => {}).finally(() => { button.disabled = false; });
+  });
+  cells[1].append(element("span", { class: "state" }), button, element("span", { class: "beside" }));
   cells[5].append(element("a", {}));
   cells[8].append(element("span", {}), element("span", { class: "troubles" }));
   return element("tr", {}, cells);
@@ -62,6 +69,8 @@ function fillRow(row, server, age) {
   setAttribute(row, "data-state", server.state);
   setText(state.firstChild, server.is_cut_off ? "cut off" : STATES[server.state] ?? server.state);
   setAttribute(state.firstChild, "data-state", server.is_cut_off ? "failed" : server.state);
+  state.children[1].hidden = server.state !== "sleeping";
+  setAttribute(state.children[1], "aria-label", `Start ${server.key}`);
   setText(era, server.era ? server.era : "–");
   setAttribute(era, "title", server.protocol_version ? `MCP ${server.protocol_version}` : null);
   setText(restarts, String(server.restarts));
@@ -86,7 +95,12 @@ function fillTimes(row, server, age) {
   const lasted = forTime(server.since + age);
   const isUp = server.state === "running";
   setText(uptime, isUp ? lasted : "–");
-  setText(state.lastChild, isUp ? "" : [`for\u00a0${lasted}`, nextTry(server, age)].filter(Boolean).join(", "));
+  setText(state.lastChild, isUp ? "" : [`for\u00a0${lasted}`, nextTry(server, age), listedSince(server)].filter(Boolean).join(", "));
+}
+
+/** When what is listed was read, if the server has not been asked since the hub runs. */
+function listedSince(server) {
+  return server.catalogue_since === null ? "" : `lists of ${new Date(server.catalogue_since * 1000).toLocaleString()}`;
 }
 
 function nextTry(server, age) {

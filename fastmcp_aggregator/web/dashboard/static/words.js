@@ -41,7 +41,7 @@ export function ownName(key, name) {
   return separator && name.length > key.length + separator.length ? name.slice(key.length + separator.length) : name;
 }
 
-export const STATES = { initializing: "starting", running: "running", failed: "failed", stopped: "stopped" };
+export const STATES = { sleeping: "sleeping", initializing: "starting", running: "running", failed: "failed", stopped: "stopped" };
 
 export const OUTCOMES = {
   ok: "ok",

@@ -1,0 +1,196 @@
+"""The first answers of one command line: what a client was told in its last run, as the bytes of JSON results.
+
+Theory. What a client is told first depends on the command line, on files (config, settings, groups, pins, the servers'
+programs), on variables, on this version, and on what the client says of itself. All that is in the head of a file: the
+files by size and time, the variables by a keyed digest. If any of it differs, there are no early answers. The head is
+one line of JSON; the results follow, unparsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastmcp_aggregator.version import VERSION
+
+FORMAT = 1
+MOST_BYTES = 64 * 1024**2
+_MOST_FILES = 5000
+"""What the answers may depend on, at most."""
+_MOST_CLIENTS = 4
+_OURS = "FASTMCP_AGGREGATOR_"
+_ALWAYS = ("PATH", "HOME")
+_VARIABLE = re.compile(r"\$\{?(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
+
+Entries = Mapping[str, Mapping[str, bytes]]
+"""Results by the client's signature and the method, the last client last."""
+State = tuple[str, int, int]
+"""A file's path, size and time (ns); -1 for one that is not there."""
+
+
+def cache_folder() -> str:
+    """The user's cache folder of this program; the same as platformdirs says, which takes longer."""
+    if sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+    return os.path.join(base, "fastmcp-aggregator")
+
+
+def signature_of(version: object, capabilities: object, info: Mapping[str, object]) -> str:
+    """What the answers to a client depend on, of what it says of itself."""
+    about = {name: value for name, value in info.items() if name != "version"}
+    return _digest(json.dumps([version, capabilities, about], sort_keys=True).encode())
+
+
+def variables_in(text: str) -> set[str]:
+    """The variables that a config may use."""
+    return set(_VARIABLE.findall(text))
+
+
+def state_of(path: str) -> State:
+    """How a file is now."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return path, -1, -1
+    return path, found.st_size, found.st_mtime_ns
+
+
+class AnswersFile:
+    """The answers of this command line. What they depend on is as it was when this was made."""
+
+    def __init__(
+        self, arguments: Iterable[str], files: Iterable[str], variables: Iterable[str], environ: Mapping[str, str]
+    ) -> None:
+        self.path = _path_of(arguments)
+        self._files = [state_of(path) for path in sorted(set(files))]
+        self._names = sorted(set(variables))
+        self._environ = dict(environ)
+        self._entries: dict[str, Mapping[str, bytes]] = dict(read(arguments) or {})
+
+    def keep(self, signature: str, answers: Mapping[str, bytes]) -> None:
+        """Write what a client with this signature is told; nothing, if there is no secret yet.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        secret = _secret()
+        if secret is None or len(self._files) > _MOST_FILES or self._entries.get(signature) == answers:
+            return
+        self._entries.pop(signature, None)
+        self._entries[signature] = answers
+        entries = dict(list(self._entries.items())[-_MOST_CLIENTS:])
+        index, blobs, offset = [], [], 0
+        for client, of_client in entries.items():
+            for method, blob in of_client.items():
+                index.append([client, method, offset, len(blob)])
+                blobs.append(blob)
+                offset += len(blob)
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "files": self._files,
+            "names": self._names,
+            "variables": _variables(self._names, self._environ, secret),
+            "entries": index,
+        }
+        _write(self.path, json.dumps(head).encode() + b"\n" + b"".join(blobs))
+
+
+def read(arguments: Iterable[str]) -> Entries | None:
+    """The answers of this command line, if everything is as it was."""
+    data = _content_of(_path_of(arguments))
+    if data is None:
+        return None
+    end = data.find(b"\n") + 1
+    try:
+        head = json.loads(data[:end])
+        if head["format"] != FORMAT or head["version"] != VERSION or not _is_as_before(head):
+            return None
+        entries: dict[str, dict[str, bytes]] = {}
+        for client, method, offset, length in head["entries"]:
+            blob = data[end + offset : end + offset + length]
+            if len(blob) != length:
+                return None
+            entries.setdefault(client, {})[method] = blob
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return entries
+
+
+def clear() -> int:
+    """Remove all answers of all command lines; how many."""
+    folder = _folder()
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".answers")]
+    except OSError:
+        return 0
+    for name in names:
+        os.unlink(os.path.join(folder, name))
+    return len(names)
+
+
+def _is_as_before(head: Mapping[str, Any]) -> bool:
+    secret = _secret()
+    if secret is None or _variables(head["names"], os.environ, secret) != head["variables"]:
+        return False
+    return all(state_of(path) == (path, size, time) for path, size, time in head["files"])
+
+
+def _variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> str:
+    """A digest of their values, and of all variables that are settings of ours."""
+    ours = [name for name in environ if name.startswith(_OURS)]
+    values = [(name, environ.get(name)) for name in sorted({*names, *ours, *_ALWAYS})]
+    return _digest(json.dumps(values).encode(), secret)
+
+
+def _digest(data: bytes, key: bytes = b"") -> str:
+    return hashlib.blake2b(data, digest_size=20, key=key).hexdigest()
+
+
+def _folder() -> str:
+    return os.path.join(cache_folder(), "catalogues")
+
+
+def _path_of(arguments: Iterable[str]) -> str:
+    called = json.dumps([list(arguments), os.getcwd()]).encode()
+    return os.path.join(_folder(), f"{_digest(called)}.answers")
+
+
+def _secret() -> bytes | None:
+    """That of the folder of catalogues, which is made with the first of them."""
+    secret = _content_of(os.path.join(_folder(), "secret"))
+    return secret if secret is not None and len(secret) == 32 else None
+
+
+def _content_of(path: str) -> bytes | None:
+    """What is in a file that is ours alone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        is_ours = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+        if not stat.S_ISREG(found.st_mode) or not is_ours or found.st_size > MOST_BYTES:
+            return None
+        return file.read()
+
+
+def _write(path: str, data: bytes) -> None:
+    temporary = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

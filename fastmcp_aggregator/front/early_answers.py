@@ -1,0 +1,99 @@
+"""What the client on stdio is told first, kept for the next start, when it is answered before FastMCP is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.early.front import signature_in
+from fastmcp_aggregator.errors import StartupError
+from fastmcp_aggregator.front.fast_path.path import FastPath
+from fastmcp_aggregator.front.fast_path.pipe import PipeFront
+from fastmcp_aggregator.front.handshake import Handshakes
+from fastmcp_aggregator.front.stdio.conversation import Conversation
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.routing.directory import Directory
+
+_QUIET = 1.0
+"""Seconds to collect changes."""
+
+Keep = Callable[[str, Mapping[str, bytes]], None]
+"""Keeps the results for a client with this signature, by method. Never blocks."""
+
+
+class EarlyAnswers:
+    """The first answers to one client, as they would be now."""
+
+    def __init__(
+        self,
+        path: FastPath,
+        front: PipeFront,
+        directory: Directory,
+        handshakes: Handshakes,
+        conversation: Conversation,
+        *,
+        strict: bool,
+    ) -> None:
+        """Strict, lists are not answered early."""
+        self._path = path
+        self._front = front
+        self._directory = directory
+        self._handshakes = handshakes
+        self._conversation = conversation
+        self._strict = strict
+
+    async def stale(self, answered: Mapping[str, bytes]) -> frozenset[Kind]:
+        """The kinds of which the client was listed something else than there is.
+
+        Raises:
+            StartupError: strict, and the start failed.
+        """
+        if not answered:
+            return frozenset()
+        await self._conversation.introduced.wait()
+        await self._directory.ready()
+        return frozenset(
+            kind
+            for kind, spec in SPECS.items()
+            if spec.list_method in answered and self._listed(kind) != answered[spec.list_method]
+        )
+
+    async def keep_up(self, keep: Keep) -> None:
+        """Keep them, and again when they change, until this is cancelled."""
+        await self._conversation.introduced.wait()
+        with suppress(StartupError):
+            await self._directory.ready()
+            while True:
+                self._directory.invalidated.clear()
+                self._keep(keep)
+                await self._directory.invalidated.wait()
+                await asyncio.sleep(_QUIET)
+
+    def _keep(self, keep: Keep) -> None:
+        first = self._conversation.first
+        signature = None if first is None else signature_in(first.method, first.params or {})
+        if first is None or signature is None or any(child.catalogue is None for child in self._directory.children):
+            return
+        answers = {
+            method: raw_json.encode({**result, **self._handshakes.present()})
+            for method, result in self._conversation.introduction.items()
+        }
+        if not self._strict:
+            answers |= {
+                spec.list_method: listed for kind, spec in SPECS.items() if (listed := self._listed(kind)) is not None
+            }
+        keep(signature, answers)
+
+    def _listed(self, kind: Kind) -> bytes | None:
+        sender, first = self._front.sender, self._conversation.first
+        if sender is None or first is None:
+            return None
+        request: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": SPECS[kind].list_method}
+        if sender.is_modern:
+            request["params"] = {"_meta": (first.params or {}).get("_meta")}
+        result = self._path.listed(raw_json.read_request(json.dumps(request).encode()), sender)
+        return None if result is None else raw_json.encode(result)
