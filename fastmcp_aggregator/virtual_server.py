@@ -21,6 +21,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.fast_path.http import FastEndpoint
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
@@ -269,6 +270,13 @@ class VirtualServer(FastMCP[None]):
             server_info=lambda: server.server_info_stamp,
             own=own,
             fast_path=fast_path,
+            extensions=ExtensionRequests(
+                self._directory,
+                backend.task_ids,
+                backend.policies,
+                group_id=self._group_id,
+                is_own=lambda method: server.get_request_handler(method) is not None,
+            ),
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.header_schema

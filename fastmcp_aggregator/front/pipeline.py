@@ -34,6 +34,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
@@ -69,6 +70,7 @@ class Pipeline:
         server_info: Callable[[], dict[str, Any]],
         own: LocalComponents,
         fast_path: FastPath,
+        extensions: ExtensionRequests,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
@@ -89,6 +91,7 @@ class Pipeline:
             methods.SUBSCRIBE.name: self._subscribe,
             methods.UNSUBSCRIBE.name: self._unsubscribe,
             methods.SET_LEVEL.name: self._set_level,
+            **extensions.answers(self.serve, self._forward),
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -118,7 +121,7 @@ class Pipeline:
         if is_modern and self._backend.profile.is_awaited:
             self._handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
-        if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
+        if answer is None or ("modern" if is_modern else "legacy") not in methods.METHODS[ctx.method].eras:
             return await self._handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing and fast is None:
@@ -180,13 +183,15 @@ class Pipeline:
     async def _send(self, call: Call) -> Result:
         runtime = self._backend.runtime
         assert runtime is not None  # a route leads to a child of the present run
-        if "requestState" in call.params and runtime.rounds.continues_pending(call):
+        if call.task is not None:
+            result = await runtime.tasks.ask(call, call.task)
+        elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
         elif call.started is not None or self._backend.profile.is_single:
-            result = await runtime.rounds.ask(call.child, call)
+            result = await runtime.tasks.call(call.child, call)
         else:
             async with runtime.instances.serving(call.child, call.caller) as child:
-                result = await runtime.rounds.ask(child, call)
+                result = await runtime.tasks.call(child, call)
         if call.caller.outbox is not None:
             await call.caller.flush()
         return result
@@ -199,7 +204,8 @@ class Pipeline:
         Raises:
             Exception: as `serve`.
         """
-        return await self.serve(Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema))
+        call = Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema, is_inner=True)
+        return await self.serve(call)
 
     async def _forward(self, caller: Caller, params: Params, target: Target) -> Result:
         """Make a call of a request, and serve it; the result for the client."""
@@ -211,8 +217,6 @@ class Pipeline:
 
     async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
         """The result for the client, or the error, with the addresses that it can use."""
-        if not target.is_resource:
-            return target.publish_result(await served, target.publish)
         with publishing_errors(target.publish):
             return target.publish_result(await served, target.publish)
 

@@ -60,12 +60,12 @@ async def continue_remotely(peers: Peers, replica: str, round_: Round, notify: N
         raise call_is_over() from None
     except TooLargeError:
         raise _too_large("answers") from None
-    return _result_from(answer)
+    return result_from(answer)
 
 
 def round_from(question: Message) -> Round:
     """The round that another replica asks for. Raises: KeyError."""
-    principal, request = _frozen(question["principal"]), _frozen(question["request"])
+    principal, request = frozen(question["principal"]), frozen(question["request"])
     return Round(question["state"], principal, request, question["answers"])
 
 
@@ -80,7 +80,8 @@ async def to_message(result: Awaitable[Result]) -> Message:
         return {"failed": reported}
 
 
-def _result_from(answer: Message) -> Result:
+def result_from(answer: Message) -> Result:
+    """What `to_message` has made a message of. Raises: ChildServerError, MCPError."""
     match answer:
         case {"result": dict(result)}:
             return result
@@ -98,6 +99,6 @@ def _too_large(what: str) -> MCPError:
     return MCPError(INTERNAL_ERROR, f"the {what} of this call are too large to be passed between replicas")
 
 
-def _frozen(value: Any) -> Hashable:
+def frozen(value: Any) -> Hashable:
     """JSON has lists where there were tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(frozen, value)) if isinstance(value, list) else value

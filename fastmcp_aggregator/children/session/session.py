@@ -18,7 +18,7 @@ from typing import Any
 from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import x_mcp_header_map
+from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value, x_mcp_header_map
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED, LOG_LEVEL_META_KEY, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -29,7 +29,7 @@ from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFl
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.protocol.methods import Era
+from fastmcp_aggregator.protocol.methods import METHODS, Era
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
@@ -131,6 +131,8 @@ class ChildSession:
         self._session._stamp(data, options)  # type: ignore[arg-type]
         if told is not None and (declared := told.capabilities) is not None:
             data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = declared
+        if self.era == "modern" and (row := METHODS.get(method)) is not None and row.named_by:
+            options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(data["params"][row.named_by])
         return data, options
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
