@@ -14,6 +14,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions import table as extensions
@@ -26,6 +27,7 @@ from fastmcp_aggregator.relay.pending_calls import missing_capability
 from fastmcp_aggregator.relay.task_ids import TaskIds, unknown_task
 from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import offered
 from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
@@ -122,7 +124,7 @@ class ExtensionRequests:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise errors.invalid_params("uri: must be a string")
-        found = await self._directory.locate(uri)
+        found = await self._directory.locate(uri) or self._without_prefix(uri, row)
         if found is None or not _offers(found[0], row):
             if found is None and self._is_own(row.name):
                 return None
@@ -131,6 +133,14 @@ class ExtensionRequests:
         publish = self._directory.table.publisher(child)
         target = Target(child, {"uri": original}, publish, publish_result=_publisher(row))
         return await self._forward(caller, params, target)
+
+    def _without_prefix(self, uri: str, row: Method) -> tuple[Child, str] | None:
+        """The child of an address that is not listed, where addresses do not tell: the only one that it can be."""
+        if self._directory.naming.prefix:
+            return None
+        able = [child for child in self._directory.children if _offers(child, row)]
+        found = [child for child in able if _lists_below(child, uri)] or able
+        return (found[0], uri) if len(found) == 1 else None
 
 
 def require_extension(caller: Caller, identifier: str) -> None:
@@ -168,6 +178,10 @@ def _offers(child: Child, row: Method) -> bool:
 
 _OPTIONAL = {DIRECTORY_READ.name: "directoryRead"}
 """By method, the flag in the settings of its extension that a server sets if it has it."""
+
+
+def _lists_below(child: Child, uri: str) -> bool:
+    return any(resource["uri"].startswith(f"{uri}/") for resource in offered(child, Kind.RESOURCE))
 
 
 def _publisher(row: Method) -> Callable[[Result, Any], Result]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -45,6 +46,8 @@ class Instances:
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
+        self._serving: Counter[Child] = Counter()
+        """How many requests each serves, from their beginning to their end here."""
         self._named: dict[str, Child] = {}
         """Those that have made tasks, by what the ids of these tasks say."""
         self._tasks: dict[Child, tuple[str, dict[str, float]]] = {}
@@ -60,9 +63,13 @@ class Instances:
             ChildServerError: there are too many.
         """
         instance = await self.instance_for(child, caller)
+        self._serving[instance] += 1
         try:
             yield instance
         finally:
+            self._serving[instance] -= 1
+            if not self._serving[instance]:
+                del self._serving[instance]
             if instance is not child:
                 self.release(instance)
 
@@ -97,7 +104,7 @@ class Instances:
     def release(self, instance: Child) -> None:
         """A request is over: close an instance without a session once it has been idle."""
         idle = self._idle.get(instance)
-        if idle is None or instance.calls.in_flight:
+        if idle is None or instance.calls.in_flight or self._serving[instance]:
             return
         idle = max(idle, self._held_for(instance))
         if not idle:
@@ -192,7 +199,8 @@ class Instances:
         return instance
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
-        if instance.calls.last_answer == last_answer and not instance.calls.in_flight:
+        is_used = instance.calls.in_flight or self._serving[instance]
+        if instance.calls.last_answer == last_answer and not is_used:
             self._close(instance)
 
     def _forget(self, instance: Child) -> None:
