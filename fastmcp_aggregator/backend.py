@@ -185,8 +185,8 @@ class Backend:
         """The round of a pending call, or what is asked of a task, for another replica."""
         if self.runtime is None:
             raise call_is_over()
-        if "task" in question:
-            return await self.runtime.tasks.answer(question)
+        if "tasks" in question:
+            return await self.runtime.tasks.answer(question, say)
         return await self.runtime.rounds.answer(question, say)
 
     def _updated_elsewhere(self, child: Child, uri: str) -> None:

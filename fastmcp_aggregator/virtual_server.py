@@ -252,7 +252,14 @@ class VirtualServer(FastMCP[None]):
         """Join our pipeline to FastMCP's low-level server."""
         server, backend = sdk_server_of(self), self._backend
         own = LocalComponents(self, self.views)
-        messages = ClientMessages(backend, self._directory, self._live_clients)
+        extensions = ExtensionRequests(
+            self._directory,
+            backend.task_ids,
+            backend.policies,
+            group_id=self._group_id,
+            is_own=lambda method: server.get_request_handler(method) is not None,
+        )
+        messages = ClientMessages(backend, self._directory, self._live_clients, extensions)
         fast_path = FastPath(
             backend,
             self._directory,
@@ -270,13 +277,7 @@ class VirtualServer(FastMCP[None]):
             server_info=lambda: server.server_info_stamp,
             own=own,
             fast_path=fast_path,
-            extensions=ExtensionRequests(
-                self._directory,
-                backend.task_ids,
-                backend.policies,
-                group_id=self._group_id,
-                is_own=lambda method: server.get_request_handler(method) is not None,
-            ),
+            extensions=extensions,
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.header_schema

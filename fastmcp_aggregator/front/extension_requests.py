@@ -25,6 +25,7 @@ from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, METHODS, Method, Recipient
 from fastmcp_aggregator.relay.pending_calls import missing_capability
 from fastmcp_aggregator.relay.task_ids import TaskIds, unknown_task
+from fastmcp_aggregator.relay.task_streams import Listened
 from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import offered
@@ -96,6 +97,16 @@ class ExtensionRequests:
         ref = self._task_ids.read(task_id, caller.account)
         child = None if ref is None else await self._directory.owner_of_tool(ref.server, ref.tool)
         return None if ref is None or child is None else (child, ref)
+
+    async def listened_tasks(self, caller: Caller, task_ids: Sequence[Any]) -> list[Listened]:
+        """The tasks of these ids that are this caller's, to listen for.
+
+        Raises:
+            MCPError: the client has not declared that it takes tasks.
+        """
+        require_extension(caller, TASKS.identifier)
+        found = {task_id: await self.locate_task(caller, task_id) for task_id in task_ids if isinstance(task_id, str)}
+        return [Listened(task_id, *located) for task_id, located in found.items() if located is not None]
 
     # What servers list and have by address.
 

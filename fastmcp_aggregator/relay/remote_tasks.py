@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.children.session.incoming import OnNotification
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.remote_rounds import frozen, result_from
@@ -43,9 +44,9 @@ class RemoteOwner:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What another replica asks of a task that is here."""
+    """What another replica asks of tasks that are here; without a method, to be told how they are."""
 
-    ref: TaskRef
+    refs: Sequence[TaskRef]
     method: str
     params: Mapping[str, Any]
     owner: RemoteOwner
@@ -73,17 +74,33 @@ class RemoteTasks:
             PeerLostError: the replica is gone.
             ChildServerError, MCPError: as if the task were here.
         """
-        question = {
-            "task": asdict(ref),
-            "method": call.method,
-            "params": {name: value for name, value in call.params.items() if name != "_meta"},
-            "account": call.caller.account,
-            "capabilities": dict(call.caller.capabilities),
-        }
+        params = {name: value for name, value in call.params.items() if name != "_meta"}
+        question = _message([ref], call.method, params, call.caller)
         return result_from(await self._peers.request(ref.replica, question, lambda part: None))
+
+    async def listen(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+        """Have the replica that has these tasks tell how they are, as long as this goes on.
+
+        Raises:
+            PeerLostError: the replica is gone.
+        """
+        question = _message(refs, "", {}, owner)
+        await self._peers.request(
+            refs[0].replica, question, lambda part: on_notification(part["method"], part["params"])
+        )
+
+
+def _message(refs: Sequence[TaskRef], method: str, params: Mapping[str, Any], owner: Owner) -> Message:
+    return {
+        "tasks": [asdict(ref) for ref in refs],
+        "method": method,
+        "params": dict(params),
+        "account": owner.account,
+        "capabilities": dict(owner.capabilities or {}),
+    }
 
 
 def question_from(message: Message) -> Question:
     """What another replica asks. Raises: KeyError, TypeError."""
     owner = RemoteOwner(frozen(message["account"]), message["capabilities"])
-    return Question(TaskRef(**message["task"]), message["method"], message["params"], owner)
+    return Question([TaskRef(**ref) for ref in message["tasks"]], message["method"], message["params"], owner)

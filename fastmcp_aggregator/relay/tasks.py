@@ -16,7 +16,8 @@ it cannot without (-32021) is it called again, with the declaration.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -24,6 +25,7 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.session.incoming import OnNotification
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
@@ -31,13 +33,15 @@ from fastmcp_aggregator.extensions.tasks import TASKS, TaskRef, is_over, is_task
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import TASKS_CANCEL, TASKS_GET
 from fastmcp_aggregator.relay.instances import Instances
-from fastmcp_aggregator.relay.remote_rounds import to_message
+from fastmcp_aggregator.relay.remote_rounds import notify_replica, to_message
 from fastmcp_aggregator.relay.remote_tasks import RemoteOwner, RemoteTasks, question_from
 from fastmcp_aggregator.relay.rounds import Rounds, forwarded
 from fastmcp_aggregator.relay.task_ids import TaskIds
 from fastmcp_aggregator.relay.task_polling import Polling
-from fastmcp_aggregator.replicas.peers import Message, PeerLostError
+from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError
 
+_LISTEN_PAUSE = 1.0
+"""Seconds before a server that was lost is asked again for what it says of its tasks."""
 _CANCEL_BOUND = 10.0
 """Seconds that a server has to take note that a task is cancelled."""
 
@@ -101,10 +105,24 @@ class Tasks:
             raise MCPError(error.error.code, message, error.error.data) from error
         return {**result, "taskId": call.params["taskId"]} if "taskId" in result else result
 
-    async def answer(self, message: Message) -> Message:
+    async def listen(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+        """Have a server report tasks that it has made, until this is cancelled or the server has no more to say.
+
+        Raises:
+            ChildServerError, MCPError, PeerLostError: it cannot be asked.
+        """
+        if self._remote.has(refs[0].replica):
+            await self._remote.listen(refs, owner, on_notification)
+        else:
+            await self._listen_here(refs, owner, on_notification)
+
+    async def answer(self, message: Message, say: OnMessage) -> Message:
         """The same for a client that has come to another replica; see `Peers`."""
         question = question_from(message)
-        return await to_message(self._ask_here(question.ref, question.method, question.params, question.owner))
+        if question.method:
+            return await to_message(self._ask_here(question.refs[0], question.method, question.params, question.owner))
+        await self._listen_here(question.refs, question.owner, partial(notify_replica, say))
+        return {}
 
     def server_of(self, ref: TaskRef) -> Child:
         """The child, or the instance of it, that has made a task.
@@ -151,6 +169,22 @@ class Tasks:
         is_here = is_instance or isinstance(child.server, StdioServer)
         replica = self._remote.own_id if is_here else ""
         return TaskRef(child.key, result["taskId"], call.name, replica, instance)
+
+    async def _listen_here(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+        """A server that has a new session is asked again."""
+        child = self.server_of(refs[0])
+        while True:
+            session = await child.calls.session()
+            if session.era != "modern":
+                return
+            try:
+                await session.listen_for_tasks([ref.task for ref in refs], owner, on_notification)
+            except MCPError as error:
+                if not session.is_over(error):
+                    raise
+            if not session.lost.is_set():
+                return
+            await asyncio.sleep(_LISTEN_PAUSE)
 
     async def _polled(self, child: Child, call: Call, task: Result) -> Result:
         """The result of a task, for a client that takes none; cancelled with the call."""

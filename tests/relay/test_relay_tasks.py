@@ -295,6 +295,59 @@ async def test_what_fastmcp_serves_is_waited_for(modern: bool, required: bool, o
         assert text["done"].startswith("task-") if required else text == "done"
 
 
+# What servers say of tasks.
+
+ACKNOWLEDGED, CHANGED = "notifications/subscriptions/acknowledged", "notifications/tasks"
+
+
+@ERA
+@pytest.mark.parametrize("modern", [True])
+@pytest.mark.parametrize("front", ["pipe", "http"])
+async def test_a_client_listens_for_its_tasks(modern: bool, era: str, front: str) -> None:
+    app = build_aggregator(config(a=tasking(), b=tasking()))
+    scripts = scripted(app)
+    opened = served(app) if front == "http" else connected(app, modern=True, capabilities=TAKES)
+    async with app, opened as opened_front:
+        client: RawClient = opened_front
+        if front == "http":
+            client = await opened_front.connect(modern=True, capabilities=TAKES)
+        result = {"content": [LINK]}
+        task_ids = [
+            (await client.result("tools/call", {"name": f"{key}:task", "arguments": {"result": result}}))["taskId"]
+            for key in ("a", "b")
+        ]
+        params = {"notifications": {"taskIds": [*task_ids, "made-up"], "toolsListChanged": True}}
+        number, _ = client.begin("subscriptions/listen", params)
+        agreed = (await client.heard(ACKNOWLEDGED))["params"]
+        assert sorted(agreed["notifications"].pop("taskIds")) == sorted(task_ids)
+        assert agreed["notifications"] == {"toolsListChanged": True}
+        await client.call("b:finish")
+        told = (await client.heard(CHANGED))["params"]
+        assert told["taskId"] == task_ids[1]
+        assert told["status"] == "completed"
+        assert told["result"]["content"] == [{**LINK, "uri": "file://b//a"}]
+        assert told["_meta"] == {"io.modelcontextprotocol/subscriptionId": number}
+        if front == "http":
+            client.hang_up(number)  # type: ignore[attr-defined]
+        else:
+            client.notify("notifications/cancelled", {"requestId": number})
+        await until(lambda: not scripts["a"].life.child.task_streams and not scripts["b"].life.child.task_streams)
+
+
+async def test_who_has_not_declared_tasks_listens_for_none() -> None:
+    async with client_of(capabilities={}) as client:
+        error = await client.error("subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
+        assert {key: error[key] for key in MISSING} == MISSING
+
+
+async def test_a_server_that_says_nothing_of_tasks_is_not_waited_for() -> None:
+    async with client_of() as client:
+        task_id = (await client.result("tools/call", calling()))["taskId"]
+        for task_ids in ([task_id[:-4]], [1, None], "x", []):
+            client.begin("subscriptions/listen", {"notifications": {"taskIds": task_ids}})
+            assert "taskIds" not in (await client.heard(ACKNOWLEDGED))["params"]["notifications"]
+
+
 # An instance of its own.
 
 
