@@ -225,10 +225,24 @@ class Pipeline:
     async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
+        if self._own.is_call_of_search(name) and (found := await self._found_tool(params)):
+            return await self._forward(caller, found[1], found[0].of_tool())
         route = await self._route(caller, Kind.TOOL, name)
         if route is None:
             return None
         return await self._forward(caller, params, route.of_tool())
+
+    async def _found_tool(self, params: Params) -> tuple[Route, Params] | None:
+        """The tool that a call by way of the search is of, and the call's parameters; None: FastMCP says what is wrong.
+
+        So whatever a tool may answer, a task or questions, is answered as it is to a call by its name.
+        """
+        match params.get("arguments"):
+            case {"name": str(name), **others} if not others.keys() - {"arguments"}:
+                arguments = others.get("arguments") or {}
+                route = await self._directory.route(Kind.TOOL, name) if isinstance(arguments, Mapping) else None
+                return None if route is None else (route, {**params, "name": name, "arguments": arguments})
+        return None
 
     async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -346,6 +347,77 @@ async def test_a_server_that_says_nothing_of_tasks_is_not_waited_for() -> None:
         for task_ids in ([task_id[:-4]], [1, None], "x", []):
             client.begin("subscriptions/listen", {"notifications": {"taskIds": task_ids}})
             assert "taskIds" not in (await client.heard(ACKNOWLEDGED))["params"]["notifications"]
+
+
+# By other ways.
+
+
+@CLIENT_ERAS
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_call_by_way_of_the_search_is_answered_as_one_by_name(modern: bool, required: bool) -> None:
+    params = {"name": "call_tool", "arguments": calling(required=required)}
+    async with client_of(modern=modern, tool_search=True) as client:
+        result = await client.result("tools/call", params)
+        if modern:
+            assert result["resultType"] == "task"
+            result = (await until_over(client, result["taskId"]))["result"]
+        assert text_of(result) == "done" if not (modern or required) else text_of(result)["done"]
+
+
+async def test_the_search_passes_questions_on() -> None:
+    ask = {"resultType": "input_required", "inputRequests": {"x": ASKED}, "requestState": "s"}
+    async with client_of(tool_search=True) as client:
+        params = {"name": "call_tool", "arguments": {"name": "a:raw", "arguments": ask}}
+        result = await client.result("tools/call", params)
+        assert {key: result[key] for key in ask} == ask
+        answered = {**params, "inputResponses": {"x": {"action": "cancel"}}, "requestState": "s"}
+        answered["arguments"] = {"name": "a:params"}
+        seen = text_of(await client.result("tools/call", answered))
+        assert seen["inputResponses"] == {"x": {"action": "cancel"}}
+        assert seen["requestState"] == "s"
+
+
+async def test_the_json_face_makes_tasks_for_programs_that_declare_it() -> None:
+    meta = {"_meta": {f"{META}clientCapabilities": {"extensions": {TASKS: {}}}}}
+    async with served(build_aggregator(config(a=tasking()))) as front, front.browser("/mcp") as http:
+        assert (await http.post("/tools/call", json=calling())).json()["content"]
+        made = (await http.post("/tools/call", json={**calling(polls=0), **meta})).json()
+        assert made["resultType"] == "task"
+        over = (await http.post("/tasks/get", json={"taskId": made["taskId"], **meta})).json()
+        assert text_of(over["result"])["done"]
+        refused = await http.post("/tasks/get", json={"taskId": made["taskId"]})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == MISSING["code"]
+
+
+async def test_the_json_face_passes_questions_on_to_programs_that_declare_it() -> None:
+    ask = {"resultType": "input_required", "inputRequests": {"x": ASKED}, "requestState": "s"}
+    body = {"name": "a:raw", "arguments": ask, "_meta": {f"{META}clientCapabilities": {"elicitation": {}}}}
+    async with served(build_aggregator(config(a=tasking()))) as front, front.browser("/mcp") as http:
+        result = (await http.post("/tools/call", json=body)).json()
+        assert {key: result[key] for key in ask} == ask
+
+
+async def test_policies_see_the_beginning_and_the_end(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with client_of(audit=str(log)) as client:
+        task = {"taskId": (await client.result("tools/call", calling(polls=1)))["taskId"]}
+        for _ in range(2):
+            await client.result("tasks/get", task)
+        cancelled = await client.result("tools/call", calling(result={"content": [], "isError": True}, polls=0))
+        await client.result("tasks/get", {"taskId": cancelled["taskId"]})
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    seen = [(each["method"], each["tool"], each["outcome"]) for each in entries if each.get("method")]
+    assert seen == [
+        ("tools/call", "task", "task"),
+        ("tasks/get", "task", "task"),
+        ("tasks/get", "task", "ok"),
+        ("tools/call", "task", "task"),
+        ("tasks/get", "task", "tool_error"),
+    ]
+    names = [each["task"] for each in entries if each.get("method")]
+    assert names[0] == names[1] == names[2] != names[3] == names[4]
+    assert task["taskId"] not in log.read_text()
 
 
 # An instance of its own.
