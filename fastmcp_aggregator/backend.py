@@ -31,6 +31,7 @@ from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.pinning.pins import filter_from_settings
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
+from fastmcp_aggregator.relay.task_ids import TaskIds
 from fastmcp_aggregator.replicas import peers_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
@@ -74,7 +75,8 @@ class Backend:
             read_files=self._read_files,
         )
         self.request_states = SharedStates()
-        """The seal on what FastMCP gives clients to come back with, to any replica."""
+        """The seal on what clients are given to come back with, to any replica."""
+        self.task_ids = TaskIds(self.request_states)
         self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()
@@ -176,6 +178,7 @@ class Backend:
             peers=self.peers,
             changes=self.changes,
             catalogues=self._catalogues,
+            task_ids=self.task_ids,
             on_changed=self._on_changed,
         )
         self.runtime = runtime
@@ -189,9 +192,11 @@ class Backend:
             self.begun.clear()
 
     async def _answer(self, question: Message, say: OnMessage) -> Message:
-        """The round of a pending call, for another replica."""
+        """The round of a pending call, or what is asked of a task, for another replica."""
         if self.runtime is None:
             raise call_is_over()
+        if "tasks" in question:
+            return await self.runtime.tasks.answer(question, say)
         return await self.runtime.rounds.answer(question, say)
 
     def _updated_elsewhere(self, child: Child, uri: str) -> None:

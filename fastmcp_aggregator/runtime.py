@@ -22,8 +22,11 @@ from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances import Instances
 from fastmcp_aggregator.relay.live_clients import LiveClients
+from fastmcp_aggregator.relay.remote_tasks import RemoteTasks
 from fastmcp_aggregator.relay.rounds import Rounds
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
+from fastmcp_aggregator.relay.task_ids import TaskIds
+from fastmcp_aggregator.relay.tasks import Tasks
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.routing.directory import Directory
@@ -68,6 +71,7 @@ class Runtime:
         peers: Peers,
         changes: Changes,
         catalogues: CatalogueStore | None,
+        task_ids: TaskIds,
         on_changed: Callable[[], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers."""
@@ -82,6 +86,7 @@ class Runtime:
         self.supervisor = Supervisor(config, options, context, launched)
         self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
         self.rounds = Rounds(self.log_levels, self.instances, peers)
+        self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager
@@ -95,6 +100,7 @@ class Runtime:
         finally:
             for view in self._views:
                 await view.live_clients.close()
+            await self.tasks.close()
             self.rounds.close()
             await self.subscriptions.close()
             await self.supervisor.stop()

@@ -22,6 +22,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.early_answers import EarlyAnswers, Keep
+from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.fast_path.http import FastEndpoint
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
@@ -289,7 +290,14 @@ class VirtualServer(FastMCP[None]):
         server, backend = sdk_server_of(self), self._backend
         own = LocalComponents(self, self.views)
         guard = Guard(self.policies, self._directory, self._group_id)
-        messages = ClientMessages(backend, self._directory, self._live_clients, guard)
+        extensions = ExtensionRequests(
+            self._directory,
+            backend.task_ids,
+            guard,
+            group_id=self._group_id,
+            is_own=lambda method: server.get_request_handler(method) is not None,
+        )
+        messages = ClientMessages(backend, self._directory, self._live_clients, guard, extensions)
         fast_path = FastPath(
             backend,
             self._directory,
@@ -309,6 +317,7 @@ class VirtualServer(FastMCP[None]):
             fast_path=fast_path,
             rewrites_app_pages=self.settings.rewrite_app_pages,
             guard=guard,
+            extensions=extensions,
         )
         server.middleware[:0] = [pipeline]
         server.get_tool_input_schema = self._directory.header_schema

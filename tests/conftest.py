@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
+# FastMCP reads it when it is imported: a test keeps nothing in the home of who runs it.
+os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
+
 import pytest
 from hypothesis import HealthCheck, settings
 from support.usual import USUAL

@@ -19,6 +19,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
@@ -51,6 +52,10 @@ class Call:
     began: float = field(default_factory=time.monotonic)
     started: StartedRequest | None = None
     """The request to the child, if it was sent already, and nobody waits for it yet."""
+    is_inner: bool = False
+    """Whether FastMCP serves it, which takes no tasks."""
+    task: TaskRef | None = None
+    """The task that it is about."""
 
     @property
     def principal(self) -> Principal:
@@ -70,7 +75,9 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What the child calls it: a tool's or prompt's name, or a URI."""
+        """What the child calls it: a tool's or prompt's name, also of the tool that made a task, or a URI."""
+        if self.task is not None:
+            return self.task.tool
         where = self.address.get("ref") or self.address
         name: str = where.get("name") or where.get("uri") or ""
         return name

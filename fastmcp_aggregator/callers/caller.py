@@ -27,8 +27,10 @@ from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.extensions import table as extensions
+from fastmcp_aggregator.extensions.apps import APPS
+from fastmcp_aggregator.extensions.tasks import TASKS
 from fastmcp_aggregator.library_internals import connection_of, request_channel_of
-from fastmcp_aggregator.protocol import client_capabilities, extensions
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
 
@@ -91,6 +93,8 @@ class Caller:
         """The name of who has authenticated; None: nobody has."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
+        self.takes_tasks: bool | None = None
+        """Whether a child is told that tasks are taken, whatever the client has declared; None: as it has."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
@@ -116,10 +120,13 @@ class Caller:
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:
-        """What the client has declared."""
-        if self.is_modern:
-            return client_capabilities.for_child(self._meta.get(CLIENT_CAPABILITIES_META_KEY))
-        return declared_by(self.connection)
+        """What the client has declared, and whether tasks are taken in its stead."""
+        of_request = self._meta.get(CLIENT_CAPABILITIES_META_KEY)
+        declared = extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
+        if self.takes_tasks is None:
+            return declared
+        others = {name: each for name, each in extensions.relayed(declared).items() if name != TASKS.identifier}
+        return extensions.with_extensions(declared, {**others, **({TASKS.identifier: {}} if self.takes_tasks else {})})
 
     @property
     def can_be_asked(self) -> bool:
@@ -129,7 +136,7 @@ class Caller:
     @property
     def shows_apps(self) -> bool:
         """Whether the client has declared that it shows the pages of apps, whose calls it passes on as they are."""
-        return extensions.APPS in extensions.of(self.capabilities)
+        return APPS.identifier in extensions.relayed(self.capabilities)
 
     @property
     def session(self) -> Hashable:
@@ -277,8 +284,8 @@ class SoleClient:
 
 
 def remember_declared(connection: Connection, declared: Any) -> None:
-    """Keep what a legacy client declares in its handshake, as it came."""
-    connection.state[_CAPABILITIES] = client_capabilities.for_child(declared)
+    """Keep what a legacy client declares in its handshake, as far as it is passed on."""
+    connection.state[_CAPABILITIES] = extensions.for_child(declared, "legacy")
 
 
 def remember_log_level(connection: Connection, level: str) -> None:
@@ -298,6 +305,7 @@ def declared_by(connection: Connection) -> client_capabilities.Capabilities:
     if known is None and connection.client_capabilities is not None:
         known = connection.client_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
         remember_declared(connection, known)
+        return declared_by(connection)
     return known or {}
 
 

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import (
+    ServerNotification,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
+from fastmcp_aggregator.callers.outbox import Outbox
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.library_internals import request_channel_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.log_levels import LEVELS
-from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED
+from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED, TASK_CHANGED
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.subscriptions import LIMIT, Subscriber
+from fastmcp_aggregator.relay.task_streams import Listened, listening
+from fastmcp_aggregator.routing.addresses import publish_task
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.runtime import Runtime
+
+MOST_TASKS = 1000
+"""That one stream listens for."""
 
 
 class ClientMessages:
     """Serves them for one virtual server, and passes them on to the children that they concern."""
 
-    def __init__(self, backend: Backend, directory: Directory, live_clients: LiveClients, guard: Guard) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        directory: Directory,
+        live_clients: LiveClients,
+        guard: Guard,
+        extensions: ExtensionRequests,
+    ) -> None:
         self._backend = backend
         self._guard = guard
+        self._extensions = extensions
         self._directory = directory
         self._live_clients = live_clients
 
@@ -75,11 +101,15 @@ class ClientMessages:
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve the stream of changes of a modern client."""
         wanted, caller = params.notifications, Caller.of(ctx)
-        async with self._runtime.subscriptions.of_stream() as stream:
+        async with (
+            self._runtime.subscriptions.of_stream() as stream,
+            self._with_tasks(ctx, caller, wanted) as of_tasks,
+        ):
             await self._guard.around(caller, ctx.params or {}, _nothing)
             subscribed = await self._subscribed(caller, stream, wanted.resource_subscriptions or [])
             granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
-            return await self._live_clients.listen_handler(ctx, params.model_copy(update={"notifications": granted}))
+            listen = self._live_clients.listen_handler
+            return await listen(of_tasks, params.model_copy(update={"notifications": granted}))
 
     async def _subscribed(self, caller: Caller, stream: Subscriber, wanted: Iterable[str]) -> list[str]:
         """Subscribe a stream to these addresses; those that it has got."""
@@ -106,6 +136,61 @@ class ClientMessages:
         subscribe = self._runtime.subscriptions.subscribe
         work = partial(subscribe, stream, child, original, uri, caller.account, holder=caller.holder, may_hear=may_hear)
         await self._guard.around(caller, params, work, child=child, address={"uri": original})
+
+    @asynccontextmanager
+    async def _with_tasks(self, ctx: Context, caller: Caller, wanted: SubscriptionFilter) -> AsyncIterator[Context]:
+        """The stream with what servers say of tasks, after it was acknowledged.
+
+        Raises:
+            MCPError: the client has not declared that it takes tasks.
+        """
+        task_ids = (wanted.model_extra or {}).get("taskIds")
+        if not isinstance(task_ids, list) or not task_ids:
+            yield ctx
+            return
+        listened = await self._extensions.listened_tasks(caller, task_ids[:MOST_TASKS])
+        outbox = Outbox(request_channel_of(ctx.session).notify)
+        stream = TaskStream(ctx, outbox, self._directory)
+        try:
+            async with listening(self._runtime.tasks, listened, caller, stream.put) as granted:
+                stream.granted = granted
+                yield replace(ctx, session=stream)  # type: ignore[arg-type]
+        finally:
+            outbox.close()
+
+
+class TaskStream:
+    """The session of a `subscriptions/listen` stream, with the tasks in its acknowledgement, and what comes of them."""
+
+    def __init__(self, ctx: Context, outbox: Outbox, directory: Directory) -> None:
+        self._ctx = ctx
+        self._outbox = outbox
+        self._directory = directory
+        self._early: list[Mapping[str, Any]] | None = []
+        self.granted: list[str] = []
+
+    async def send_notification(self, notification: ServerNotification, **options: Any) -> None:
+        """Send what the SDK sends on the stream."""
+        if not isinstance(notification, SubscriptionsAcknowledgedNotification):
+            await self._ctx.session.send_notification(notification, **options)
+            return
+        of_tasks = {"taskIds": self.granted} if self.granted else {}
+        agreed = notification.params.notifications.model_copy(update=of_tasks)
+        params = notification.params.model_copy(update={"notifications": agreed})
+        await self._ctx.session.send_notification(notification.model_copy(update={"params": params}), **options)
+        early, self._early = self._early or [], None
+        for each in early:
+            self._outbox.put(TASK_CHANGED.name, each)
+
+    def put(self, task: Listened, params: Mapping[str, Any]) -> None:
+        """A server says how a task is."""
+        published = publish_task(dict(params), self._directory.table.publisher(task.child))
+        meta = {**(params.get("_meta") or {}), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
+        told = {**published, "taskId": task.task_id, "_meta": meta}
+        if self._early is None:
+            self._outbox.put(TASK_CHANGED.name, told)
+        elif len(self._early) < MOST_TASKS:
+            self._early.append(told)
 
 
 async def _nothing() -> None: ...

@@ -16,8 +16,11 @@ from fastmcp_aggregator.front.fast_path.pipe import PipeFront
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.methods import Era
 from fastmcp_aggregator.routing.directory import Directory
 
+_ERA_OF: Mapping[str, Era] = {"initialize": "legacy", "server/discover": "modern"}
+"""Of the clients that begin so."""
 _QUIET = 1.0
 """Seconds to collect changes."""
 
@@ -79,7 +82,7 @@ class EarlyAnswers:
         if first is None or signature is None or any(child.catalogue is None for child in self._directory.children):
             return
         answers = {
-            method: raw_json.encode({**result, **self._handshakes.present()})
+            method: raw_json.encode({**result, **self._handshakes.present(_ERA_OF[method])})
             for method, result in self._conversation.introduction.items()
         }
         if not self._strict:

@@ -6,7 +6,7 @@ offer, and a client reads the capabilities once: then everything is declared tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
@@ -15,19 +15,19 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from fastmcp_aggregator.callers.caller import SESSION_PLACE, Context, SoleClient, remember_declared
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.library_internals import connection_of
-from fastmcp_aggregator.protocol import client_capabilities, extensions
-from fastmcp_aggregator.protocol.methods import LIST_CHANGED, capabilities_of
+from fastmcp_aggregator.protocol.methods import LIST_CHANGED, Era, capabilities_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 
 Capabilities = Mapping[str, Any]
 
-_RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.RELAYED}
+_RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.ALL}
 """Everything that can be passed on, and so may turn out to be offered."""
-_KEPT = frozenset({*_RELAYED, "experimental"})
-"""Tasks are not."""
+_KEPT = frozenset({*capabilities_of("server"), "experimental"})
+"""Tasks of 2025-11-25 are not."""
 
 
 class Handshakes:
@@ -52,7 +52,7 @@ class Handshakes:
         if ctx.method == "initialize":
             return await self._initialize(ctx, call_next)
         result = await call_next(ctx)
-        return self._completed(result) if ctx.method == "server/discover" else result
+        return self._completed(result, "modern") if ctx.method == "server/discover" else result
 
     async def _initialize(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The handshake of a legacy client, which is told of changes from now on."""
@@ -60,44 +60,42 @@ class Handshakes:
         connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._record(declared, SoleClient(connection), is_legacy=True)
+        self._record(declared, "legacy", SoleClient(connection))
         self._live_clients.add(ctx.session)
         place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
         if place is not None:
             place.keep_until(connection.exit_stack)
-        return self._completed(result)
+        return self._completed(result, "legacy")
 
     def record_capabilities(self, ctx: Context) -> None:
         """Record the capabilities that a modern client sent with a request."""
         meta = (ctx.params or {}).get("_meta")
         declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-        self._record(declared, None, is_legacy=False)
+        self._record(declared, "modern", None)
 
-    def _record(self, declared: Any, sole_client: SoleClient | None, *, is_legacy: bool) -> None:
+    def _record(self, declared: Any, era: Era, sole_client: SoleClient | None) -> None:
         is_first = self._profile.is_awaited
-        self._profile.record(client_capabilities.for_child(declared), sole_client, is_legacy=is_legacy)
+        self._profile.record(extensions.for_child(declared, era), sole_client, is_legacy=era == "legacy")
         if is_first:
             self._directory.client_is_known()
 
-    def _completed(self, result: HandlerResult) -> HandlerResult:
+    def _completed(self, result: HandlerResult, era: Era) -> HandlerResult:
         if result is None:
             return None
         plain = result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
         self._own_capabilities = plain.get("capabilities") or {}
-        return {**plain, **self.present()}
+        return {**plain, **self.present(era)}
 
-    def present(self) -> dict[str, Any]:
+    def present(self, era: Era) -> dict[str, Any]:
         """What depends on the children, of the answer to a handshake, as of now."""
         children = self._directory.children
         return {
-            "capabilities": self._capabilities(children, self._own_capabilities),
+            "capabilities": extensions.of_era(self._capabilities(children, self._own_capabilities), era),
             "instructions": instructions(children),
         }
 
     def _capabilities(self, children: Sequence[Child], own: Mapping[str, Any]) -> dict[str, Any]:
-        known: list[Capabilities] = [
-            extensions.with_relayed(child.catalogue.capabilities) for child in children if child.catalogue is not None
-        ]
+        known: list[Capabilities] = [child.catalogue.capabilities for child in children if child.catalogue is not None]
         if len(known) < len(children):
             known.append(_RELAYED)
         if not self._own.is_empty:
@@ -107,13 +105,14 @@ class Handshakes:
         return _union(known)
 
 
-def _union(of_children: Iterable[Capabilities]) -> dict[str, Any]:
+def _union(of_children: Sequence[Capabilities]) -> dict[str, Any]:
     """Everything that at least one child can do, and not more. That a list changed, we tell for every child."""
     together: dict[str, Any] = {}
     for capabilities in of_children:
         for name, value in capabilities.items():
             if name in _KEPT and isinstance(value, Mapping):
                 together[name] = _merged(together.get(name, {}), value)
+    together["extensions"] = extensions.merged(extensions.relayed(each) for each in of_children)
     for name in LIST_CHANGED:
         if name in together:
             together[name]["listChanged"] = True

@@ -36,6 +36,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
+from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
@@ -80,6 +81,7 @@ class Pipeline:
         fast_path: FastPath,
         rewrites_app_pages: bool,
         guard: Guard,
+        extensions: ExtensionRequests,
     ) -> None:
         self._backend = backend
         self._policies = backend.policies
@@ -102,6 +104,7 @@ class Pipeline:
             methods.SUBSCRIBE.name: self._subscribe,
             methods.UNSUBSCRIBE.name: self._unsubscribe,
             methods.SET_LEVEL.name: self._set_level,
+            **extensions.answers(self.serve, self._forward),
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -131,7 +134,7 @@ class Pipeline:
         if is_modern and self._backend.profile.is_awaited:
             self.handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
-        if answer is None or (ctx.method in methods.LEGACY_ONLY and is_modern):
+        if answer is None or ("modern" if is_modern else "legacy") not in methods.METHODS[ctx.method].eras:
             return await self.handshakes(ctx, call_next)
         require_initialized(ctx)
         if self.in_flight.is_closing and fast is None:
@@ -215,13 +218,15 @@ class Pipeline:
     async def _send(self, call: Call) -> Result:
         runtime = self._backend.runtime
         assert runtime is not None  # a route leads to a child of the present run
-        if "requestState" in call.params and runtime.rounds.continues_pending(call):
+        if call.task is not None:
+            result = await runtime.tasks.ask(call, call.task)
+        elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
         elif call.started is not None or self._backend.profile.is_single:
-            result = await runtime.rounds.ask(call.child, call)
+            result = await runtime.tasks.call(call.child, call)
         else:
             async with runtime.instances.serving(call.child, call.caller) as child:
-                result = await runtime.rounds.ask(child, call)
+                result = await runtime.tasks.call(child, call)
         if call.caller.outbox is not None:
             await call.caller.flush()
         return result
@@ -234,7 +239,8 @@ class Pipeline:
         Raises:
             Exception: as `serve`.
         """
-        return await self.serve(Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema))
+        call = Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema, is_inner=True)
+        return await self.serve(call)
 
     async def _forward(self, caller: Caller, params: Params, target: Target) -> Result:
         """Make a call of a request, and serve it; the result for the client."""
@@ -246,8 +252,6 @@ class Pipeline:
 
     async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
         """The result for the client, or the error, with the addresses that it can use."""
-        if not target.is_resource:
-            return target.publish_result(await served, target.publish)
         with publishing_errors(target.publish):
             return target.publish_result(await served, target.publish)
 
@@ -256,10 +260,24 @@ class Pipeline:
     async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
+        if self._own.is_call_of_search(name) and (found := await self._found_tool(params)):
+            return await self._forward(caller, found[1], found[0].of_tool())
         route = await self._route(caller, params, Kind.TOOL, name)
         if route is None:
             return None
         return await self._forward(caller, params, route.of_tool())
+
+    async def _found_tool(self, params: Params) -> tuple[Route, Params] | None:
+        """The tool that a call by way of the search is of, and the call's parameters; None: FastMCP says what is wrong.
+
+        So whatever a tool may answer, a task or questions, is answered as it is to a call by its name.
+        """
+        match params.get("arguments"):
+            case {"name": str(name), **others} if not others.keys() - {"arguments"}:
+                arguments = others.get("arguments") or {}
+                route = await self._directory.route(Kind.TOOL, name) if isinstance(arguments, Mapping) else None
+                return None if route is None else (route, {**params, "name": name, "arguments": arguments})
+        return None
 
     async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")

@@ -78,6 +78,7 @@ class Audit(Policy):
                 "response_bytes": end.response_bytes,
                 "request_id": call.caller.request_id or None,
                 "trace_id": call.trace_id or None,
+                "task": _task(call, end),
                 **self._arguments(call.params),
             },
         )
@@ -118,6 +119,14 @@ class Audit(Policy):
         return {"arguments_sha256": hashlib.sha256(text).hexdigest()}
 
 
+def _task(call: Call, end: CallEnd) -> str | None:
+    """What the entries of one task have in common; its id itself may be all that it takes to ask for it."""
+    result = end.result if isinstance(end.result, Mapping) else {}
+    task_id = call.params.get("taskId") if call.task is not None else result.get("taskId")
+    is_task = call.task is not None or end.outcome == "task"
+    return hashlib.sha256(task_id.encode()).hexdigest()[:16] if is_task and isinstance(task_id, str) else None
+
+
 def canonical(arguments: Any) -> bytes:
     """JSON that is the same for the same arguments: keys in order, no spaces, UTF-8."""
     return _encode(arguments).encode("utf-8", "surrogatepass")
@@ -125,6 +134,6 @@ def canonical(arguments: Any) -> bytes:
 
 def _kind(method: str, name: str) -> str:
     """What a name is the name of. Prompts and addresses can be completed."""
-    if method == "tools/call":
+    if method == "tools/call" or method.startswith("tasks/"):
         return "tool"
     return "uri" if method.startswith("resources/") or "://" in name else "prompt"

@@ -19,9 +19,10 @@ from fastmcp_aggregator.protocol.raw_json import decode_as_read
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
 
-Outcome = Literal["ok", "tool_error", "input_required", "error", "denied", "cancelled"]
+Outcome = Literal["ok", "tool_error", "input_required", "task", "error", "denied", "cancelled"]
 """`tool_error`: the child's result says isError; `input_required`: the client is to come back with answers
-(2026-07-28); `error`: the child's or our JSON-RPC error; `denied`: a policy refused it.
+(2026-07-28); `task`: it goes on as a task, and a later request for the task has its outcome; `error`: the child's or
+our JSON-RPC error; `denied`: a policy refused it.
 """
 
 

@@ -103,7 +103,7 @@ class Admission:
         """The call has a result; `whole` is the same as it came, where not all of its parts are decoded."""
         if self.passed:
             seconds = time.monotonic() - self._call.began
-            self._notify(CallEnd(_outcome_of(result), seconds, result=result if whole is None else whole))
+            self._notify(CallEnd(_outcome_of(self._call, result), seconds, result=result if whole is None else whole))
 
     def failed(self, error: BaseException) -> None:
         """The call has none."""
@@ -145,10 +145,19 @@ def as_error(rejection: Rejected) -> MCPError:
     return MCPError(rejection.code, rejection.message, data)
 
 
-def _outcome_of(result: Result) -> Outcome:
+def _outcome_of(call: Call, result: Result) -> Outcome:
+    """Of a request for the state of a task, that of the task, as far as it has one."""
+    if call.task is not None and "status" in result:
+        inner = result.get("result")
+        has_failed = isinstance(inner, dict) and inner.get("isError")
+        return "tool_error" if has_failed else _OF_TASK.get(result["status"], "task")
     if result.get("isError"):
         return "tool_error"
-    return "input_required" if result.get("resultType") == "input_required" else "ok"
+    return _OF_TYPE.get(result.get("resultType"), "ok")
+
+
+_OF_TYPE: Mapping[Any, Outcome] = {"input_required": "input_required", "task": "task"}
+_OF_TASK: Mapping[Any, Outcome] = {"completed": "ok", "failed": "error", "cancelled": "cancelled"}
 
 
 def _failed(call: Call, error: BaseException) -> CallEnd:

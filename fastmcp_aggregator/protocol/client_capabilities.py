@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS, capabilities_of
 
 Capabilities = Mapping[str, Any]
@@ -17,14 +16,6 @@ RELAYED: Capabilities = capabilities_of("client")
 """Everything that can be passed on."""
 ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
 """What a client can be asked for."""
-
-
-def for_child(declared: Any) -> dict[str, Any]:
-    """A client's capabilities as a child is to see them: all but tasks and extensions that are not relayed."""
-    if not isinstance(declared, Mapping):
-        return {}
-    kept = {name: value for name, value in declared.items() if name != "tasks" and isinstance(value, Mapping)}
-    return extensions.with_relayed(kept)
 
 
 def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

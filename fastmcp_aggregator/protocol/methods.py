@@ -1,8 +1,8 @@
 """The table of relayed methods: who sends each, in which eras, what it requires, and whom it is for. Pure.
 
 Every module that treats some methods in a way of their own takes them from here. Not relayed, since each side has its
-own: handshakes, `ping`, `notifications/cancelled` and the streams of `subscriptions/listen`. Extensions are relayed as
-a whole (`protocol/extensions.py`).
+own: handshakes, `ping`, `notifications/cancelled` and the streams of `subscriptions/listen`. To which extension the
+methods of extensions belong is in `extensions/table.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ Era = Literal["legacy", "modern"]
 
 BOTH: frozenset[Era] = frozenset({"legacy", "modern"})
 LEGACY: frozenset[Era] = frozenset({"legacy"})
+MODERN: frozenset[Era] = frozenset({"modern"})
 
 
 class Recipient(Enum):
@@ -24,9 +25,12 @@ class Recipient(Enum):
 
     CATALOGUE = "nobody: it is answered from the children's catalogues"
     CHILD = "the child that its name or address leads to"
+    CHILDREN = "one child after the other: the page of a list"
+    TASK = "the child that has made the task"
     REQUESTER = "the caller whose request has its progress token"
     CALLER = "the caller on whose response stream it came, or else the only one with requests in flight"
     SUBSCRIBERS = "the clients that have subscribed to its resource"
+    LISTENERS = "the clients that listen for its task"
     EVERYONE = "all clients, or all children"
 
 
@@ -53,6 +57,8 @@ class Method:
     """Those in which it is a message of its own. Modern children send requests as parts of an `InputRequiredResult`."""
     deadline: Literal["call", "read", "prompt"] = "call"
     """Which deadline a request to a child has."""
+    named_by: str = ""
+    """The parameter that is repeated in the header `Mcp-Name` over HTTP, where the SDK does not know of it."""
 
     @property
     def is_request(self) -> bool:
@@ -85,6 +91,14 @@ PROMPTS_LIST = Method("prompts/list", "client", Recipient.CATALOGUE, "prompts")
 PROMPTS_GET = Method("prompts/get", "client", Recipient.CHILD, "prompts", deadline="prompt")
 COMPLETE = Method("completion/complete", "client", Recipient.CHILD, "completions")
 SET_LEVEL = Method("logging/setLevel", "client", Recipient.EVERYONE, "logging", eras=LEGACY)
+
+# Requests of clients, of extensions.
+TASKS_GET = Method("tasks/get", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
+TASKS_UPDATE = Method("tasks/update", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
+TASKS_CANCEL = Method("tasks/cancel", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
+SKILLS_LIST = Method("skills/list", "client", Recipient.CHILDREN, eras=MODERN)
+SKILLS_GET = Method("skills/get", "client", Recipient.CHILD, eras=MODERN, deadline="read")
+DIRECTORY_READ = Method("resources/directory/read", "client", Recipient.CHILD, eras=MODERN, deadline="read")
 
 # Notifications of clients.
 ROOTS_CHANGED = Method(
@@ -138,11 +152,11 @@ RESOURCES_CHANGED = Method(
 PROMPTS_CHANGED = Method(
     "notifications/prompts/list_changed", "server", Recipient.EVERYONE, "prompts", parts={"listChanged": True}
 )
+TASK_CHANGED = Method("notifications/tasks", "server", Recipient.LISTENERS, eras=MODERN)
 
 METHODS: Mapping[str, Method] = {row.name: row for row in list(globals().values()) if isinstance(row, Method)}
 """All rows by name."""
 
-LEGACY_ONLY = frozenset(name for name, method in METHODS.items() if method.eras == LEGACY)
 CLIENT_REQUESTS = {name: row for name, row in METHODS.items() if row.sender == "client" and row.is_request}
 SERVER_REQUESTS = {name: row for name, row in METHODS.items() if row.sender == "server" and row.is_request}
 SERVER_NOTIFICATIONS = {name: row for name, row in METHODS.items() if row.sender == "server" and not row.is_request}

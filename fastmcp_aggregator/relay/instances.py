@@ -5,7 +5,10 @@
   HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used for a
   while; a client that has not authenticated gets one for each request. Their number is bounded.
 - A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
-  clients that can be asked it has one more, held in their era; other clients lose nothing.
+  clients that can be asked it has one more, held in their era; other clients lose nothing. The other way round, what
+  a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
+
+An instance with an open task is not closed before its session is over, or the task.
 
 Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
 """
@@ -13,6 +16,8 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,7 +31,11 @@ from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.concurrency.limiter import share_of
 from fastmcp_aggregator.errors import ChildServerError
 
-_LEGACY = "legacy"
+_LEGACY, _MODERN = "legacy", "modern"
+_TASK_LIFE = 24 * 3600.0
+"""Seconds that an instance is kept for a task, at most, after it was last heard of."""
+_TASKS = 1000
+"""Open tasks of one instance that are kept in mind."""
 
 
 class Instances:
@@ -40,6 +49,12 @@ class Instances:
         """Seconds without a request after which an instance is closed, for those that end so."""
         self._accounts: dict[Child, Hashable] = {}
         """Who has authenticated for the session that an instance is for."""
+        self._serving: Counter[Child] = Counter()
+        """How many requests each serves, from their beginning to their end here."""
+        self._named: dict[str, Child] = {}
+        """Those that have made tasks, by what the ids of these tasks say."""
+        self._tasks: dict[Child, tuple[str, dict[str, float]]] = {}
+        """The name of each of them, and until when it is kept for which tasks, by the loop's clock."""
         self._modern_only: WeakSet[ChildSession] = WeakSet()
         """Sessions of children that turned out to speak no legacy era."""
 
@@ -51,9 +66,13 @@ class Instances:
             ChildServerError: there are too many.
         """
         instance = await self.instance_for(child, caller)
+        self._serving[instance] += 1
         try:
             yield instance
         finally:
+            self._serving[instance] -= 1
+            if not self._serving[instance]:
+                del self._serving[instance]
             if instance is not child:
                 self.release(instance)
 
@@ -83,7 +102,7 @@ class Instances:
     def __iter__(self) -> Iterator[tuple[Child, Hashable]]:
         """All of them, each with the client session that it is for; None: for all legacy clients."""
         for of_child in self._of.values():
-            yield from ((instance, None if name == _LEGACY else name) for name, instance in of_child.items())
+            yield from ((instance, None if name in (_LEGACY, _MODERN) else name) for name, instance in of_child.items())
 
     def has_any(self, child: Child) -> bool:
         """Whether the child has additional instances."""
@@ -92,19 +111,63 @@ class Instances:
     def release(self, instance: Child) -> None:
         """A request is over: close an instance without a session once it has been idle."""
         idle = self._idle.get(instance)
-        if idle is None or instance.calls.in_flight:
+        if idle is None or instance.calls.in_flight or self._serving[instance]:
             return
+        idle = max(idle, self._held_for(instance))
         if not idle:
             self._close(instance)
             return
         last = instance.calls.last_answer
         asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
 
+    # Tasks.
+
+    def hold(self, instance: Child, task: str, ttl_ms: float | None, *, over: bool = False) -> str:
+        """Keep an instance while a task of it is open; what the ids of its tasks name it."""
+        if instance not in self._tasks:
+            self._tasks[instance] = name, _ = secrets.token_urlsafe(9), {}
+            self._named[name] = instance
+        name, tasks = self._tasks[instance]
+        tasks.pop(task, None)
+        if not over:
+            life = ttl_ms / 1000 if isinstance(ttl_ms, int | float) else _TASK_LIFE
+            tasks[task] = asyncio.get_running_loop().time() + min(life, _TASK_LIFE)
+        if len(tasks) > _TASKS:
+            del tasks[next(iter(tasks))]
+        return name
+
+    def named(self, name: str) -> Child | None:
+        """The instance that the id of a task names."""
+        return self._named.get(name)
+
+    async def taking_tasks(self, child: Child, first: Child) -> Child | None:
+        """A child, or its first instance, or one more, whose connection is modern and so has tasks; None: none has."""
+        if child.session is not None and child.session.era == _MODERN:
+            return child
+        if first.options.own.isolation == "session" and not first.context.profile.is_single:
+            return None
+        if first.session is not None and first.session.era == _MODERN:
+            return first
+        instance = self._of.setdefault(first, {}).get(_MODERN)
+        if instance is None:
+            instance = self._begin(first, _MODERN, ClientProfile(), _MODERN)
+        await instance.until_settled()
+        return instance if instance.is_serving else None
+
+    def _held_for(self, instance: Child) -> float:
+        """Seconds for which an instance is kept for its tasks."""
+        _, tasks = self._tasks.get(instance, ("", {}))
+        now = asyncio.get_running_loop().time()
+        for task in [task for task, end in tasks.items() if end <= now]:
+            del tasks[task]
+        return max(tasks.values(), default=now) - now
+
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
         for instance in list(self._of.pop(child, {}).values()):
             self._idle.pop(instance, None)
             self._accounts.pop(instance, None)
+            self._forget(instance)
             self._supervisor.retire(instance, "its entry in the config was changed or removed")
 
     def _isolated(self, child: Child, caller: Caller) -> Child:
@@ -152,8 +215,13 @@ class Instances:
         return instance
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
-        if instance.calls.last_answer == last_answer and not instance.calls.in_flight:
+        is_used = instance.calls.in_flight or self._serving[instance]
+        if instance.calls.last_answer == last_answer and not is_used:
             self._close(instance)
+
+    def _forget(self, instance: Child) -> None:
+        name, _ = self._tasks.pop(instance, ("", {}))
+        self._named.pop(name, None)
 
     def _close(self, instance: Child) -> None:
         for of_child in self._of.values():
@@ -161,4 +229,5 @@ class Instances:
                 del of_child[name]
                 self._idle.pop(instance, None)
                 self._accounts.pop(instance, None)
+                self._forget(instance)
                 self._supervisor.retire(instance, "its client session is over")

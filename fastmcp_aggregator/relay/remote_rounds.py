@@ -60,14 +60,14 @@ async def continue_remotely(peers: Peers, replica: str, round_: Round, notify: N
         raise call_is_over() from None
     except TooLargeError:
         raise _too_large("answers") from None
-    return _result_from(answer)
+    return result_from(answer)
 
 
 def round_from(question: Message) -> Round:
     """The round that another replica asks for. Raises: MalformedMessageError."""
     match question:
         case {"state": str(state), "principal": principal, "request": request, "answers": dict(answers)}:
-            return Round(state, _frozen(principal), _frozen(request), answers)
+            return Round(state, frozen(principal), frozen(request), answers)
         case _:
             raise MalformedMessageError
 
@@ -83,7 +83,8 @@ async def to_message(result: Awaitable[Result]) -> Message:
         return {"failed": reported}
 
 
-def _result_from(answer: Message) -> Result:
+def result_from(answer: Message) -> Result:
+    """What `to_message` has made a message of. Raises: ChildServerError, MCPError."""
     match answer:
         case {"result": dict(result)}:
             return result
@@ -103,8 +104,8 @@ def _too_large(what: str) -> MCPError:
     return MCPError(INTERNAL_ERROR, f"the {what} of this call are too large to be passed between replicas")
 
 
-def _frozen(value: Any) -> Hashable:
+def frozen(value: Any) -> Hashable:
     """JSON has lists where there were tuples. Raises: MalformedMessageError."""
     if isinstance(value, dict):
         raise MalformedMessageError
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(frozen, value)) if isinstance(value, list) else value

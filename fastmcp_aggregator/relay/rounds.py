@@ -141,7 +141,7 @@ class Rounds:
                 params["requestState"] = result["requestState"]
             questions = result.get("inputRequests")
             if isinstance(questions, Mapping) and questions:
-                params["inputResponses"] = await _answers(call.caller, questions)
+                params["inputResponses"] = await answers_to(call.caller, questions)
             else:
                 await asyncio.sleep(_RETRY_PAUSE)
         raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
@@ -187,7 +187,7 @@ def _input_responses(params: Params) -> Mapping[str, Any]:
     return answers or {}
 
 
-async def _answers(caller: Caller, questions: Mapping[str, Any]) -> dict[str, Any]:
+async def answers_to(caller: Caller, questions: Mapping[str, Any]) -> dict[str, Any]:
     """The client's answers to all questions, by name; the first that it refuses ends the others."""
     asking = [asyncio.ensure_future(_answer(caller, question)) for question in questions.values()]
     try:

@@ -11,24 +11,45 @@ from contextlib import contextmanager
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from fastmcp_aggregator.extensions.table import rewrite_of
+from fastmcp_aggregator.protocol.methods import TOOLS_CALL, TOOLS_LIST
 
 Publish = Callable[[str], str] | None
+
+_NOT_FOUND = frozenset({INVALID_PARAMS, -32002})
+"""The errors whose `data.uri` says what there is not: since 2026-07-28 (SEP-2164), and before."""
+_OF_TOOL = rewrite_of(TOOLS_LIST.name)
+_OF_TOOL_RESULT = rewrite_of(TOOLS_CALL.name)
 
 
 def publish_addresses(component: dict[str, Any], publish: Publish) -> dict[str, Any]:
     """A listed component; only a tool's `_meta` can name a resource."""
-    return component if publish is None else _publish_user_interface(component, publish)
+    return component if publish is None else _OF_TOOL(component, publish)
 
 
 def publish_tool_result(result: dict[str, Any], publish: Publish) -> dict[str, Any]:
     """A `tools/call` result: its `_meta`, and resource links and embedded resources in its content."""
     if publish is None:
         return result
-    result = _publish_user_interface(result, publish)
+    result = _OF_TOOL_RESULT(result, publish)
     content = result.get("content")
     if not isinstance(content, list) or not any(map(_has_address, content)):
         return result
     return {**result, "content": [_publish_block(block, publish) for block in content]}
+
+
+def publish_task(task: dict[str, Any], publish: Publish) -> dict[str, Any]:
+    """A `tasks/get` result, or a notification of a task: the result of the tool, and the error in its place."""
+    if publish is None:
+        return task
+    result, error = task.get("result"), task.get("error")
+    if isinstance(result, dict):
+        task = {**task, "result": publish_tool_result(result, publish)}
+    if isinstance(error, dict) and error.get("code") in _NOT_FOUND:
+        task = {**task, "error": {**error, "data": _publish_uri(error.get("data"), publish)}}
+    return task
 
 
 def publish_prompt_result(result: dict[str, Any], publish: Publish) -> dict[str, Any]:
@@ -55,28 +76,15 @@ def publish_read_result(result: dict[str, Any], publish: Publish) -> dict[str, A
     return {**result, "contents": [_publish_uri(part, publish) for part in contents]}
 
 
-def _publish_user_interface(item: dict[str, Any], publish: Callable[[str], str]) -> dict[str, Any]:
-    """The page that the `_meta` of a tool, or of its result, names in MCP Apps; older servers have the flat key."""
-    meta = item.get("_meta")
-    if not isinstance(meta, dict):
-        return item
-    changed = dict(meta)
-    ui = meta.get("ui")
-    if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
-        changed["ui"] = {**ui, "resourceUri": publish(ui["resourceUri"])}
-    if isinstance(meta.get("ui/resourceUri"), str):
-        changed["ui/resourceUri"] = publish(meta["ui/resourceUri"])
-    return {**item, "_meta": changed} if changed != meta else item
-
-
 @contextmanager
 def publishing_errors(publish: Publish) -> Iterator[None]:
-    """Errors over a resource: `data.uri`, which says what there is not (2026-07-28, SEP-2164)."""
+    """Errors that name a resource which there is not, in `data.uri`."""
     try:
         yield
     except MCPError as error:
         data = error.error.data
-        published = data if publish is None else _publish_uri(data, publish)
+        named = publish is not None and error.error.code in _NOT_FOUND
+        published = _publish_uri(data, publish) if publish is not None and named else data
         if published is data:
             raise
         raise MCPError(error.error.code, error.error.message, published) from error

@@ -182,6 +182,12 @@ class Directory:
             raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
         return f"{owners[0]}:{name}" if owners else name
 
+    async def owner_of_tool(self, server_key: str, name: str) -> Child | None:
+        """The child of a tool that belongs here, by their own names, whether or not it is listed now."""
+        if self.is_restricted:
+            await self.ready()
+        return self.table.owner_of_tool(server_key, name)
+
     async def locate(self, uri: str) -> tuple[Child, str] | None:
         """The child that serves a public URI, or lists it as a template, and what the child calls it.
 

@@ -153,6 +153,11 @@ class RouteTable:
         entitled = takewhile(lambda child: not _may_have_more(child, Kind.TEMPLATE), self._children)
         return next(((child, uri) for child in entitled if _has_template_for(child, uri)), None)
 
+    def owner_of_tool(self, server_key: str, name: str) -> Child | None:
+        """The child of a tool that belongs here, by their own names, whether or not it is listed now."""
+        is_here = self._tools is None or self._tools.has(server_key, name)
+        return self._by_key.get(server_key) if is_here else None
+
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
         listing = self._listings.get((kind, rule))

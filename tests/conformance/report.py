@@ -46,7 +46,7 @@ def rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
         for run in own:
             yield (setup, run.spec_version, *_cells(figures([run])))
         if len(own) > 1:
-            yield (setup, "both", *_cells(figures(own)))
+            yield (setup, "all", *_cells(figures(own)))
 
 
 def _cells(counted: Figures) -> Iterator[str]:

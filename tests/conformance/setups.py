@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +20,49 @@ Opened = AbstractContextManager[str]
 
 STDIO_FIXTURE = "from mcp_everything_server.server import mcp; mcp.run()"
 """The fixture's own command line serves HTTP only."""
+OF_EXTENSIONS = str(Path(__file__).with_name("extensions_server.py"))
+"""The fixture for the scenarios of extensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """A server, by the arguments of its Python: over HTTP, on a port that it chooses, and on stdio."""
+
+    http: tuple[str, ...]
+    stdio: tuple[str, ...]
+
+
+CORE = Fixture(("-m", "mcp_everything_server", "--port", "0"), ("-c", STDIO_FIXTURE))
+EXTENSIONS = Fixture((OF_EXTENSIONS, "--port", "0"), (OF_EXTENSIONS,))
 
 
 @contextmanager
-def _direct(installation: Installation, folder: Path) -> Iterator[str]:
-    command = [installation.fixture_python, "-m", "mcp_everything_server", "--port", "0"]
+def _direct(installation: Installation, folder: Path, fixture: Fixture) -> Iterator[str]:
+    command = [installation.fixture_python, *fixture.http]
     with serving(command, folder / "fixture.log", "Uvicorn running on") as origin:
         yield f"{origin}/mcp"
 
 
 @contextmanager
-def _http_child(installation: Installation, folder: Path) -> Iterator[str]:
-    with _direct(installation, folder) as url, _aggregator(folder, fixture={"url": url}) as front:
+def _http_child(installation: Installation, folder: Path, fixture: Fixture) -> Iterator[str]:
+    with _direct(installation, folder, fixture) as url, _aggregator(folder, fixture={"url": url}) as front:
         yield front
 
 
-def _stdio_child(installation: Installation, folder: Path) -> Opened:
-    return _aggregator(folder, fixture=_stdio_entry(installation))
+def _stdio_child(installation: Installation, folder: Path, fixture: Fixture) -> Opened:
+    return _aggregator(folder, fixture=_stdio_entry(installation, fixture))
 
 
-def _one_of_several(installation: Installation, folder: Path) -> Opened:
+def _one_of_several(installation: Installation, folder: Path, fixture: Fixture) -> Opened:
     return _aggregator(
         folder,
         before=_neighbour("before", "legacy"),
-        fixture=_stdio_entry(installation),
+        fixture=_stdio_entry(installation, fixture),
         after=_neighbour("after", "modern"),
     )
 
 
-SETUPS: dict[str, Callable[[Installation, Path], Opened]] = {
+SETUPS: dict[str, Callable[[Installation, Path, Fixture], Opened]] = {
     "direct": _direct,
     "http-child": _http_child,
     "stdio-child": _stdio_child,
@@ -56,8 +71,8 @@ SETUPS: dict[str, Callable[[Installation, Path], Opened]] = {
 """By name. The folder, an empty one, gets the config and the logs."""
 
 
-def _stdio_entry(installation: Installation) -> dict[str, Any]:
-    return {"command": installation.fixture_python, "args": ["-c", STDIO_FIXTURE]}
+def _stdio_entry(installation: Installation, fixture: Fixture) -> dict[str, Any]:
+    return {"command": installation.fixture_python, "args": list(fixture.stdio)}
 
 
 def _neighbour(name: str, era: str) -> dict[str, Any]:

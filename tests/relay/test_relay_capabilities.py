@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastmcp.server.middleware import Middleware
 from support.harness import RawClient, config, connected, lean, running, talking, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.wire import EVERYTHING, META, Message
 from ways import Way, ways
 
-from fastmcp_aggregator.protocol.client_capabilities import RELAYED, for_child
+from fastmcp_aggregator.extensions.table import for_child
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED
 from fastmcp_aggregator.settings.model import ServerSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -29,11 +29,17 @@ ALL_THAT_CAN_BE = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
-    "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
 APPS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"], "x-own": {"deep": [1]}}}
-WITHHELD = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/skills": {"list": True}, "a/b": {}}
-"""Extensions that are passed on, and some that are not."""
+UI = {"mimeTypes": ["text/html;profile=mcp-app"]}
+MODERN_ONLY = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/skills": {"directoryRead": True}}
+WITHHELD = {"a/b": {}, "io.modelcontextprotocol/not-yet": {"list": True}}
+"""Extensions that are passed on, one and others in both eras, and some that are not."""
+
+
+def all_that_can_be(*, modern: bool) -> Message:
+    """What is declared while nobody knows what there will be."""
+    return {**ALL_THAT_CAN_BE, "extensions": {"io.modelcontextprotocol/ui": UI, **(MODERN_ONLY if modern else {})}}
 
 
 # What the aggregator declares: what its children can do together.
@@ -84,7 +90,7 @@ async def test_a_client_is_told_what_the_children_can_do_together_and_not_more(
 async def test_while_a_child_has_never_been_up_everything_is_declared_that_it_may_bring(modern: bool) -> None:
     document = config(up=lean(capabilities={"tools": {}}), down=lean(exit_at_start=1))
     async with build_aggregator(document, strict=False) as app, connected(app, modern=modern) as client:
-        assert client.introduction["capabilities"] == ALL_THAT_CAN_BE
+        assert client.introduction["capabilities"] == all_that_can_be(modern=modern)
 
 
 @CLIENT_ERAS
@@ -96,7 +102,7 @@ async def test_the_first_handshake_declares_extensions_while_children_start(
     document = config(a=lean(wait_for_file=str(gate), capabilities={"tools": {}, "extensions": APPS}))
     async with fronted(front, document, tmp_path, modern=modern) as client:
         try:
-            assert client.introduction["capabilities"] == ALL_THAT_CAN_BE
+            assert client.introduction["capabilities"] == all_that_can_be(modern=modern)
         finally:
             gate.touch()
         assert "a:echo" in await client.names()
@@ -184,34 +190,24 @@ async def test_over_http_a_legacy_child_is_told_extensions_if_it_has_one_client(
 
 @pytest.mark.parametrize("extensions", ["tasks", ["a/b"], None, {"io.modelcontextprotocol/ui": "yes"}])
 async def test_extensions_that_are_malformed_are_not_passed_on(extensions: Any) -> None:
-    assert for_child({"roots": {}, "extensions": extensions}) == {"roots": {}}
+    assert for_child({"roots": {}, "extensions": extensions}, "modern") == {"roots": {}}
 
 
-@CLIENT_ERAS
-@pytest.mark.parametrize("front", [pytest.param("stdio", marks=pytest.mark.process), "http"])
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_of_a_client_that_declares_tasks_is_answered_with_its_result(
-    modern: bool, front: str, era: str, tmp_path: Path
-) -> None:
-    document = config(a=lean(era=era, tool_names=["task"]))
-    about = {"modern": modern, "capabilities": {"extensions": WITHHELD}}
-    async with fronted(front, document, tmp_path, **about) as client:
-        result = await client.result("tools/call", {"name": "a:task"})
-        assert result.get("resultType") == ("complete" if modern else None)
-        assert result["content"] == [{"type": "text", "text": '"done"'}]
+async def test_extensions_are_declared_in_the_eras_in_which_they_exist() -> None:
+    declared = {"extensions": {**APPS, **MODERN_ONLY, **WITHHELD}}
+    assert for_child(declared, "modern") == {"extensions": {**APPS, **MODERN_ONLY}}
+    assert for_child(declared, "legacy") == {"extensions": APPS}
 
 
-@CLIENT_ERAS
-@pytest.mark.parametrize("options", [{"tool_search": True}, {}], ids=["searched", "middleware"])
-async def test_it_is_also_when_fastmcp_serves_the_call(modern: bool, options: Message) -> None:
-    app = build_aggregator(config(a=lean(era="modern", tool_names=["task"])), **options)
-    params: Message = {"name": "a:task"}
-    if options:
-        params = {"name": "call_tool", "arguments": params}
-    else:
-        app.add_middleware(Middleware())
-    async with app, connected(app, modern=modern, capabilities={"extensions": WITHHELD}) as client:
-        assert (await client.result("tools/call", params))["content"] == [{"type": "text", "text": '"done"'}]
+async def test_the_settings_of_several_servers_are_declared_as_those_of_one() -> None:
+    skills = "io.modelcontextprotocol/skills"
+    one = {"extensions": {skills: {}, "io.modelcontextprotocol/ui": {"mimeTypes": ["a"]}}}
+    other = {"extensions": {skills: {"directoryRead": True}, "io.modelcontextprotocol/ui": {"mimeTypes": ["b", "a"]}}}
+    async with declared_for(one, other, modern=True) as declared:
+        assert declared["extensions"] == {
+            skills: {"directoryRead": True},
+            "io.modelcontextprotocol/ui": {"mimeTypes": ["a", "b"]},
+        }
 
 
 @CLIENT_ERAS

@@ -14,7 +14,8 @@ from support.wire import LEGACY, MODERN, PATIENCE, Message, RawClient
 
 STANDALONE = None
 """The key under which a client keeps what came on no request's stream."""
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_OF_TASKS = ("tasks/get", "tasks/update", "tasks/cancel")
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri", **dict.fromkeys(_OF_TASKS, "taskId")}
 
 
 class HttpClient(RawClient):

@@ -14,9 +14,12 @@ from mcp import ClientSession
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
 from mcp_types import ClientCapabilities
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.incoming import Incoming
 from fastmcp_aggregator.children.session.ownership import request_of
+from fastmcp_aggregator.extensions.table import of_era
+from fastmcp_aggregator.protocol.methods import Era
 
 
 class RelayingSession(ClientSession):
@@ -28,10 +31,11 @@ class RelayingSession(ClientSession):
         super().__init__(reader, writer, **options)
         self._reader = reader
         self._incoming = incoming
-        self._declared = ClientCapabilities.model_validate(capabilities)
+        self._declared = capabilities
 
     def _build_capabilities(self, version: str) -> ClientCapabilities:
-        return self._declared
+        era: Era = "modern" if version in MODERN_PROTOCOL_VERSIONS else "legacy"
+        return ClientCapabilities.model_validate(of_era(self._declared, era))
 
     def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         related = request_of(getattr(self._reader, "last_context", None))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
@@ -33,6 +34,10 @@ _NOBODY = (
     "several users, and nothing tells for which of them it asks; "
     'with isolation = "session" in the aggregator\'s settings each client has a server of its own'
 )
+
+
+OnNotification = Callable[[str, Mapping[str, Any]], None]
+"""Is told the method and the parameters of a notification."""
 
 
 class SessionEvents(Protocol):
@@ -58,12 +63,26 @@ class Incoming:
         self._ownership = ownership
         self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
+        self._listeners: dict[Any, OnNotification] = {}
+        """Who is told what comes on a `subscriptions/listen` stream of ours, by the id of its request."""
+
+    @contextmanager
+    def listening(self, request_id: str, listener: OnNotification) -> Iterator[None]:
+        """While a stream is open."""
+        self._listeners[request_id] = listener
+        try:
+            yield
+        finally:
+            del self._listeners[request_id]
 
     def on_notification(self, method: str, params: Mapping[str, Any], related: InFlight | None) -> bool:
         """Dispatch a notification; whether the SDK need not see it: it sees what opens and feeds its own streams.
 
         `related` is the request on whose response stream it came, if known.
         """
+        if self._listeners and (listener := self._listener_of(params)) is not None:
+            listener(method, params)
+            return True
         row = SERVER_NOTIFICATIONS.get(method)
         match row.recipient if row is not None else None:
             case Recipient.REQUESTER:
@@ -98,6 +117,11 @@ class Incoming:
         with _client_is_asked(request.deadline if request else None), _until_over(related):
             return await owner.ask(method, params, on_progress)
         raise asked_too_late()
+
+    def _listener_of(self, params: Mapping[str, Any]) -> OnNotification | None:
+        meta = params.get("_meta")
+        stream = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, Mapping) else None
+        return self._listeners.get(stream) if isinstance(stream, str) else None
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
         request = self._ownership.of_token(params.get("progressToken"))

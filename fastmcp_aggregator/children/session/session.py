@@ -10,7 +10,8 @@ FastMCP's client that this needs (`_dispatcher` and its `_allocate_id`, `_stamp`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Mapping
+import itertools
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -18,21 +19,23 @@ from typing import Any
 from fastmcp.server.providers.proxy import ProxyClient
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import x_mcp_header_map
+from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value, x_mcp_header_map
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED, LOG_LEVEL_META_KEY, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
-from fastmcp_aggregator.children.session.incoming import Incoming, SessionEvents
+from fastmcp_aggregator.children.session.incoming import Incoming, OnNotification, SessionEvents
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.protocol.methods import Era
+from fastmcp_aggregator.protocol.methods import METHODS, Era
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
+_LISTEN = "subscriptions/listen"
+_STREAMS = itertools.count(1)
 _PROBE_BOUND = 5.0
 """Seconds that a failed request waits for the answer to a probe."""
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": "auto"}
@@ -42,8 +45,9 @@ _MODES = {"auto": "auto", "legacy": "legacy", "modern": "auto"}
 class ChildSession:
     """An initialised session. `lost` is set when it can no longer be used."""
 
-    def __init__(self, client: ProxyClient[WatchedTransport], ownership: Ownership) -> None:
+    def __init__(self, client: ProxyClient[WatchedTransport], ownership: Ownership, incoming: Incoming) -> None:
         self._session = client.session
+        self._incoming = incoming
         self._ownership = ownership
         self.lost = client.transport.lost
         self._transport = client.transport
@@ -131,6 +135,8 @@ class ChildSession:
         self._session._stamp(data, options)  # type: ignore[arg-type]
         if told is not None and (declared := told.capabilities) is not None:
             data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = declared
+        if self.era == "modern" and (row := METHODS.get(method)) is not None and row.named_by:
+            options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(data["params"][row.named_by])
         return data, options
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -215,6 +221,27 @@ class ChildSession:
                 async for _ in subscription:
                     pass
 
+    async def listen_for_tasks(self, task_ids: Sequence[str], owner: Owner, on_notification: OnNotification) -> None:
+        """Have a modern child report its tasks, until this is cancelled or the child ends it.
+
+        `on_notification` is told to which it agrees, and then of each change.
+
+        Raises:
+            MCPError: the child's error, or the connection ended.
+        """
+        self.serves(owner.account)
+        stream = f"tasks-{next(_STREAMS)}"
+        # No owner: it is open for long, and nothing else that the child says belongs to it.
+        with self._ownership.request(None, None) as request, self._incoming.listening(stream, on_notification):
+            data, options = self._addressed(_LISTEN, {"notifications": {"taskIds": list(task_ids)}}, request)
+            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = owner.capabilities
+            options["request_id"] = stream
+            await self._session._dispatcher.send_raw_request(
+                _LISTEN,
+                data["params"],
+                options,  # type: ignore[arg-type]
+            )
+
     def _announces_changes_of(self, capability: str) -> bool:
         declared = self.capabilities.get(capability)
         return isinstance(declared, dict) and bool(declared.get("listChanged"))
@@ -256,7 +283,7 @@ async def open_session(
     # FastMCP would ask a modern child for every log message with every request.
     client._session_kwargs["log_level"] = None
     async with client:
-        session = ChildSession(client, ownership)
+        session = ChildSession(client, ownership, incoming)
         if era == "modern" and session.era != "modern":
             reason = f"it speaks MCP {session.protocol_version}, and nothing later; remove its setting `era`"
             raise ChildServerError(server_key, "initialization", reason)

@@ -27,9 +27,9 @@ from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.libraries import installed_version
-from fastmcp_aggregator.protocol import extensions
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.version import VERSION
 

@@ -27,7 +27,7 @@ from fastmcp_aggregator.concurrency.timeouts import Timeouts
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
-from fastmcp_aggregator.front.http.exchange import ENVELOPE
+from fastmcp_aggregator.front.http.exchange import ENVELOPE, enveloped
 from fastmcp_aggregator.front.http.rest import METHODS
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
@@ -241,7 +241,7 @@ def json_request(method: str, body: bytes) -> raw_json.RequestLine:
     envelope = _ENVELOPE
     if "_meta" in params:
         meta = raw_json.decode(params["_meta"])
-        envelope = Raw(raw_json.encode({**(meta if isinstance(meta, dict) else {}), **ENVELOPE}))
+        envelope = Raw(raw_json.encode(enveloped(meta)))
     return raw_json.RequestLine("2.0", _JSON_ID, method, {**params, "_meta": envelope})
 
 

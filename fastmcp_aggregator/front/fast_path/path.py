@@ -243,7 +243,7 @@ class FastPath:
             if name in result:
                 result[name] = raw_json.decode(result[name])
         is_modern = fast.call.caller.is_modern
-        if result.get("resultType") == "input_required" and not is_modern:
+        if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
             return None
         target = fast.target
         part = target.addressed

@@ -1,7 +1,8 @@
 """One request of a program that speaks no MCP: the path of a modern client's, without its transport.
 
-What the child says on the way (progress, log messages) has nowhere to go; a question gets the answer that this client
-cannot be asked.
+What the child says on the way (progress, log messages) has nowhere to go. What the program declares in the `_meta` of
+its request counts: with `elicitation` a question is its answer, with the extension for tasks a task may be. Without, a
+question gets the answer that this client cannot be asked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ ENVELOPE: Mapping[str, Any] = {
 """What such a program does not say of itself."""
 
 
+def enveloped(meta: Any) -> dict[str, Any]:
+    """The `_meta` of a request of such a program as a modern client's; what it declares that it can do counts."""
+    if not isinstance(meta, Mapping):
+        return dict(ENVELOPE)
+    declared = meta.get(CLIENT_CAPABILITIES_META_KEY)
+    return {**meta, **ENVELOPE, **({CLIENT_CAPABILITIES_META_KEY: declared} if isinstance(declared, Mapping) else {})}
+
+
 async def exchange(
     server: Server[Any], method: str, params: Mapping[str, Any], *, request: Request | None = None
 ) -> dict[str, Any]:
@@ -40,8 +49,7 @@ async def exchange(
         MCPError: the error that an MCP client would get.
         pydantic.ValidationError: the parameters have not the shape that the method prescribes.
     """
-    meta = params.get("_meta")
-    envelope = {**(meta if isinstance(meta, Mapping) else {}), **ENVELOPE}
+    envelope = enveloped(params.get("_meta"))
     connection = Connection.from_envelope(LATEST_MODERN_VERSION, _CLIENT, {})
     context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request))
     return await serve_one(

@@ -1,21 +1,28 @@
-"""Encryption of the `requestState` of what FastMCP serves itself: an app's own tools, and all that its middleware sees.
+"""Encryption of what clients come back with: the ids of tasks, and the `requestState` of what FastMCP serves itself.
 
-Each process would have a key of its own, and a client that comes back to another replica would be refused. The states
-of servers that the aggregator passes on are theirs, and not sealed by it.
+FastMCP's states are of an app's own tools, and of all that its middleware sees. Each process would have a key of its
+own, and a client that comes back to another replica, or after a restart, would be refused. The states of servers that
+the aggregator passes on are theirs, and not sealed by it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 
+from fastmcp import settings
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateSecurity
+
+from fastmcp_aggregator.files.kept_key import kept_key
+
+logger = logging.getLogger(__name__)
 
 
 class SharedStates:
-    """The SDK's codec, with a key of its own until the replicas' key is known."""
+    """The SDK's codec, with the replicas' key, or the one that this user's programs keep."""
 
     def __init__(self) -> None:
-        self._codec = AESGCMRequestStateCodec([os.urandom(32)])
+        self._codec: AESGCMRequestStateCodec | None = None
 
     def share(self, key: bytes | None) -> None:
         """Seal with the replicas' key, where there are others; what was sealed before cannot be opened any more."""
@@ -28,7 +35,7 @@ class SharedStates:
 
     def seal(self, payload: bytes) -> str:
         """Encrypt and sign a payload."""
-        return self._codec.seal(payload)
+        return self._present.seal(payload)
 
     def unseal(self, token: str) -> bytes:
         """Open what was sealed.
@@ -36,4 +43,17 @@ class SharedStates:
         Raises:
             InvalidRequestState: it was not sealed with this key, or was changed.
         """
-        return self._codec.unseal(token)
+        return self._present.unseal(token)
+
+    @property
+    def _present(self) -> AESGCMRequestStateCodec:
+        if self._codec is None:
+            self._codec = AESGCMRequestStateCodec([self._own_key()])
+        return self._codec
+
+    def _own_key(self) -> bytes:
+        try:
+            return kept_key(settings.home / "aggregator-key")
+        except (OSError, ValueError) as error:
+            logger.warning("the key for the ids of tasks cannot be kept, so they end with this program: %s", error)
+            return os.urandom(32)

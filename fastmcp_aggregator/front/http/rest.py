@@ -31,10 +31,10 @@ from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
-from fastmcp_aggregator.protocol.methods import BOTH, CLIENT_REQUESTS
+from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS
 from fastmcp_aggregator.routing.directory import Directory
 
-METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if row.eras == BOTH)
+METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
 """What can be asked for."""
 _LONGEST_WAIT = 1e9
 """Seconds. A server may have put anything into its error."""

@@ -14,7 +14,17 @@ from mcp_types.methods import is_input_required
 
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tools_for_legacy
 
-_CACHEABLE = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
+_CACHEABLE = frozenset(
+    {
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "skills/list",
+        "skills/get",
+    }
+)
 _MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
 
 

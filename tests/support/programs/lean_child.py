@@ -69,6 +69,8 @@ class Child:
         self.held: list[tuple[Any, Any]] = []
         self.streams: list[Any] = []
         self.client: dict[str, Any] = {}
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.task_streams: dict[Any, list[str]] = {}
         self.wait_for_file = wait_for_file
         if record:
             with open(record, "a") as file:
@@ -150,6 +152,7 @@ class Child:
 
     def cancel(self, request_id: Any) -> None:
         self.held = [held for held in self.held if held[0] != request_id]
+        self.task_streams.pop(request_id, None)
         self.complain("cancelled")
 
     def send(self, message: dict[str, Any]) -> None:
@@ -185,8 +188,12 @@ class Child:
             return handler(params)
         if method == "tools/call":
             return self.call(request_id, params)
+        if method.startswith("tasks/") and self.era == "modern":
+            return self.of_task(method, params)
         if method == "subscriptions/listen" and self.era == "modern":
             self.streams.append(request_id)
+            if task_ids := params["notifications"].get("taskIds"):
+                self.task_streams[request_id] = task_ids
             self.notify(
                 "notifications/subscriptions/acknowledged",
                 {"notifications": params["notifications"], "_meta": {SUBSCRIPTION_ID: request_id}},
@@ -324,12 +331,79 @@ class Child:
     def call_params(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
         return self.text(params)
 
-    def call_task(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
-        """A task, if the client has declared that it takes one (SEP-2663); it is to be among `tool_names`."""
-        declared = (params.get("_meta") or {}).get(CLIENT_CAPABILITIES) or self.client.get("capabilities") or {}
-        if TASKS in declared.get("extensions", {}):
-            return {"resultType": "task", "taskId": "task-1", "status": "working", "ttlMs": 1000}
+    def call_task(self, _: Any, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        """A task, if the client takes one (SEP-2663); the tool is to be among `tool_names`.
+
+        It is done after so many `polls`, once the questions of `ask` are answered, with `result` or `error`; with
+        `required` there is nothing without a task.
+        """
+        if self.takes_tasks(params):
+            task_id = f"task-{self.pid}-{len(self.tasks) + 1}"
+            self.tasks[task_id] = {"polls": 1, "ttlMs": 60000, **arguments, "answers": {}, "status": "working"}
+            return {"resultType": "task", **self.task(task_id)}
+        if arguments.get("required"):
+            raise LookupError(self.missing_tasks())
         return self.text("done")
+
+    def takes_tasks(self, params: dict[str, Any]) -> bool:
+        declared = (params.get("_meta") or {}).get(CLIENT_CAPABILITIES) or self.client.get("capabilities") or {}
+        return TASKS in declared.get("extensions", {})
+
+    @staticmethod
+    def missing_tasks() -> dict[str, Any]:
+        data = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        return {"code": -32021, "message": "Missing required client capability", "data": data}
+
+    def of_task(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if not self.takes_tasks(params):
+            raise LookupError(self.missing_tasks())
+        task_id = params["taskId"]
+        if task_id not in self.tasks:
+            raise LookupError({"code": -32602, "message": f"Task {task_id} not found"})
+        task = self.tasks[task_id]
+        if method == "tasks/update":
+            task["answers"].update(params["inputResponses"])
+            return {}
+        if method == "tasks/cancel":
+            task["status"] = "cancelled"
+            self.complain(f"cancelled {task_id}")
+            return {}
+        self.advance(task)
+        return self.task(task_id)
+
+    @staticmethod
+    def advance(task: dict[str, Any]) -> None:
+        if task["status"] not in ("working", "input_required"):
+            return
+        if task.get("ask", {}).keys() - task["answers"].keys():
+            task["status"] = "input_required"
+        elif task["polls"] > 0:
+            task["status"] = "working"
+            task["polls"] -= 1
+        else:
+            task["status"] = "failed" if "error" in task else "completed"
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        task = self.tasks[task_id]
+        shown = {"taskId": task_id, "status": task["status"], "ttlMs": task["ttlMs"], "pollIntervalMs": 100}
+        shown |= {"createdAt": "2026-11-22T10:00:00Z", "lastUpdatedAt": "2026-11-22T10:00:00Z"}
+        if "statusMessage" in task:
+            shown["statusMessage"] = task["statusMessage"]
+        if task["status"] == "input_required":
+            shown["inputRequests"] = {key: v for key, v in task["ask"].items() if key not in task["answers"]}
+        if task["status"] == "completed":
+            shown["result"] = task.get("result") or self.text({"done": task_id, "answers": task["answers"]})
+        if task["status"] == "failed":
+            shown["error"] = task["error"]
+        return shown
+
+    def call_finish(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        """Finish the tasks that somebody listens for, and say so."""
+        for request_id, task_ids in self.task_streams.items():
+            for task_id in task_ids:
+                self.tasks[task_id]["status"] = "completed"
+                self.notify("notifications/tasks", {**self.task(task_id), "_meta": {SUBSCRIPTION_ID: request_id}})
+        return self.text({"finished": sum(map(len, self.task_streams.values()))})
 
     def call_raw(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         return arguments

@@ -1,0 +1,45 @@
+"""What this program has to know of a protocol extension to pass it on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastmcp_aggregator.protocol.methods import BOTH, Era, Method
+
+Settings = Mapping[str, Any]
+Item = dict[str, Any]
+"""A result, or a listed component."""
+Rewrite = Callable[[Item, Callable[[str], str]], Item]
+"""Publishes the addresses of an item by the function that publishes one; the same item, if it has none."""
+
+
+def united(one: Settings, other: Settings) -> Settings:
+    """The settings of two servers as one: a flag is set if either sets it, lists are joined, else the first stays."""
+    together = dict(one)
+    for name, value in other.items():
+        first = together.get(name)
+        if isinstance(first, list) and isinstance(value, list):
+            together[name] = [*first, *(item for item in value if item not in first)]
+        else:
+            together[name] = first or value
+    return together
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One extension."""
+
+    identifier: str
+    eras: frozenset[Era] = BOTH
+    """Those in which it exists: each side is told of it in these."""
+    settings: Settings = field(default_factory=dict)
+    """What is declared to clients before a server has declared its own."""
+    merge: Callable[[Settings, Settings], Settings] = united
+    methods: tuple[Method, ...] = ()
+    """The requests and notifications that it adds, as rows of the table of methods."""
+    requires_client: bool = False
+    """Whether its requests are for clients alone that declare it."""
+    rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
+    """By method, what has addresses in its result, or, of a list, in each item."""

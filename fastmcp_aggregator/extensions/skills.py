@@ -1,0 +1,56 @@
+"""Skills (SEP-2640): folders of instructions for models, whose files are resources. Pure.
+
+Servers list them, page by page; a skill, and the folder of a resource, are asked for by address. Names, digests and
+sizes stay as they are: the files are read as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastmcp_aggregator.extensions.extension import Extension, Item
+from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, MODERN, SKILLS_GET, SKILLS_LIST
+
+
+def publish_skills(result: Item, publish: Callable[[str], str]) -> Item:
+    """A page of the list of skills."""
+    skills = result.get("skills")
+    return {**result, "skills": [_skill(skill, publish) for skill in skills]} if isinstance(skills, list) else result
+
+
+def publish_skill(result: Item, publish: Callable[[str], str]) -> Item:
+    """One skill."""
+    return {**result, "skill": _skill(result["skill"], publish)} if "skill" in result else result
+
+
+def publish_folder(result: Item, publish: Callable[[str], str]) -> Item:
+    """What is in a folder."""
+    found = result.get("resources")
+    return {**result, "resources": [_at(each, publish) for each in found]} if isinstance(found, list) else result
+
+
+def _skill(skill: Any, publish: Callable[[str], str]) -> Any:
+    published = _at(skill, publish)
+    if isinstance(skill, dict) and isinstance(files := skill.get("resources"), list):
+        return {**published, "resources": [_at(file, publish) for file in files]}
+    return published
+
+
+def _at(item: Any, publish: Callable[[str], str]) -> Any:
+    if isinstance(item, dict) and isinstance(item.get("uri"), str):
+        return {**item, "uri": publish(item["uri"])}
+    return item
+
+
+SKILLS = Extension(
+    "io.modelcontextprotocol/skills",
+    eras=MODERN,
+    settings={"directoryRead": True},
+    methods=(SKILLS_LIST, SKILLS_GET, DIRECTORY_READ),
+    rewrites={
+        SKILLS_LIST.name: publish_skills,
+        SKILLS_GET.name: publish_skill,
+        DIRECTORY_READ.name: publish_folder,
+    },
+)

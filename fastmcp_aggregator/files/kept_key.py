@@ -1,0 +1,40 @@
+"""A key that is made once and kept in a file of this user's alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_BYTES = 32
+
+
+def kept_key(path: Path) -> bytes:
+    """The 32 random bytes in a file, which is made if there is none; the same for all who ask at once.
+
+    Raises:
+        OSError: it cannot be read or made.
+        ValueError: it has something else in it.
+    """
+    with suppress(FileNotFoundError):
+        return _read(path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # for its owner only
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_hex(_BYTES).encode())
+        with suppress(FileExistsError):
+            os.link(name, path)  # as a whole, and only for the first
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    key = bytes.fromhex(path.read_text(encoding="ascii"))
+    if len(key) != _BYTES:
+        raise ValueError(f"{path} has no key of {_BYTES} bytes")
+    return key

@@ -1,0 +1,233 @@
+"""The requests of extensions: what is asked of tasks, and the skills of all servers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
+
+from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.extensions import table as extensions
+from fastmcp_aggregator.extensions.tasks import TASKS, TaskRef
+from fastmcp_aggregator.front.guard import Guard
+from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.protocol.json_rpc import Params, Result
+from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, METHODS, Method, Recipient
+from fastmcp_aggregator.relay.pending_calls import missing_capability
+from fastmcp_aggregator.relay.task_ids import TaskIds, unknown_task
+from fastmcp_aggregator.relay.task_streams import Listened
+from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
+from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import offered
+from fastmcp_aggregator.routing.target import Target
+
+logger = logging.getLogger(__name__)
+
+Answer = Callable[[Caller, Params], Awaitable[Result | None]]
+Serve = Callable[[Call], Awaitable[Result]]
+Forward = Callable[[Caller, Params, Target], Awaitable[Result]]
+
+
+class ExtensionRequests:
+    """Answers them for one virtual server."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        task_ids: TaskIds,
+        guard: Guard,
+        *,
+        group_id: str,
+        is_own: Callable[[str], bool],
+    ) -> None:
+        """`is_own` says of a method whether the app itself serves it, too."""
+        self._directory = directory
+        self._task_ids = task_ids
+        self._guard = guard
+        self._group_id = group_id
+        self._is_own = is_own
+
+    def answers(self, serve: Serve, forward: Forward) -> dict[str, Answer]:
+        """By method. `serve` serves a call, `forward` makes one of a request."""
+        self._serve, self._forward = serve, forward
+        by_recipient: Mapping[Recipient, Callable[[Caller, Params, Method], Awaitable[Result | None]]] = {
+            Recipient.TASK: self._ask_of_task,
+            Recipient.CHILD: self._ask_by_address,
+            Recipient.CHILDREN: self._list,
+        }
+
+        def answer_to(row: Method) -> Answer:
+            return lambda caller, params: by_recipient[row.recipient](caller, params, row)
+
+        return {name: answer_to(METHODS[name]) for name in extensions.OF_METHOD if METHODS[name].is_request}
+
+    # Tasks.
+
+    async def _ask_of_task(self, caller: Caller, params: Params, row: Method) -> Result | None:
+        require_extension(caller, TASKS.identifier)
+        task_id = params.get("taskId")
+        if not isinstance(task_id, str):
+            raise errors.invalid_params("taskId: must be a string")
+        require_header(caller, task_id)
+        ref = self._task_ids.read(task_id, caller.account)
+        if ref is None and self._is_own(row.name):
+            return None
+        if (found := await self.locate_task(caller, task_id)) is None:
+            await self._guard.refuse(caller, params, {"name": ref.tool if ref else ""}, unknown_task)
+        child, ref = found
+        publish = self._directory.table.publisher(child)
+        call = Call(caller, child, row.name, params, {"taskId": ref.task}, self._group_id, task=ref)
+        with publishing_errors(publish):
+            return publish_task(await self._serve(call), publish)
+
+    async def locate_task(self, caller: Caller, task_id: Any) -> tuple[Child, TaskRef] | None:
+        """The child and the task of an id, if it is this caller's."""
+        ref = self._task_ids.read(task_id, caller.account)
+        child = None if ref is None else await self._directory.owner_of_tool(ref.server, ref.tool)
+        return None if ref is None or child is None else (child, ref)
+
+    async def listened_tasks(self, caller: Caller, task_ids: Sequence[Any]) -> list[Listened]:
+        """The tasks of these ids that are this caller's, to listen for.
+
+        Raises:
+            MCPError: the client has not declared that it takes tasks.
+        """
+        require_extension(caller, TASKS.identifier)
+        found = {task_id: await self.locate_task(caller, task_id) for task_id in task_ids if isinstance(task_id, str)}
+        return [Listened(task_id, *located) for task_id, located in found.items() if located is not None]
+
+    # What servers list and have by address.
+
+    async def _list(self, caller: Caller, params: Params, row: Method) -> Result | None:
+        """One page of one server; the next begins where it ends. A server that cannot list is passed over."""
+        await self._directory.ready()
+        place, cursor = _read_cursor(params.get("cursor"))
+        key = row.name.partition("/")[0]
+        rest = {name: value for name, value in params.items() if name != "cursor"}
+        children = [child for child in _from(place, self._directory.children) if _offers(child, row)]
+        for child, following in zip(children, [*children[1:], None], strict=True):
+            address = {"cursor": cursor} if cursor is not None and child.key == place else {}
+            target = Target(child, address, self._directory.table.publisher(child), publish_result=_publisher(row))
+            try:
+                page = await self._forward(caller, rest, target)
+            except (ChildServerError, MCPError) as error:
+                logger.warning("server %r cannot answer %s, and is left out: %s", child.key, row.name, error)
+                continue
+            if isinstance(page.get("nextCursor"), str):
+                return {**page, "nextCursor": _cursor(child.key, page["nextCursor"])}
+            if page.get(key):
+                return page if following is None else {**page, "nextCursor": _cursor(following.key, None)}
+        return {key: [], "ttlMs": 0, "cacheScope": "private"}
+
+    async def _ask_by_address(self, caller: Caller, params: Params, row: Method) -> Result | None:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            raise errors.invalid_params("uri: must be a string")
+        found = await self._directory.locate(uri) or self._without_prefix(uri, row)
+        if found is None or not _offers(found[0], row):
+            if found is None and self._is_own(row.name):
+                return None
+            raise MCPError(INVALID_PARAMS, f"There is nothing at {uri[:2048]} for {row.name}", {"uri": uri[:2048]})
+        child, original = found
+        publish = self._directory.table.publisher(child)
+        target = Target(child, {"uri": original}, publish, publish_result=_publisher(row))
+        return await self._forward(caller, params, target)
+
+    def _without_prefix(self, uri: str, row: Method) -> tuple[Child, str] | None:
+        """The child of an address that is not listed, where addresses do not tell: the only one that it can be."""
+        if self._directory.naming.prefix:
+            return None
+        able = [child for child in self._directory.children if _offers(child, row)]
+        found = [child for child in able if _lists_below(child, uri)] or able
+        return (found[0], uri) if len(found) == 1 else None
+
+
+def require_extension(caller: Caller, identifier: str) -> None:
+    """Reject requests of an extension that the client has not declared.
+
+    Raises:
+        MCPError: it has not.
+    """
+    if identifier not in extensions.relayed(caller.capabilities):
+        raise missing_capability({"extensions": {identifier: {}}})
+
+
+def require_header(caller: Caller, name: str) -> None:
+    """Reject a request whose `Mcp-Name` is another than what it names (2026-07-28, SEP-2243).
+
+    Raises:
+        MCPError: it is.
+    """
+    header = (caller.headers or {}).get(MCP_NAME_HEADER)
+    if header is not None and decode_header_value(header) != name:
+        raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body")
+
+
+def _offers(child: Child, row: Method) -> bool:
+    """Whether a child, which is up, has declared a method of an extension."""
+    if child.session is None or child.session.era not in row.eras:
+        return False
+    settings = extensions.relayed(child.session.capabilities).get(extensions.OF_METHOD[row.name].identifier)
+    if settings is None:
+        return False
+    return (
+        row.recipient is not Recipient.CHILD or row.name not in _OPTIONAL or settings.get(_OPTIONAL[row.name]) is True
+    )
+
+
+_OPTIONAL = {DIRECTORY_READ.name: "directoryRead"}
+"""By method, the flag in the settings of its extension that a server sets if it has it."""
+
+
+def _lists_below(child: Child, uri: str) -> bool:
+    return any(resource["uri"].startswith(f"{uri}/") for resource in offered(child, Kind.RESOURCE))
+
+
+def _publisher(row: Method) -> Callable[[Result, Any], Result]:
+    rewrite = extensions.rewrite_of(row.name)
+    return lambda result, publish: result if publish is None else rewrite(result, publish)
+
+
+def _from(place: str, children: Sequence[Child]) -> Sequence[Child]:
+    """The children from this one on, or all of them.
+
+    Raises:
+        MCPError: it is not there any more.
+    """
+    if not place:
+        return children
+    at = next((number for number, child in enumerate(children) if child.key == place), None)
+    if at is None:
+        raise errors.invalid_params("cursor: its server is gone; list from the beginning")
+    return children[at:]
+
+
+def _cursor(place: str, cursor: str | None) -> str:
+    return base64.urlsafe_b64encode(json.dumps([place, cursor]).encode()).decode()
+
+
+def _read_cursor(text: Any) -> tuple[str, str | None]:
+    """The server key with which a page begins, and the server's own cursor.
+
+    Raises:
+        MCPError: it is no cursor of ours.
+    """
+    if text is None:
+        return "", None
+    try:
+        place, cursor = json.loads(base64.urlsafe_b64decode(text))
+    except (ValueError, TypeError):
+        raise errors.invalid_params("cursor: is none of this list") from None
+    if not isinstance(place, str) or not isinstance(cursor, str | None):
+        raise errors.invalid_params("cursor: is none of this list")
+    return place, cursor

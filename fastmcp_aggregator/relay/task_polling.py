@@ -1,0 +1,125 @@
+"""The result of a task for a client that takes no tasks: its server is asked until the task is over.
+
+The client is sent progress meanwhile, and asked what the task wants to know (`inputRequests`). The pauses begin short,
+so that a quick task costs little, and double up to what the server names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.extensions.tasks import is_over
+from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.methods import PROGRESS, TASKS_GET, TASKS_UPDATE
+from fastmcp_aggregator.relay.rounds import answers_to
+
+SHORTEST, LONGEST = 0.1, 30.0
+"""Seconds between two requests, whatever the server names."""
+_DEFAULT_INTERVAL = 5.0
+"""Seconds, where it names none."""
+_LOST_BOUND = 60.0
+"""Seconds for which a server that cannot be asked is tried again."""
+_LIFE = 24 * 3600.0
+"""Seconds that a task may take whose server names no end."""
+
+
+class Ask(Protocol):
+    """Asks the server of the task."""
+
+    async def __call__(self, method: str, **more: Any) -> Result:
+        """Send a request for the task. Raises: ChildServerError, MCPError."""
+        ...
+
+
+class Polling:
+    """One task, and the caller that waits for it."""
+
+    def __init__(self, ask: Ask, caller: Caller) -> None:
+        self._ask = ask
+        self._caller = caller
+        self._answered: set[str] = set()
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._last_answer = self._clock()
+        self.is_over = False
+        """Whether the server has nothing more to do for it."""
+
+    async def result(self, task: Result) -> Result:
+        """The result of the tool.
+
+        Raises:
+            ChildServerError: the server cannot be asked for long.
+            MCPError: the error of the tool, or the server's, or the task was cancelled or took too long.
+        """
+        pause, polls = SHORTEST, 0
+        while not is_over(task):
+            if task.get("status") == "input_required" and await self._answer(task.get("inputRequests")):
+                pause = SHORTEST
+            with released_while_waiting.get()():
+                await asyncio.sleep(pause)
+            pause = min(2 * pause, interval_of(task))
+            task = await self._next(task)
+            polls += 1
+            message = task.get("statusMessage")
+            self._caller.notify(PROGRESS.name, {"progress": polls, **({"message": message} if message else {})})
+            self._require_time(task)
+        self.is_over = True
+        return _outcome(task)
+
+    async def _next(self, task: Result) -> Result:
+        """What the server says now; the same as before, if it cannot be asked for a moment."""
+        try:
+            task = await self._ask(TASKS_GET.name)
+        except ChildServerError:
+            if self._clock() - self._last_answer > _LOST_BOUND:
+                raise
+        else:
+            self._last_answer = self._clock()
+        return task
+
+    async def _answer(self, questions: Any) -> bool:
+        """Ask the client what it has not been asked; whether there was something."""
+        new = {key: each for key, each in questions.items() if key not in self._answered} if _is_map(questions) else {}
+        if not new:
+            return False
+        if self._caller.is_modern:
+            raise MCPError(INTERNAL_ERROR, "the task has to ask its client, which cannot be asked here")
+        self._answered |= new.keys()
+        await self._ask(TASKS_UPDATE.name, inputResponses=await answers_to(self._caller, new))
+        return True
+
+    def _require_time(self, task: Result) -> None:
+        ttl = task.get("ttlMs")
+        life = ttl / 1000 if isinstance(ttl, int | float) else _LIFE
+        if not is_over(task) and self._clock() - self._began > min(life, _LIFE) + LONGEST:
+            raise MCPError(
+                INTERNAL_ERROR, f"the task was not done within {life:.0f} s, after which it may be forgotten"
+            )
+
+
+def interval_of(task: Mapping[str, Any]) -> float:
+    """Seconds between two requests for a task, within bounds."""
+    named = task.get("pollIntervalMs")
+    seconds = named / 1000 if isinstance(named, int | float) and named > 0 else _DEFAULT_INTERVAL
+    return min(max(seconds, SHORTEST), LONGEST)
+
+
+def _outcome(task: Result) -> Result:
+    result, error = task.get("result"), task.get("error")
+    if task["status"] == "completed" and isinstance(result, dict):
+        return result
+    if task["status"] == "failed" and isinstance(error, Mapping) and isinstance(error.get("code"), int):
+        raise MCPError(error["code"], str(error.get("message", "")), error.get("data"))
+    why = task.get("statusMessage")
+    raise MCPError(INTERNAL_ERROR, f"the task of the server is {task['status']}" + (f": {why}" if why else ""))
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping)
