@@ -31,6 +31,7 @@ from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.extensions.apps import APPS
 from fastmcp_aggregator.extensions.tasks import TASKS
 from fastmcp_aggregator.library_internals import connection_of, request_channel_of
+from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.log_levels import LEVELS, passes
 from fastmcp_aggregator.protocol.methods import CALLER_NOTIFICATIONS, LOG_MESSAGE, PROGRESS
 
