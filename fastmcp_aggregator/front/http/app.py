@@ -13,13 +13,13 @@ from fastmcp.server.http import HostOriginGuardMiddleware, RequestContextMiddlew
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from fastmcp_aggregator.front.http.boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary, HostGuard
 from fastmcp_aggregator.front.http.connection import Disconnects
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 from fastmcp_aggregator.front.http.revocation import Revocation
-from fastmcp_aggregator.front.http.security import AuthenticationFailures, HostGuard, Membership, cors
+from fastmcp_aggregator.front.http.security import AuthenticationFailures, Membership, cors
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -23,9 +22,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
 """Called with the principal, the group, the path of the request, and why it was denied."""
 _CREDENTIALS = (b"authorization", b"x-api-key")
-_MOST_HOSTS = 1000
-_LONGEST_HOST = 255
-"""Characters."""
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -52,40 +48,6 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
         return lambda inner: inner
     options = of_mcp.required_scopes, of_mcp.resource_metadata_url, of_mcp.challenge_scopes
     return lambda inner: RequireAuthMiddleware(inner, *options)
-
-
-class HostGuard:
-    """FastMCP's check of Host and Origin, which has to be asked once only for each Host that it lets in.
-
-    Without an Origin, its answer depends on the Host and on our own address alone, and on nothing that changes; to work
-    it out takes as long as a tenth of a call.
-    """
-
-    def __init__(self, app: ASGIApp, **options: Any) -> None:
-        """`options` are those of FastMCP's."""
-        self._app = app
-        self._guard = HostOriginGuardMiddleware(self._let_in, **options)
-        self._known: set[tuple[bytes, Any]] = set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _host_of(scope) in self._known:
-            await self._app(scope, receive, send)
-        else:
-            await self._guard(scope, receive, send)
-
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = _host_of(scope) if scope["type"] == "http" else None
-        if host is not None and len(self._known) < _MOST_HOSTS:
-            self._known.add(host)
-        await self._app(scope, receive, send)
-
-
-def _host_of(scope: Scope) -> tuple[bytes, Any] | None:
-    """The only Host of a request without an Origin, and the address at which it came."""
-    told = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-    if len(told) != 1 or told[0][0] != b"host" or len(told[0][1]) > _LONGEST_HOST:
-        return None
-    return told[0][1], scope.get("server")
 
 
 class Membership:
