@@ -126,7 +126,7 @@ class Calls:
 
     def has_free_slot(self, owner: Owner) -> bool:
         """Whether `start` would not have to wait, if the session can send directly."""
-        return not self.breaker.is_open and self._limiter.has_free(_holder(owner))
+        return self._limiter.has_free(_holder(owner)) and not self.breaker.is_open
 
     def start(
         self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
