@@ -151,17 +151,21 @@ class Calls:
 
     def has_free_slot(self, owner: Owner) -> bool:
         """Whether `start` would not have to wait, if the session can send directly."""
-        return not self.breaker.is_open and self._limiter.has_free(_holder(owner))
+        return self._limiter.has_free(_holder(owner)) and not self.breaker.is_open
 
-    def start(self, method: str, params: Mapping[str, Any], requester: Requester) -> StartedRequest:
+    def start(
+        self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
+    ) -> StartedRequest:
         """Send a request at once. It has a slot until it is completed, abandoned or adopted.
+
+        It is told as expired after its deadline, or after so many seconds of patience.
 
         Raises:
             OSError: the connection is lost.
         """
         session = self._child.session
         assert session is not None
-        limit = self._deadlines.get(method, self._deadline)
+        limit = min(patience, self._deadlines.get(method, self._deadline))
         request = session.send_directly(method, params, requester, limit=limit)
         holder = _holder(requester)
         self._limiter.acquire_nowait(holder)

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Any
 
 _MOST_JOINED = 64 * 1024
 """Bytes that are kept, at most, so that whoever writes learns soon of a reader that does not read."""
 
 
-class JoinedWrites:
-    """Bytes on their way to one pipe or socket."""
+class JoinedWrites(asyncio.Transport):
+    """A transport that keeps what is written until the turn is over, or there is much of it."""
 
-    __slots__ = ("_kept", "_size", "_write")
-
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+    def __init__(self, transport: Any) -> None:
+        """`transport` is asyncio's, of a pipe or a socket."""
+        super().__init__()
+        self._transport = transport
         self._kept: list[bytes] = []
         self._size = 0
 
-    def now(self, data: bytes) -> None:
-        """Write, after what was kept."""
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._kept:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._kept.append(bytes(data))
+        self._size += len(data)
+        if self._size > _MOST_JOINED:
+            self.flush()
+
+    def write_now(self, data: bytes) -> None:
+        """Write at once, after what was kept."""
         if self._kept:
             self._kept.append(data)
             self.flush()
         else:
-            self._write(data)
-
-    def soon(self, data: bytes) -> None:
-        """Keep the bytes until the turn is over, or there are many."""
-        if not self._kept:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._kept.append(data)
-        self._size += len(data)
-        if self._size > _MOST_JOINED:
-            self.flush()
+            self._transport.write(data)
 
     def flush(self) -> None:
         """Write what was kept."""
@@ -42,4 +41,25 @@ class JoinedWrites:
             data = self._kept[0] if len(self._kept) == 1 else b"".join(self._kept)
             self._kept.clear()
             self._size = 0
-            self._write(data)
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._kept.clear()
+        self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        closing: bool = self._transport.is_closing()
+        return closing
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()

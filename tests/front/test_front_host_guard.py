@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastmcp.server.http import HostOriginGuardMiddleware
 
-from fastmcp_aggregator.front.http.security import HostGuard
+from fastmcp_aggregator.front.http.boundary import HostGuard
 
 SERVER = ("127.0.0.1", 8000)
 HOST = (b"host", b"localhost:8000")

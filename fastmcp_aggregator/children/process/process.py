@@ -176,13 +176,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure."""
         if self._broken:
             raise BrokenPipeError
-        self._writes.now(data)
+        self._stdin.write_now(data)
 
     def write_soon(self, data: bytes) -> None:
         """The same at the end of this turn of the event loop, together with others."""
         if self._broken:
             raise BrokenPipeError
-        self._writes.soon(data)
+        self._stdin.write(data)
 
     @property
     def has_room(self) -> bool:
@@ -199,7 +199,6 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Stop the process and its whole group: gracefully, then kill. Takes at most about 4 s, usually far less."""
         try:
             with suppress(OSError, RuntimeError):
-                self._writes.flush()
                 self._stdin.close()
             if not await self._exits_within(EXIT_GRACE):
                 self._group.terminate()
@@ -244,9 +243,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._pid = pid
         self._group = Group(transport)
         stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
-        self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
+        self._stdin = JoinedWrites(stdin)
         self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
-        self._writes = JoinedWrites(self._stdin.write)
         self._stdout.pause_reading()
         _recorded.add(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
@@ -24,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 class Origin(Protocol):
     """Where one request came from, and its answer goes."""
+
+    patience: float
+    """Seconds that an answer may take, at most, to be given here."""
 
     @property
     def has_room(self) -> bool:
@@ -60,6 +64,10 @@ class FastCall:
         the fast path has no more to do with the call.
         """
         self.call = call
+        self.identity = call.caller.identity
+        self.account = call.caller.account
+        self.holder = call.caller.holder
+        self.wants_progress = call.caller.wants_progress
         self.target = target
         self.admission: Admission | None = None
         self.refusal: MCPError | None = None
@@ -69,28 +77,12 @@ class FastCall:
         """Why the full path is to serve the call, once it is."""
         self.key: Hashable = None
         """What another request can cancel it by, if any can."""
-        self._origin = origin
+        self.origin = origin
         self._shape = shape
         self._on_end = on_end
         self._is_over = False
 
     # What the child is told of the caller, and the caller of the child.
-
-    @property
-    def identity(self) -> Hashable:
-        return self.call.caller.identity
-
-    @property
-    def account(self) -> Hashable:
-        return self.call.caller.account
-
-    @property
-    def holder(self) -> Hashable:
-        return self.call.caller.holder
-
-    @property
-    def wants_progress(self) -> bool:
-        return self.call.caller.wants_progress
 
     @property
     def capabilities(self) -> Mapping[str, Any] | None:
@@ -131,20 +123,20 @@ class FastCall:
             return
         if outcome is None or isinstance(outcome, MCPError):
             self.take_over("error")
-        elif not self._origin.has_room:
+        elif not self.origin.has_room:
             self.take_over("client does not read")
         elif not self._answer(outcome):
             self.take_over("result")
 
     def expired(self) -> None:
-        """The deadline is over, which the full path tells."""
-        self.take_over("deadline")
+        """It takes long; if the deadline is over, the full path tells."""
+        self.take_over("takes long" if self.origin.patience < math.inf else "deadline")
 
     def take_over(self, reason: str) -> None:
         """Leave the call to the full path, with all that has come of it."""
         if not self.taken_over:
             self.taken_over = reason
-            self._origin.take_over(self)
+            self.origin.take_over(self)
 
     def resume(self) -> Call | None:
         """The full path takes over now; None: the client has cancelled the call on the way."""
@@ -164,7 +156,7 @@ class FastCall:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:
             self.admission.failed(asyncio.CancelledError())
-        self._origin.abandoned()
+        self.origin.abandoned()
 
     def broken(self, error: Exception) -> MCPError:
         """What the client is told when a policy breaks."""
@@ -179,7 +171,7 @@ class FastCall:
             result = self._shape(self, raw_json.read_parts(whole))
             if result is None:
                 return False
-            response = self._origin.encoded(result)
+            response = self.origin.encoded(result)
         except Exception:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
@@ -192,7 +184,7 @@ class FastCall:
             self.take_over("policy failed")
             return True
         self._end()
-        self._origin.answer(response)
+        self.origin.answer(response)
         return True
 
     def _end(self) -> None:

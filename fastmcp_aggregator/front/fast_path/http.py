@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
@@ -23,7 +23,6 @@ from msgspec import Raw
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.concurrency.timeouts import Timeouts
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
@@ -67,7 +66,6 @@ class FastEndpoint:
         self._endpoint = endpoint
         self._clients = clients
         self._scopes = None if scopes is None else frozenset(scopes)
-        self._patience = Timeouts(PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
@@ -111,7 +109,7 @@ class FastEndpoint:
 
     def _of_json_face(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
-        return JsonExchange(self._fast_path, self._patience, Sender(_MODERN, is_modern=True, scope=scope))
+        return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
 
     def _exchange(self, scope: Scope) -> Exchange | None:
         """The exchange with a client of either era, whose session, if it has one, is there and its own."""
@@ -121,7 +119,7 @@ class FastEndpoint:
         version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id")
         if version in MODERN_PROTOCOL_VERSIONS:
             sender = Sender(_MODERN, is_modern=True, scope=scope, headers=headers)
-            return Exchange(self._fast_path, self._patience, sender) if session_id is None else None
+            return Exchange(self._fast_path, sender) if session_id is None else None
         if session_id is None:
             return None
         connection = self._clients.of_session(session_id)
@@ -129,7 +127,7 @@ class FastEndpoint:
         if connection is None or session is None or connection.protocol_version != version:
             return None
         sender = Sender(connection, is_modern=False, scope=scope)
-        return Exchange(self._fast_path, self._patience, sender, session_id, HeldSession(session))
+        return Exchange(self._fast_path, sender, session_id, HeldSession(session))
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
@@ -145,12 +143,12 @@ class Exchange:
     """One request that is a plain call, and its response: its `Origin`."""
 
     has_room = True
+    patience = PATIENCE
     _request_id: Raw
 
     def __init__(
         self,
         fast_path: FastPath,
-        patience: Timeouts,
         sender: Sender,
         session_id: str | None = None,
         session: AbstractContextManager[None] | None = None,
@@ -161,7 +159,6 @@ class Exchange:
         self.response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The response; None: the transport is to serve the request."""
         self._fast_path = fast_path
-        self._patience = patience
         self._sender = sender
         self._session_id = session_id
 
@@ -184,7 +181,6 @@ class Exchange:
         self.fast = fast
         if key is not None:
             self._fast_path.register(self._sender.connection, key, fast)
-        self._patience.begin(self, partial(fast.take_over, "takes long"))
         return True
 
     async def send(self, response: bytes, send: Send) -> None:
@@ -197,7 +193,6 @@ class Exchange:
 
     def close(self) -> None:
         """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
-        self._patience.end(self)
         fast, self.fast = self.fast, None
         if fast is not None:
             fast.abandon()
@@ -219,7 +214,6 @@ class Exchange:
         self._resolve(raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "error": error}))
 
     def _resolve(self, response: bytes | None) -> None:
-        self._patience.end(self)
         if not self.response.done():
             self.response.set_result(response)
 

@@ -191,7 +191,7 @@ class FastPath:
         if stack.policies:
             _decode_all(params)
         call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
-        if not stack.is_ready_for(call):
+        if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
         return self._start(FastCall(call, target, origin, shape=self._shaped, on_end=self._ended))
 
@@ -207,7 +207,7 @@ class FastPath:
         child = fast.target.child
         try:
             fast.started = child.calls.start(
-                fast.call.method, forwarded(child, fast.call.params, fast.target.address), fast
+                fast.call.method, forwarded(child, fast.call.params, fast.target.address), fast, fast.origin.patience
             )
         except OSError:
             fast.take_over("lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -116,6 +117,7 @@ class PipeFront:
 class _Line:
     """One request, as it stands on its line."""
 
+    patience = math.inf
     __slots__ = ("_front", "_id", "_key", "_line", "_pipe")
 
     def __init__(self, front: PipeFront, pipe: ClientPipe, key: RequestId, line: bytes, request_id: Raw) -> None:

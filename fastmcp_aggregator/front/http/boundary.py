@@ -3,6 +3,8 @@
 The connection: heads and trailers are bounded, which uvicorn leaves to its other parser, and what is written in one
 turn of the event loop goes out at once: uvicorn writes head and body apart.
 
+The check of the Host: FastMCP's, whose answers are kept.
+
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
 
 The drain: when the HTTP server is to end, requests in flight may finish. New ones are rejected by the gate, which is
@@ -40,13 +42,13 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 class BoundedParser(HttpToolsProtocol):
     """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
 
-    transport: _JoiningTransport
+    transport: JoinedWrites
 
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_JoiningTransport(transport))
+        super().connection_made(JoinedWrites(transport))
 
     def data_received(self, data: bytes) -> None:
         self._overhead += len(data)
@@ -71,38 +73,6 @@ class BoundedParser(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.transport.flush()
         super().on_response_complete()
-
-
-class _JoiningTransport(asyncio.Transport):
-    """A transport that writes head and body of a response at once."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__()
-        self._transport = transport
-        self._writes = JoinedWrites(transport.write)
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._writes.soon(bytes(data))
-
-    def flush(self) -> None:
-        """Write what was kept."""
-        self._writes.flush()
-
-    def close(self) -> None:
-        self._writes.flush()
-        self._transport.close()
 
 
 class EndableWork:

@@ -146,8 +146,7 @@ class _StdoutProtocol(asyncio.Protocol):
         self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
-        self._writes = JoinedWrites(self._transport.write)
+        self._transport = JoinedWrites(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
@@ -167,12 +166,12 @@ class _StdoutProtocol(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._gone.is_set():
             raise BrokenPipeError
-        self._writes.now(data)
+        self._transport.write_now(data)
 
     def write_soon(self, data: bytes) -> None:
         if self._gone.is_set():
             raise BrokenPipeError
-        self._writes.soon(data)
+        self._transport.write(data)
 
     async def drained(self) -> None:
         await self._room.wait()
@@ -181,7 +180,6 @@ class _StdoutProtocol(asyncio.Protocol):
 
     async def close(self) -> None:
         """Write what is buffered, within a bound, and close."""
-        self._writes.flush()
         self._transport.close()
         try:
             await asyncio.wait_for(self._gone.wait(), _FLUSH_TIMEOUT)

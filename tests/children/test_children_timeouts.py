@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.concurrency import timeouts
-from fastmcp_aggregator.concurrency.timeouts import Timeouts
+from fastmcp_aggregator.children.session import direct
+from fastmcp_aggregator.children.session.direct import Timeouts
 
 
 class Loop:
@@ -39,7 +39,7 @@ class Loop:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     made = Loop()
-    monkeypatch.setattr(timeouts.asyncio, "get_running_loop", lambda: made)
+    monkeypatch.setattr(direct.asyncio, "get_running_loop", lambda: made)
     return made
 
 
@@ -72,7 +72,7 @@ def test_they_begin_anew_in_another_event_loop(loop: Loop, monkeypatch: pytest.M
     limits.begin("lost with its loop", lambda: None)
     limits.end("lost with its loop")
     another = Loop()
-    monkeypatch.setattr(timeouts.asyncio, "get_running_loop", lambda: another)
+    monkeypatch.setattr(direct.asyncio, "get_running_loop", lambda: another)
     limits.begin("a", lambda: expired.append("a"))
     another.run_until(110)
     assert expired == ["a"]

@@ -1,0 +1,45 @@
+"""How many requests begin in one turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastmcp_aggregator.front.http.gate import Pace
+
+
+async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
+    pace, begun = Pace(), list[int]()
+
+    async def request(number: int) -> None:
+        await pace.turn()
+        begun.append(number)
+
+    tasks = [asyncio.create_task(request(number)) for number in range(50)]
+    most = 0
+    while not all(task.done() for task in tasks):
+        before = len(begun)
+        await asyncio.sleep(0)
+        most = max(most, len(begun) - before)
+    assert 0 < most <= Pace.most
+    assert begun == [*range(50)]
+
+
+async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
+    pace = Pace()
+    tasks = [asyncio.create_task(pace.turn()) for _ in range(3 * Pace.most)]
+    await asyncio.sleep(0)
+    for task in tasks[Pace.most : 2 * Pace.most]:
+        task.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
+    assert not any(task.cancelled() for task in tasks[2 * Pace.most :])
+
+
+async def test_it_begins_anew_after_a_pause() -> None:
+    pace = Pace()
+    for _ in range(3):
+        await asyncio.gather(*(pace.turn() for _ in range(2 * Pace.most)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert pace._begun == 0
