@@ -206,10 +206,10 @@ class DirectRequests:
         assert self._next_id is not None
         in_flight = self.ownership.begin(requester, None)
         request_id = self._next_id()
-        line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
         try:
+            line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
             self._pipe.write(raw_json.encode(line) + b"\n")
-        except OSError:
+        except Exception:
             self.ownership.end(in_flight)
             raise
         request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, limit)

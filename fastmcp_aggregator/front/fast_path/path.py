@@ -8,6 +8,7 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.target import Target
+
+logger = logging.getLogger(__name__)
 
 CALLS = frozenset(
     row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
@@ -126,6 +129,9 @@ class FastPath:
             self.decline(declined.reason, 1)
         except raw_json.Malformed:
             self.decline("malformed", 1)
+        except Exception:
+            logger.debug("the full path is to serve a request", exc_info=True)
+            self.decline("unexpected", 1)
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         kind = LISTS[request.method]
@@ -198,13 +204,17 @@ class FastPath:
             fast.refusal = error
             fast.take_over("rejected")
             return fast
+        except Exception as error:
+            fast.refusal = fast.unexpected(error)
+            fast.take_over("policy failed")
+            return fast
         child = fast.target.child
         try:
             fast.started = child.calls.start(
                 fast.call.method, forwarded(child, fast.call.params, fast.target.address), fast
             )
-        except OSError:
-            fast.take_over("lost")
+        except Exception:  # the connection, or what cannot be written; the full path says so
+            fast.take_over("not sent")
         return fast
 
     def _require_usual(self, request: raw_json.RequestLine) -> None:
