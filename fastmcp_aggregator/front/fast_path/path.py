@@ -232,8 +232,12 @@ class FastPath:
     def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> None:
         """Decline what would have to wait, or needs an instance of its own."""
         child, runtime = target.child, self._backend.runtime
-        if runtime is None or child.session is None or not child.session.can_send_directly:
-            raise Declined("not on a pipe with room")
+        if runtime is None or child.session is None:
+            raise Declined("not running")
+        if not child.session.is_on_pipe:
+            raise Declined("remote server")
+        if not child.session.can_send_directly:
+            raise Declined("no room in the pipe")
         if not child.calls.can_start(caller):
             raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
