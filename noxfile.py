@@ -49,6 +49,13 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *EVERYTHING, *(session.posargs or ["--cov", "--cov-fail-under=95"]))
 
 
+@nox.session
+def full_path(session: nox.Session) -> None:
+    """Run the unmarked tests with the fast path switched off: `nox -s full_path -- tests/relay`."""
+    install(session, "test", package=True)
+    session.run("pytest", *session.posargs, env={"FASTMCP_AGGREGATOR_FAST_PATH": "false"})
+
+
 VERSIONS_TESTS = [
     "tests/test_libraries.py",
     "tests/children/test_children_sdk_seams.py",
@@ -156,6 +163,13 @@ def relay(session: nox.Session) -> None:
     install(session, "test", package=True)
     tests = session.posargs or ["tests/relay/test_relay_security.py"]
     session.run("pytest", "-s", "-n", "0", *EVERYTHING, *tests, env={"RELAY_CALLS": "10000"})
+
+
+@nox.session
+def random_calls(session: nox.Session) -> None:
+    """Make a million random calls, and look what is left of them: `nox -s random_calls -- --calls 10000`."""
+    install(session, "test", package=True)
+    session.run("python", "-m", "benchmarks.random_calls", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
 @nox.session

@@ -37,8 +37,13 @@ PENDING_LIMIT = 1000
 _PREFIX = "held-"
 _MARK = "."
 """Between the replica that holds a call and what cannot be guessed."""
-_COALESCE = 0.01
-"""Seconds within which the questions of a child are put into one round."""
+_PAUSE = 0.001
+"""Seconds after which a child that has asked asks no more for now. Nothing in the protocol tells: a child that asks
+several things at once sends one request after the other, as the SDKs do within 0.3 ms. What comes later is the next
+round's.
+"""
+_MOST_PAUSES = 10
+"""Of them in one round, for a child that goes on asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +136,12 @@ class PendingCall:
             await asyncio.wait({self._task, asked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             asked.cancel()
-        if self._questions:
-            await asyncio.sleep(_COALESCE)
+        known = 0
+        for _ in range(_MOST_PAUSES):
+            if len(self._questions) == known or self._task.done():
+                return
+            known = len(self._questions)
+            await asyncio.sleep(_PAUSE)
 
     def questions(self) -> dict[str, Any]:
         """What the child wants to know now: `inputRequests` by name."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-from support.harness import LEGACY, MODERN, config, lean, talking
+from faults.fuzzing import Draw, draws
+from support.harness import LEGACY, MODERN, PipeClient, config, connected, lean, talking
 from support.memory import build_aggregator
 from support.serving import served
 
@@ -264,17 +266,69 @@ async def test_the_json_face_answers_alike(sides: Sides, method: str, body: str)
     assert answers[0] == answers[1]
 
 
+BODY = request("tools/call", '{"name": "a:echo", "arguments": {"text": "hi", "n": [1, 2.5, null]}}', modern=False)
+BODIES = [BODY, *(request(method, params, modern=False) for method, params, _ in PLAIN)]
+BITS = [b"", b"\xff", b'"', b"\\", b"{", b"]", b"\n", b"0", b"\xed\xa0\x80", b",", b"\x00", b"\\u0061", b"null", b"\r"]
+
+
+def mutated(body: bytes, draw: random.Random) -> bytes:
+    """The body with a few bytes left out, doubled or replaced."""
+    text = bytearray(body)
+    for _ in range(draw.choice([1, 1, 2, 5])):
+        place = draw.randrange(len(text))
+        text[place : place + draw.choice([0, 1, 1, 3])] = draw.choice(BITS)
+    return bytes(text)
+
+
 async def test_random_bytes_are_answered_alike(sides: Sides) -> None:
     draw = random.Random(4711)
-    body = request("tools/call", '{"name": "a:echo", "arguments": {"text": "hi", "n": [1, 2.5, null]}}', modern=False)
     for _ in range(150):
-        text = bytearray(body)
-        for _ in range(draw.choice([1, 1, 2, 5])):
-            place = draw.randrange(len(text))
-            text[place : place + draw.choice([0, 1, 1, 3])] = draw.choice(
-                [b"", b"\xff", b'"', b"\\", b"{", b"]", b"\n", b"0", b"\xed\xa0\x80", b",", b"\x00", b"\\u0061"]
-            )
-        await sides.agree(bytes(text), modern=False)
+        await sides.agree(mutated(BODY, draw), modern=False)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+async def test_many_random_bytes_are_answered_alike(sides: Sides) -> None:
+    before = sides.fast.counts.answered
+    for draw in draws("both paths over HTTP", 250):
+        await sides.agree(mutated(draw.random.choice(BODIES), draw.random), modern=False)
+    assert sides.fast.counts.answered > before
+    assert sides.full.counts.answered == 0
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+async def test_many_random_lines_are_answered_alike(sides: Sides) -> None:
+    async with connected(sides.fast.app) as fast, connected(sides.full.app) as full:
+        for client in (fast, full):
+            await client.call("a:echo")
+        before = sides.fast.counts.answered
+        for batch in batched(draws("both paths on a pipe", 1500), 25):
+            lines = []
+            for draw in batch:
+                body = draw.random.choice(BODIES).replace(b"\n", b" ").replace(b"\r", b" ")
+                lines.append(mutated(body.replace(b'"id": 7', b'"id": %d' % (100_000 + 17 * draw.number)), draw.random))
+            answers = [await answers_to(lines, client) for client in (fast, full)]
+            assert answers[0] == answers[1], (lines, str(batch[0]))
+        assert sides.fast.counts.answered > before
+        assert sides.full.counts.answered == 0
+
+
+def batched(draws: Iterator[Draw], size: int) -> Iterator[list[Draw]]:
+    while batch := list(islice(draws, size)):
+        yield batch
+
+
+async def answers_to(lines: list[bytes], client: PipeClient) -> list[str]:
+    """What the client is answered to these lines, in any order, but for ids of incidents."""
+    client.forget()
+    for line in lines:
+        client._write(line + b"\n")
+    for server in ("a", "m"):  # what was sent to one before is answered by then
+        await client.call(f"{server}:echo")
+    own = {str(client._next_id - 1), str(client._next_id)}
+    told = [message for message in client.messages if str(message.get("id")) not in own]
+    return sorted(re.sub(r"id [0-9a-f]{8}\)", "…", json.dumps(message, sort_keys=True)) for message in told)
 
 
 async def test_everything_is_back_where_it_began(sides: Sides) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.harness import config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
+from support.talking_server import talking_server
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
@@ -210,6 +211,25 @@ async def test_calls_of_clients_that_can_be_asked_are_taken_too(modern: bool) ->
         await client.call("a:echo")
         assert counts(app).answered == before + 1
         await is_quiet(app)
+
+
+async def test_calls_to_remote_servers_are_counted_as_declined(modern: bool) -> None:
+    async with talking_server() as remote, build_aggregator(config(r=remote.entry)) as app:
+        async with connected(app, modern=modern) as client:
+            for _ in range(2):
+                await client.call("r:echo")
+        assert counts(app).declined["remote server"] > 0
+        assert not counts(app).taken_over
+
+
+async def test_requests_that_come_while_others_are_read_are_counted(modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        before = counts(app).declined.copy()
+        begun = [client.begin(method, params)[1] for method, params in (("x", {}), *2 * [("tools/list", {})])]
+        for answer in begun:
+            await answer
+        assert counts(app).declined - before == {"method": 1, "busy reader": 2}
 
 
 async def test_a_policy_that_breaks_is_told_as_an_error_and_once(modern: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """The stdio front as a process: what a desktop client starts."""
 
 import json
+import os
+import select
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -122,6 +125,36 @@ async def test_messages_larger_than_any_pipe_pass_in_both_directions() -> None:
         assert (await server.client.call("a:echo", payload=payload))["arguments"]["payload"] == payload
 
 
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("line", [b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n', b"%d is no request\n"])
+def test_a_client_that_does_not_read_is_not_read_either_until_it_does(line: bytes, fast_path: bool) -> None:
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "deaf", "version": "1"}}
+    greeting = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
+    command = [sys.executable, "-c", PROGRAM.replace("{extra}", ""), json.dumps(config(a=lean()))]
+    with subprocess.Popen(
+        [*command, json.dumps({"fast_path": fast_path})],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(greeting + b'\n{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            answers = os.fdopen(os.dup(process.stdout.fileno()), "rb")
+            assert b'"result"' in answers.readline()
+            sent = 0
+            while select.select([], [process.stdin], [], 1)[1]:  # writable: there is room for a page
+                sent += 1
+                process.stdin.write(line % sent)
+                assert sent < 20_000, "it takes all that comes"
+            for _ in range(sent):
+                assert answers.readline()
+        finally:
+            process.kill()
+
+
 async def test_stdin_from_a_file_is_served_too(tmp_path: Path) -> None:
     requests = tmp_path / "requests"
     hello = {
@@ -131,8 +164,6 @@ async def test_stdin_from_a_file_is_served_too(tmp_path: Path) -> None:
         "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "f", "version": "1"}},
     }
     requests.write_text(json.dumps(hello) + "\n")
-    import subprocess
-
     command = [sys.executable, "-c", PROGRAM.replace("{extra}", ""), json.dumps(config(a=lean())), "{}"]
     with requests.open() as stdin:
         done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=PATIENCE, check=False)
@@ -185,8 +216,6 @@ async def test_a_listen_stream_and_a_cancelled_call_do_not_hold_up_the_end() -> 
 
 
 async def test_a_strict_start_that_fails_raises_its_own_error_without_pipes_too(tmp_path: Path) -> None:
-    import subprocess
-
     program = (
         "from fastmcp_aggregator import StartupError, build_aggregator\n"
         "try: build_aggregator({'mcpServers': {'x': {'command': 'no-such-command'}}}).run()\n"

@@ -243,11 +243,11 @@ class DirectRequests:
         assert self._next_id is not None
         in_flight = self.ownership.begin(requester, None)
         request_id = self._next_id()
-        line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
         write = self._pipe.write_soon if self._pending else self._pipe.write  # where one is, there may be more
         try:
+            line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
             write(raw_json.encode(line) + b"\n")
-        except OSError:
+        except Exception:
             self.ownership.end(in_flight)
             raise
         timeouts = self._timeouts.get(limit)

@@ -96,6 +96,11 @@ class ChildSession:
                 raise told from None
 
     @property
+    def is_on_pipe(self) -> bool:
+        """Whether requests can be sent beside the SDK's session at all."""
+        return self._transport.direct is not None
+
+    @property
     def can_send_directly(self) -> bool:
         """Whether `send_directly` would not have to wait."""
         direct = self._transport.direct

@@ -155,11 +155,14 @@ class FastCall:
         if self.started is not None:
             self.call.child.calls.abandon(self.started)
         if self.admission is not None:
-            self.admission.failed(asyncio.CancelledError())
+            try:
+                self.admission.failed(asyncio.CancelledError())
+            except Exception as error:
+                self.unexpected(error)  # for the log: nobody waits for it
         self.origin.abandoned()
 
-    def broken(self, error: Exception) -> MCPError:
-        """What the client is told when a policy breaks."""
+    def unexpected(self, error: Exception) -> MCPError:
+        """Report what went wrong here."""
         return errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
 
     def _answer(self, outcome: Raw | dict[str, Any]) -> bool:
@@ -180,7 +183,7 @@ class FastCall:
         try:
             admission.ended(result, whole)
         except Exception as error:
-            self.refusal = self.broken(error)
+            self.refusal = self.unexpected(error)
             self.take_over("policy failed")
             return True
         self._end()

@@ -8,6 +8,7 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.target import Target
+
+logger = logging.getLogger(__name__)
 
 CALLS = frozenset(
     row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
@@ -98,7 +101,7 @@ class FastPath:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
         try:
             return self._begin(request, origin, sender)
-        except _DECLINED as why:
+        except Exception as why:
             self._count_declined(why)
             return None
 
@@ -110,7 +113,7 @@ class FastPath:
             self._require_usual(request)
             raw_json.read_id(request.id)
             result = self._listed(request, sender) if request.method in LISTS else _pong(request, sender)
-        except _DECLINED as why:
+        except Exception as why:
             self._count_declined(why)
             return None
         self._counts.answered += 1
@@ -122,14 +125,20 @@ class FastPath:
             self._counts.declined[reason] += count
 
     def _count_declined(self, why: Exception) -> None:
-        self.decline(why.reason if isinstance(why, Declined) else "malformed", 1)
+        if isinstance(why, Declined):
+            self.decline(why.reason, 1)
+        elif isinstance(why, raw_json.Malformed):
+            self.decline("malformed", 1)
+        else:
+            logger.debug("the full path is to serve a request", exc_info=why)
+            self.decline("unexpected", 1)
 
     def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request for a list, not counted; None: it is declined."""
         try:
             self._require_usual(request)
             return self._listed(request, sender)
-        except _DECLINED:
+        except (Declined, *raw_json.Malformed):
             return None
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
@@ -200,17 +209,21 @@ class FastPath:
         self.in_flight.begin()
         try:
             fast.admission = self._backend.policies.stack.admit_now(fast.call)
-        except Exception as error:
-            fast.refusal = error if isinstance(error, MCPError) else fast.broken(error)
+        except MCPError as error:
+            fast.refusal = error
             fast.take_over("rejected")
+            return fast
+        except Exception as error:
+            fast.refusal = fast.unexpected(error)
+            fast.take_over("policy failed")
             return fast
         child = fast.target.child
         try:
             fast.started = child.calls.start(
                 fast.call.method, forwarded(child, fast.call.params, fast.target.address), fast, fast.origin.patience
             )
-        except OSError:
-            fast.take_over("lost")
+        except Exception:  # the connection, or what cannot be written; the full path says so
+            fast.take_over("not sent")
         return fast
 
     def _require_usual(self, request: raw_json.RequestLine) -> None:
@@ -228,8 +241,12 @@ class FastPath:
     def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> None:
         """Decline what would have to wait, or needs an instance of its own."""
         child, runtime = target.child, self._backend.runtime
-        if runtime is None or child.session is None or not child.session.can_send_directly:
-            raise Declined("not on a pipe with room")
+        if runtime is None or child.session is None:
+            raise Declined("not running")
+        if not child.session.is_on_pipe:
+            raise Declined("remote server")
+        if not child.session.can_send_directly:
+            raise Declined("no room in the pipe")
         if not child.calls.has_free_slot(caller):
             raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
@@ -272,9 +289,6 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-_DECLINED = (Declined, *raw_json.Malformed)
 
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the client has to take our last answers."""
+_MOST_AHEAD = 1000
+"""Lines that a client may send while it does not read, before it is not read either; each 16 KiB count as one."""
 
 
 class Shortcut(Protocol):
@@ -107,7 +109,7 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     inlet = ClientPipe(outlet, on_end, shortcut, early)
     if shortcut is not None:
         shortcut.attach(inlet)
-    outlet.on_gone = inlet.abandon
+    outlet.on_gone, outlet.on_room = inlet.abandon, inlet.go_on
     await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
     with suppress(OSError):
         outlet.write(early.unwritten)
@@ -141,6 +143,7 @@ class _StdoutProtocol(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()
@@ -158,6 +161,7 @@ class _StdoutProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._room.set()
+        self.on_room()
 
     @property
     def has_room(self) -> bool:
@@ -201,6 +205,8 @@ class ClientPipe(asyncio.Protocol):
         self._outlet = outlet
         self._on_end = on_end
         self._early = early
+        self._is_full = self._is_stuck = False
+        self._ahead = 0
         self._splitter = LineSplitter(LINE_LIMIT)
         self._held: list[bytes] | None = None
         """What waits for the first request to be served again."""
@@ -220,7 +226,15 @@ class ClientPipe(asyncio.Protocol):
             self.reader.feed([early.first])
 
     def data_received(self, data: bytes) -> None:
-        self._feed(self._splitter.feed(data))
+        lines = self._splitter.feed(data)
+        self._feed(lines)
+        if self._outlet.has_room:
+            self._ahead = 0
+            return
+        self._ahead += len(lines) + len(data) // 16384
+        if self._ahead > _MOST_AHEAD:
+            self._is_stuck = True
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         self._feed(self._splitter.end())
@@ -267,10 +281,19 @@ class ClientPipe(asyncio.Protocol):
         self._on_end()
 
     def pause_reading(self) -> None:
+        self._is_full = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        self._is_full = False
+        if not self._is_stuck:
+            self._transport.resume_reading()
+
+    def go_on(self) -> None:
+        """The client reads again."""
+        self._is_stuck, self._ahead = False, 0
+        if not self._is_full:
+            self._transport.resume_reading()
 
     def close(self) -> None:
         self._transport.close()

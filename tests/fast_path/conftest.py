@@ -1,0 +1,16 @@
+"""What is about the fast path alone is left out where the environment switches it off."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastmcp_aggregator.settings.model import load_settings
+
+CHOOSE_THEMSELVES = frozenset({"fast_path", "sides"})
+"""Fixtures and parameters of tests that switch it on and off."""
+
+
+@pytest.fixture(autouse=True)
+def _fast_path_is_on(request: pytest.FixtureRequest) -> None:
+    if not load_settings().fast_path and CHOOSE_THEMSELVES.isdisjoint(request.fixturenames):
+        pytest.skip("it counts what takes the fast path, which the environment has switched off")
