@@ -386,7 +386,7 @@ def test_no_more_of_a_value_is_looked_at_than_may_be_checked(value: Any) -> None
 HARD_TO_PREPARE = {
     "a long pattern": {"a": {"pattern": "a|" * 90_000 + "b"}},
     "long patterns": {f"p{i}": {"pattern": "|".join(f"{i}w{j}x" for j in range(60))} for i in range(30)},
-    "large patterns": {f"p{i}": {"pattern": r"(\w{1,50}){1,%d}" % (20 + i)} for i in range(50)},
+    "large patterns": {f"p{i}": {"pattern": rf"(\w{{1,50}}){{1,{20 + i}}}"} for i in range(50)},
 }
 
 
