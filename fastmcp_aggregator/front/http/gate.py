@@ -17,8 +17,7 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,19 +93,17 @@ class AdmissionQueue:
         }
         return {name: share.usage() for name, share in shares.items()}
 
-    @contextmanager
-    def admit(self, holder: Holder, receive: Receive) -> Iterator[Body | None]:
+    def admit(self, holder: Holder, receive: Receive) -> Body | None:
         """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
         if not self._admitted.try_acquire(holder):
-            yield None
-            return
-        body = Body(receive, partial(self._body_bytes.try_acquire, holder))
-        try:
-            yield body
-        finally:
-            self._admitted.release(holder)
-            if body.size:
-                self._body_bytes.release(holder, body.size)
+            return None
+        return Body(receive, partial(self._body_bytes.try_acquire, holder))
+
+    def leave(self, holder: Holder, body: Body) -> None:
+        """Give the place and the room back."""
+        self._admitted.release(holder)
+        if body.size:
+            self._body_bytes.release(holder, body.size)
 
 
 class SessionPlace:
@@ -174,35 +171,42 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
-        with ExitStack() as stack:
-            body = stack.enter_context(self._places.admit(holder, receive))
-            if body is None:
-                await reject(scope, receive, send, "too many requests")
-                return
-            try:
-                content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
-            except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
-                await _refuse_body(error, scope, receive, send)
-                return
-            kind = self._endpoints.kind_of(scope, content)
-            del content  # which the body has, until it is received from there
-            if kind is Kind.MESSAGE:
-                pass
-            elif scope.get(IS_ENDING):
-                await reject(scope, receive, send, SHUTTING_DOWN)
-                return
-            elif kind is Kind.STREAM:
-                stack.close()
-                scope.get(ON_LISTENING, _ignore)()
-                await self._listen(scope, body.receive, send)
-                return
-            elif not await stack.enter_context(self._places.turns.slot(holder)).acquire_within(self._limits.wait_bound):
-                await reject(scope, receive, send, "the request waited too long for its turn")
-                return
-            if self._endpoints.may_open_session(scope):
-                await self._open(scope, body.receive, send)
-            else:
-                await self._app(scope, body.receive, send)
+        body = self._places.admit(holder, receive)
+        if body is None:
+            await reject(scope, receive, send, "too many requests")
+            return
+        try:
+            is_stream = await self._serve(holder, scope, body, send)
+        finally:
+            self._places.leave(holder, body)
+        if is_stream:
+            scope.get(ON_LISTENING, _ignore)()
+            await self._listen(scope, body.receive, send)
+
+    async def _serve(self, holder: Holder, scope: Scope, body: Body, send: Send) -> bool:
+        """Serve a request that has a place; true: it opens a stream, and is to be served without one."""
+        try:
+            content = await body.read(bound=self._limits.wait_bound, grace=self._limits.body_grace)
+        except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
+            await _refuse_body(error, scope, body.receive, send)
+            return False
+        kind = self._endpoints.kind_of(scope, content)
+        del content  # which the body has, until it is received from there
+        if kind is Kind.MESSAGE:
+            await self._app(scope, body.receive, send)
+        elif scope.get(IS_ENDING):
+            await reject(scope, body.receive, send, SHUTTING_DOWN)
+        elif kind is Kind.STREAM:
+            return True
+        else:
+            with self._places.turns.slot(holder) as slot:
+                if not await slot.acquire_within(self._limits.wait_bound):
+                    await reject(scope, body.receive, send, "the request waited too long for its turn")
+                elif self._endpoints.may_open_session(scope):
+                    await self._open(scope, body.receive, send)
+                else:
+                    await self._app(scope, body.receive, send)
+        return False
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
