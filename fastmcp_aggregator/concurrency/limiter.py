@@ -53,10 +53,11 @@ class Usage:
 class FairShare:
     """Anything that is counted, such as queue places or bytes. A holder that is alone may have `capacity` of it."""
 
-    __slots__ = ("_held", "refused", "taken", "total")
+    __slots__ = ("_has_reserve", "_held", "refused", "taken", "total")
 
     def __init__(self, capacity: int, *, has_reserve: bool = True) -> None:
         """There is a reserve beyond the capacity for others; without it, the capacity is all there is, and shared."""
+        self._has_reserve = has_reserve
         self.total = capacity + share_of(capacity) if has_reserve else capacity
         """What all holders together may have."""
         self._held: dict[Holder, int] = {}
@@ -89,7 +90,9 @@ class FairShare:
         if free < 0:
             return False
         held = self._held.get(holder, 0)
-        return held == 0 or holder is None or held + amount <= _TIMES_FREE * free
+        if held == 0 or (holder is None and not self._has_reserve):
+            return True
+        return held + amount <= _TIMES_FREE * free
 
     def try_acquire(self, holder: Holder, amount: int = 1) -> bool:
         """Take this amount if there is room; return whether there was."""

@@ -10,7 +10,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, until
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.access.loopback import is_local
+from fastmcp_aggregator.access.loopback import is_local, is_one_of, network_of
 
 
 def scope(client: str | None = "127.0.0.1", host: str = "127.0.0.1:8000", *more: tuple[str, str]) -> dict[str, Any]:
@@ -69,3 +69,26 @@ async def test_with_authentication_nobody_is_local() -> None:
         await until(lambda: app.health()["gone"].last_error)
         told = await http.get("/status")
     assert told.json()["servers"]["gone"]["last_error"] == "it could not be started; the log of the aggregator says why"
+
+
+@pytest.mark.parametrize(
+    ("address", "whose"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unix", "unix"),
+        ("", ""),
+    ],
+)
+def test_a_client_has_all_addresses_of_its_network(address: str, whose: str) -> None:
+    assert network_of(address) == whose
+
+
+def test_an_address_is_one_of_networks() -> None:
+    networks = ("10.0.0.0/8", "::1")
+    assert [is_one_of(address, networks) for address in ("10.1.2.3", "::1", "::ffff:10.0.0.1")] == [True] * 3
+    assert not any(is_one_of(address, networks) for address in ("11.0.0.1", "::2", "", "unix"))
+    assert not is_one_of("127.0.0.1", ())

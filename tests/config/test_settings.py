@@ -77,6 +77,8 @@ def test_without_any_source_everything_has_its_default(monkeypatch: pytest.Monke
         "max_concurrent_requests": 100,
         "max_waiting_requests": 1000,
         "max_request_bodies_mb": 100.0,
+        "max_sessions": 1000,
+        "trusted_proxies": (),
         "reconnect_wait": 30.0,
         "resumable": "auto",
         "fast_path": True,

@@ -14,6 +14,7 @@ from support.wire import until_answered
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.callers.call import json_size
+from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, OTHER, Metrics, Scrape
 from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.stack import PolicyStack
@@ -129,6 +130,15 @@ async def test_a_server_that_does_not_answer_is_seen_to_be_cut_off() -> None:
             await client.error("tools/call", {"name": "git:hold"})
         assert await value(app, "server_cut_off", server="git") == 1
         assert await value(app, "server_unanswered_total", server="git") == 5
+
+
+async def test_what_callers_share_is_told_without_their_names() -> None:
+    metrics = Metrics()
+    found = Scrape(shares={"streams": Usage(total=1250, taken=7, holders=2, largest=("ann", 5), refused=3)})
+    names = ("limit", "taken", "callers", "largest")
+    assert [await value(metrics, f"share_{name}", found, of="streams") for name in names] == [1250, 7, 2, 5]
+    assert await value(metrics, "share_refused_total", found, of="streams") == 3
+    assert b"ann" not in await metrics.render(found)
 
 
 async def test_what_the_program_knows_is_asked_for_too() -> None:
