@@ -97,7 +97,7 @@ class Sessions:
 
 
 class Addressed:
-    """ASGI middleware inside of the check of Host and Origin: it marks what has passed."""
+    """An ASGI layer inside of the check of Host and Origin: it marks what has passed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -108,20 +108,16 @@ class Addressed:
 
 
 class AddressFailures:
-    """ASGI middleware around the check of Host and Origin, which reports what that rejects: address, path, reason."""
+    """An ASGI layer around the check of Host and Origin, which reports what that rejects: address, path, reason."""
 
     def __init__(self, app: ASGIApp, on_failure: Callable[[str, str, str], None]) -> None:
         self._app = app
         self._on_failure = on_failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
-                what = "Host" if message["status"] == 421 else "Origin"
-                self._on_failure(_address(scope), scope["path"], f"the {what} is not one of ours")
-            await send(message)
-
-        await self._app(scope, receive, watched if scope["type"] == "http" else send)
+        await self._app(scope, receive, send)
+        if scope["type"] == "http" and _IS_ADDRESSED not in scope:
+            self._on_failure(_address(scope), scope["path"], "the Host or the Origin is not one of ours")
 
 
 def cors(origins: Sequence[str]) -> list[Middleware]:
