@@ -97,10 +97,11 @@ class Catalogue:
             return self.withheld is None
         if uri in self.withheld:
             return True
+        if not any(fits(other, uri) for other in self.withheld):
+            return False
         if any(item["uri"] == uri for item in self.of(Kind.RESOURCE)):
             return False
-        approved = (item["uriTemplate"] for item in self.of(Kind.TEMPLATE))
-        return any(fits(other, uri) for other in self.withheld) and not any(fits(one, uri) for one in approved)
+        return not any(fits(item["uriTemplate"], uri) for item in self.of(Kind.TEMPLATE))
 
     def reduced_to(self, kept: Catalogue) -> Catalogue:
         """What is kept of this catalogue, knowing what is not."""

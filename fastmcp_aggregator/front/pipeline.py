@@ -162,7 +162,7 @@ class Pipeline:
         kind, name = target
         inner = self._own.forwarded(name, params.get("arguments")) if kind is Kind.TOOL else None
         if inner is not None:
-            if self._directory.table.has(*inner):
+            if await self._leads_to_child(*inner):
                 return await call_next(ctx)
             if not await self._own.has(*inner):
                 self._guard.is_elsewhere(caller, METHOD_OF[inner[0]], inner[1])
@@ -175,6 +175,14 @@ class Pipeline:
 
         await self._guard.around(caller, params, serve, address={SPECS[kind].id_field: name})
         return answer
+
+    async def _leads_to_child(self, kind: Kind, name: str) -> bool:
+        """Whether a child is asked in the end, or would be if it were up."""
+        try:
+            found = await (self._directory.locate(name) if kind is Kind.RESOURCE else self._directory.route(kind, name))
+        except ChildServerError:
+            return True
+        return found is not None
 
     # A call.
 

@@ -63,9 +63,11 @@ class Pins:
             return catalogue
         kept, withheld = {}, set(catalogue.withheld or ())
         for kind, items in catalogue.components.items():
-            kept[kind] = tuple(item for item in items if not self.is_blocked(server_key, kind, item))
+            id_field = SPECS[kind].id_field
+            blocked = {item[id_field] for item in items if self.is_blocked(server_key, kind, item)}
+            kept[kind] = tuple(item for item in items if item[id_field] not in blocked)
             if kind in (Kind.RESOURCE, Kind.TEMPLATE):
-                withheld |= {item[SPECS[kind].id_field] for item in items if item not in kept[kind]}
+                withheld |= blocked
         is_blocked = self.are_instructions_blocked(server_key, catalogue.instructions)
         return replace(
             catalogue,

@@ -210,7 +210,7 @@ class ChildrenProvider(Provider):
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
         """Any address of a child can be read, whether a template of its covers it or not: the child decides."""
-        found = self._directory.table.find_uri(uri)
+        found = await self._directory.locate(uri)
         if found is None or version is not None:
             return None
         child, original = found

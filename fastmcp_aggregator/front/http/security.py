@@ -81,14 +81,9 @@ class HostGuard:
         if scope["type"] != "http" or _host_of(scope) in self._known:
             await self._app(scope, receive, send)
             return
-
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
-                what = "Host" if message["status"] == 421 else "Origin"
-                self._on_failure(_address(scope), scope["path"], f"the {what} is not one of ours")
-            await send(message)
-
-        await self._guard(scope, receive, watched)
+        await self._guard(scope, receive, send)
+        if _IS_ADDRESSED not in scope:
+            self._on_failure(_address(scope), scope["path"], "the Host or the Origin is not one of ours")
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What FastMCP's check has let in."""
