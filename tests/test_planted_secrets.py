@@ -275,6 +275,11 @@ def test_serving_shows_none_in_the_log_the_audit_errors_and_pages(
             pages += read(base + page)
         for key in ("cursorp", "cursorr", "codexr", "zedp"):
             pages += read(f"{base}/mcp/tools/call", {"name": f"{key}:tool", "arguments": {"a": plant.one()}})
+        pages += read(f"{base}/dashboard/state") + read(f"{base}/dashboard/names")
+        status = subprocess.run(
+            [*line[:3], "status", base], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        pages += status.stdout + status.stderr
     finally:
         process.terminate()
         log += process.communicate(timeout=PATIENCE)[1]

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from fastmcp_aggregator.config.expansion import own_text, without_defaults
 from fastmcp_aggregator.escaping import printable
 
-Field = Literal["name", "command", "argument", "package", "value", "url", "folder", "text"]
+Field = Literal["command", "argument", "package", "value", "url", "folder", "text"]
 Audience = Literal["terminal", "log", "local", "remote"]
 """Who looks: somebody who runs a command; who reads the log; who gets an error, and is on this machine; anybody else,
 also by the dashboard, `/status` and the audit log.
@@ -25,7 +25,7 @@ also by the dashboard, `/status` and the audit log.
 DOTS = "•••"
 TEXT_LIMIT = 2000
 """Characters of a text that are shown, at most."""
-_WORDS: frozenset[Field] = frozenset({"name", "text"})
+_WORDS: frozenset[Field] = frozenset({"text"})
 _ALLOWED: Mapping[Audience, frozenset[Field]] = {
     "terminal": _WORDS | {"command", "argument", "package", "value", "url"},
     "log": _WORDS | {"command", "url"},
@@ -62,6 +62,7 @@ _WORD = frozenset(
     ]
 )
 _SCRIPT = re.compile(r"(?:.*(?=[/\\]))?(?=([/\\]?[A-Za-z_-]{1,32}\d{0,2}\.(?:py|js|mjs|cjs|ts|sh|rb|jar))$)", re.DOTALL)
+_FOLDERS = re.compile(r"(?:\./)?[a-z_]{1,16}(?:/[a-z_]{1,16}){0,3}")
 _URL = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]{0,20}://(?P<authority>[^/?#]*)|(?=\$))(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL
 )
@@ -224,7 +225,8 @@ def _in_argument(text: str) -> Iterator[Hidden]:
         yield Hidden(assigned.end(), len(text), assigned[0].lstrip("-").rstrip(": ="))
     else:
         script = _SCRIPT.match(text)
-        yield Hidden(0, script.end() if script else len(text), "")
+        end = script.end() if script else len(text)
+        yield Hidden(0, 0 if script and _FOLDERS.fullmatch(text, 0, end) else end, "")
 
 
 def _in_url(text: str) -> Iterator[Hidden]:

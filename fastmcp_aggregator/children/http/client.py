@@ -58,7 +58,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     def __init__(self, url: str, credentials: Credentials, *, transport: Literal["http", "sse"], limit: int) -> None:
         full = httpx2.URL(url)
         self.url = httpx2.URL(shown_url(url))
-        """What may be shown."""
+        """What the SDK is given, which logs it and quotes it in errors."""
         self.failure: HttpFailure | None = None
         """The latest failure, if nothing has succeeded since."""
         self._queries = {full.path: full.query}

@@ -121,7 +121,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
 
 
 def shown_url(url: str) -> str:
-    """A URL without what may be secret in it: user info, query and fragment."""
+    """A URL for the SDK, and for a file of tokens: without user info, query and fragment, which are sent otherwise."""
     return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
 
 
