@@ -184,6 +184,8 @@ async def connected(
         yield client
     finally:
         requests.feed_end()
+        if front is not None:
+            front.close()
         await asyncio.wait_for(serving, PATIENCE)
         await client.close()
 
