@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.harness import lean
+from support.harness import PATIENCE, lean
 
 from attack.rooms import Machine
 from attack.table import attack
@@ -163,6 +163,7 @@ async def _on_terminal(machine: Machine, *arguments: str, answers: Any = None) -
     os.close(slave)
     shown = b""
     loop = asyncio.get_running_loop()
+    ending = loop.call_later(PATIENCE, process.kill)
 
     def read() -> bytes:
         try:
@@ -174,7 +175,8 @@ async def _on_terminal(machine: Machine, *arguments: str, answers: Any = None) -
         shown += part
         if answers is not None and (typed := answers(shown.decode(errors="replace"))):
             os.write(master, typed)
-    await asyncio.wait_for(process.wait(), 60)
+    await process.wait()
+    ending.cancel()
     os.close(master)
     return shown.decode("utf-8", errors="replace")
 

@@ -29,6 +29,7 @@ from support.wire import PATIENCE
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
+from fastmcp_aggregator import AggregatorSettings
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 
@@ -281,7 +282,7 @@ rate_burst = 3
 [servers.own]
 isolation = "session"
 [servers.passing]
-pass_headers = ["x-user", "cookie"]
+pass_headers = ["x-user", "x-note"]
 """
 
 
@@ -315,7 +316,8 @@ async def team(folder: Path) -> AsyncIterator[Team]:
             bouncing={"url": f"{trap_url}/bounce"},
             metadata={"url": "http://[::ffff:169.254.169.254]/mcp"},
         )
-        settings = f'redis_url = "{redis.url}"\n{TEAM_SETTINGS}'
+        sealed = f'redis_key = "{"s" * 43}"\n' if "redis_key" in AggregatorSettings.model_fields else ""
+        settings = f'redis_url = "{redis.url}"\n{sealed}{TEAM_SETTINGS}'
         settings = re.sub('"../', f'"{folder}/', settings).replace(f'pins = "{folder}/pins.json"\n', "")
         hubs = [
             await stack.enter_async_context(hub(folder / name, document, settings, keys=keys, groups=True))

@@ -160,7 +160,7 @@ async def cookie_key(room: Team) -> str:
     key = room.one.keys["ann"]
     for value in (f"key={key}", f"a=1; k={key}; b=2", f'"{key}"', key.upper() + key):
         client = await room.one.connect(
-            "ann", "both", headers={**room.one.credentials("ann"), "Cookie": value, "X-User": key}
+            "ann", "both", headers={**room.one.credentials("ann"), "X-Note": value, "X-User": key}
         )
         await client.call("passing:echo")
     sent = json.dumps([request.headers for request in room.passing.requests])
@@ -243,7 +243,7 @@ async def claims(room: Team) -> str:
     for group, who in ((None, "root"), ("pair", "root")):
         for name in ("red:gone", "red__gone"):
             answer = await room.one.call(who, group, name)
-            assert "hostile" not in answer.text.replace(name, ""), f"{name}: the other server was called"
+            assert answer.status_code == 400, f"{name}: {answer.status_code}, the other server was called"
     return "unknown"
 
 
@@ -349,7 +349,7 @@ async def metadata(room: Any) -> str:
     document = {"mcpServers": {f"s{n}": {"url": f"http://{host}/mcp"} for n, host in enumerate(hosts)}}
     (room.project / "metadata.json").write_text(json.dumps(document))
     _, shown = await room.run(
-        "list", "metadata.json", "--no-strict", is_alone=True, FASTMCP_AGGREGATOR_STARTUP_TIMEOUT="5"
+        "list", "metadata.json", "--no-strict", is_alone=True, FASTMCP_AGGREGATOR_STARTUP_TIMEOUT="50"
     )
     missed = [host for n, host in enumerate(hosts) if not _is_refused(shown, f"s{n}")]
     assert not missed, f"not refused: {', '.join(missed)}"
@@ -357,6 +357,6 @@ async def metadata(room: Any) -> str:
 
 
 def _is_refused(shown: str, key: str) -> bool:
-    return any(
-        key in line.replace("'", " ").replace(":", " ").split() and "metadata" in line for line in shown.splitlines()
-    )
+    """Whether a server was never connected to: for its address, or because that is none."""
+    lines = [line for line in shown.splitlines() if line.startswith(f"{key}: ")]
+    return any("metadata" in line or "InvalidURL" in line for line in lines)

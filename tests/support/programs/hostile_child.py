@@ -1,4 +1,4 @@
-"""A lean child whose names, schemas and icons are attacks: `hostile_child.py URL`, an address that nobody is to fetch."""
+"""A lean child whose names, schemas and icons are attacks: `hostile_child.py URL`; nobody is to fetch from there."""
 
 from __future__ import annotations
 
