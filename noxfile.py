@@ -150,11 +150,19 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Send over 100 000 malformed inputs to all that reads, and live 360 random lives: `nox -s fuzz -- SEED`."""
+    """Send over 200 000 malformed inputs to all that reads, and live 360 random lives: `nox -s fuzz -- SEED`."""
     install(session, "test", package=True)
     seed = session.posargs[0] if session.posargs else str(random.randrange(10**6))
     session.log(f"To repeat it: nox -s fuzz -- {seed}")
     session.run("pytest", "-s", "-n", "0", "-m", "fuzz", "tests", env={"FUZZ_SCALE": "30", "FUZZ_SEED": seed})
+
+
+@nox.session
+def attack(session: nox.Session) -> None:
+    """Run the table of attacks against hubs of its own, and write `docs/security.md`: `nox -s attack -- --only jwt`."""
+    install(session, "test", package=True)
+    arguments = session.posargs or ["--markdown", "docs/security.md"]
+    session.run("python", "-m", "attack", *arguments, env={"PYTHONPATH": "tests"})
 
 
 @nox.session

@@ -122,11 +122,11 @@ class ApiKeyHeader:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = [value for name, value in scope.get("headers", ()) if name == _KEY_HEADER]
-        if not keys:
+        others = [value for name, value in scope.get("headers", ()) if name == _STANDARD_HEADER]
+        if not keys and len(others) < 2:
             await self._app(scope, receive, send)
             return
-        bearer = b"Bearer " + keys[0].strip()
-        others = [value for name, value in scope["headers"] if name == _STANDARD_HEADER]
+        bearer = b"Bearer " + keys[0].strip() if keys else _comparable(others[0])
         if any(_comparable(value) != bearer for value in [*others, *(b"Bearer " + key.strip() for key in keys)]):
             # RFC 6750, section 3.1: more than one method of including a token.
             headers = {"WWW-Authenticate": 'Bearer error="invalid_request"'}

@@ -12,10 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp.server.auth import AccessToken, AuthProvider
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from joserfc import jwt
-from joserfc.jwk import RSAKey
 from support.harness import LEGACY, config
+from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, token
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.keys import new_key
@@ -26,9 +24,6 @@ from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.settings.model import load_settings
 
-ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
-PAIR = RSAKeyPair.generate()
-OTHER_PAIR = RSAKeyPair.generate()
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -43,14 +38,6 @@ def key_file(folder: Path, *owners: str, groups: list[str] | None = None, days: 
     made = [new_key(owner, groups, expires) for owner in owners]
     write_keys(folder / "keys.json", [kept for _, kept in made])
     return tuple(key for key, _ in made)
-
-
-def token(*, pair: RSAKeyPair = PAIR, **claims: Any) -> str:
-    """A token of the identity provider; None takes a claim away."""
-    standard = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + 60}
-    payload = {name: value for name, value in {**standard, **claims}.items() if value is not None}
-    key = RSAKey.import_key(pair.private_key.get_secret_value())
-    return jwt.encode({"alg": "RS256"}, payload, key)
 
 
 def provider(folder: Path, *, keys: bool = False, tokens: bool = False, **settings: Any) -> AuthProvider:
@@ -118,6 +105,9 @@ def test_the_settings_tell_whether_there_will_be_authentication_before_it_is_mad
         ([("authorization", "bearer {alice}")], 200),
         ([("X-API-Key", "{alice}")], 200),
         ([("X-API-Key", "{alice}"), ("Authorization", "Bearer {alice}")], 200),
+        ([("Authorization", "Bearer {alice}"), ("authorization", "bearer {alice}")], 200),
+        ([("Authorization", "Bearer {alice}"), ("Authorization", "Bearer x")], 400),
+        ([("Authorization", "Bearer {alice}"), ("Authorization", "Basic {alice}")], 400),
         ([("X-API-Key", "{alice}"), ("Authorization", "Bearer {bob}")], 400),
         ([("X-API-Key", "{alice}"), ("X-API-Key", "{bob}")], 400),
         ([("X-API-Key", "{alice}"), ("Authorization", "Basic YTpi")], 400),

@@ -111,17 +111,17 @@ def _markdown_table(headings: Sequence[str], body: Iterator[tuple[str, ...]], ru
     return "\n".join([f"| {' | '.join(headings)} |", rule, *(f"| {' | '.join(row)} |" for row in body)])
 
 
-def write_between_markers(path: Path, text: str) -> None:
+def write_between_markers(path: Path, text: str, begin_mark: str = BEGIN, end_mark: str = END) -> None:
     """Replace what stands between the two markers of a Markdown file.
 
     Raises:
         ValueError: it does not have them, once each and in order.
     """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = path.read_text(encoding="utf-8").partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
-        raise ValueError(f"{path} does not have {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+        raise ValueError(f"{path} does not have {begin_mark} and {end_mark}")
+    path.write_text(f"{before}{begin_mark}\n\n{text}\n\n{end_mark}{after}", encoding="utf-8")
 
 
 def as_json(runs: Sequence[Run], verdict: Verdict, pins: Pins) -> str:

@@ -99,9 +99,3 @@ class Watch:
         text = f"{self._what}: {inputs} inputs in {seconds:.1f} s, {self.before} → {Footprint.of(self._pid)}"
         print(text)
         return text
-
-
-def complaints(stderr: bytes) -> list[str]:
-    """What a program of ours says on stderr when something has happened that it has not expected."""
-    lines = stderr.decode(errors="replace").splitlines()
-    return [line for line in lines if line.startswith(("error:", "unexpected", "Traceback"))]

@@ -20,10 +20,12 @@ _ANSWER_IN_STREAM = re.compile(rb'"(result|error)":|"notifications/subscriptions
 _METHODS = [b"GET", b"HEAD", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT", b"FOO", b"post", b"", b"\0"]
 _TARGETS = [b"/", b"/mcp/", b"/mcp/../mcp", b"//mcp", b"/MCP", b"*", b"http://x/mcp", b"mcp", b"", b"/mcp?a=%00&a=%ff"]
 _TARGETS += [b"/health", b"/ready", b"/status", b"/metrics", b"/groups", b"/groups/x/mcp", b"/openapi.json", b"/mcp/x"]
+_TARGETS += [b"/dashboard/state", b"/dashboard/names", b"/dashboard/../x", b"/dashboard/%2e%2e/x", b"/dashboard/app.js"]
 _TARGETS += [b"/mcp#x", b"/%6dcp", b"/mcp\0", b"/m\xc3\xbccp", b"/" + b"x" * 70_000]
 _HEADERS = [
     *(b"host", b"content-type", b"accept", b"mcp-protocol-version", b"mcp-method", b"mcp-name", SESSION),
     *(b"origin", b"last-event-id", b"content-encoding", b"expect", b"upgrade", b"connection", b"cookie"),
+    *(b"if-none-match", b"prefer", b"accept-encoding", b"x-forwarded-for", b"forwarded", b"x-api-key"),
     *(b"mcp-param-x", b"authorization", b"x", b"", b"a b"),
 ]
 _VALUES = [

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, complaints, draws
+from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, draws
 from garbage import MODERN_ENVELOPE
 from http_garbage import HttpAnswer, HttpGarbage, Sent, exchange, request
 from support.harness import LEGACY, ServerProcess, config, free_port, lean, running, until
+from support.processes import complaints
 
 pytestmark = pytest.mark.fuzz
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, complaints, draws
+from fuzzing import ENVIRONMENT, SCALE, Draw, Watch, draws
 from garbage import Garbage, client_messages
 from support.harness import PATIENCE, ServerProcess, config, lean, running
+from support.processes import complaints
 
 pytestmark = pytest.mark.fuzz
 

@@ -24,3 +24,9 @@ def pids_in(record: Path) -> list[int]:
 def are_gone(record: Path) -> bool:
     """Whether there were processes that wrote their ids there, and all of them are gone."""
     return bool(pids_in(record)) and all(map(is_gone, pids_in(record)))
+
+
+def complaints(stderr: bytes) -> list[str]:
+    """What a program of ours says on stderr when something has happened that it has not expected."""
+    lines = stderr.decode(errors="replace").splitlines()
+    return [line for line in lines if line.startswith(("error:", "unexpected", "Traceback"))]

@@ -84,7 +84,8 @@ class TalkingServer(RemoteServer):
         try:
             while request := await self._read(reader, writer):
                 self.requests.append(request)
-                await self._talk(request, reader)
+                if not (self.misbehave and await self.misbehave(request)):
+                    await self._talk(request, reader)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urljoin
 
@@ -63,7 +64,7 @@ class SseClient(RawClient):
         async with self.http.stream("GET", self._url) as response:
             assert response.status_code == 200, response.status_code
             event = ""
-            async for line in response.aiter_lines():
+            async for line in _lines(response):
                 name, _, value = line.partition(": ")
                 if name == "event":
                     event = value
@@ -73,3 +74,12 @@ class SseClient(RawClient):
                 elif name == "data":
                     self._received(json.loads(value))
         self.is_ended = True
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+    """The lines as event streams have them; the library also cuts at other characters, which may stand in JSON."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode()

@@ -1,0 +1,362 @@
+"""Attacks by servers, and with their help: odd catalogues and answers, schemas that cost, requests to elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+from support.remote_server import Request
+
+from attack.rooms import PLANTED, Team
+from attack.table import attack
+
+HEADING = "Servers that attack, or are used for it"
+
+
+@attack(
+    "server-names",
+    "1500 tools, and names with control characters, 5000 characters, prefixes of others, prototypes",
+    "1000 at most; no name reaches another server, a log or a client's parser raw",
+)
+async def names(room: Team) -> str:
+    client = await room.one.connect("bob", "blue", modern=False)
+    listed = await client.names()
+    ours = [name for name in listed if name.startswith("hostile")]
+    assert len(ours) <= 1000, f"{len(ours)} tools"
+    assert len(set(listed)) == len(listed), "a name stands twice"
+    for name in ours[7:21]:
+        response = await client.send("tools/call", {"name": name, "arguments": {}})
+        answer = await room.one.call("bob", "blue", name)
+        for text in (json.dumps(response), answer.text):
+            assert '"server": "red"' not in text.replace("\\", ""), f"{name!r} reached another server"
+    assert "\x1b" not in room.one.log, "a control character is in the log"
+    assert "\u202e" not in room.one.log, "a character that turns text around is in the log"
+    return "1000 at most, each its own"
+
+
+@attack(
+    "server-ids",
+    "answers with the ids of others' requests, twice, for none",
+    "a caller gets the answer to its own request, once",
+)
+async def ids(room: Team) -> str:
+    answer = await room.one.call("bob", "blue", "hostile:twice")
+    assert "first" in answer.text, f"{answer.status_code}: {answer.text[:200]}"
+    line = b"\n".join(json.dumps({"jsonrpc": "2.0", "id": n, "result": {"content": []}}).encode() for n in range(5000))
+    await room.one.call("bob", "blue", "hostile:junk", lines=1, hex=line[:900_000].hex())
+    answer = await room.one.call("ann", "red", "red:echo", mine="of ann")
+    assert "of ann" in answer.text, "another server's answer was taken"
+    return "its own answer, once"
+
+
+@attack(
+    "server-huge",
+    "an answer of 50 MB with 8 MB allowed, a line without an end, 100,000 notifications",
+    "an error for that call; others go on, memory stays",
+)
+async def huge(room: Team) -> str:
+    async with room.one.watched(grows_by=96):
+        answer = await room.one.call("bob", "blue", "hostile:big", size=50_000_000)
+        assert "too large" in answer.text, f"{answer.status_code}: {answer.text[:60]}"
+        assert "of ann" in (await room.one.call("ann", "red", "red:echo", mine="of ann")).text, (
+            "another server is disturbed"
+        )
+    return "`response too large`, others go on"
+
+
+@attack(
+    "server-json",
+    "answers with deep nesting, big integers, NaN, lone surrogates, no UTF-8",
+    "an answer or an error for each; the status can be read",
+)
+async def odd_answers(room: Team) -> str:
+    odd = [
+        b"[" * 100_000,
+        b'{"x":' * 5000,
+        b"9" * 5000,
+        b"1e999",
+        b"NaN",
+        b'"\\ud800"',
+        b'"\xff"',
+        b'{"a":1,"a":2}',
+        b"-0",
+    ]
+    async with room.one.watched(grows_by=96):
+        for value in odd:
+            for part in (
+                b'"content":[],"structuredContent":{"x":%s}',
+                b'"content":[{"type":"text","text":%s}]',
+                b'"content":%s',
+            ):
+                line = b'{"jsonrpc":"2.0","id":424242,"result":{' + part % value + b"}}"
+                answer = await room.one.call("bob", "blue", "hostile:junk", lines=1, hex=line.hex())
+                assert answer.status_code < 500 or answer.status_code == 503, f"{value[:9]!r}: {answer.status_code}"
+            error = b'{"jsonrpc":"2.0","id":424242,"error":{"code":%s,"message":%s,"data":%s}}' % (value, value, value)
+            await room.one.call("bob", "blue", "hostile:junk", lines=1, hex=error.hex())
+        for path in ("/status", "/dashboard/state", "/metrics"):
+            assert (await room.one.ask("GET", path, "root")).status_code == 200, f"{path} cannot be read"
+    return "none breaks the hub"
+
+
+@attack(
+    "server-error-text",
+    "an error with a lone surrogate, control characters and markup, that the status repeats",
+    "`/status` and the dashboard can be read, escaped",
+)
+async def error_text(room: Team) -> str:
+    odd: dict[str, Any] = {
+        "code": -32000,
+        "message": "\ud800\x1b]0;x\x07<script>alert(1)</script>\r\nerror: forged",
+        "data": "\udfff",
+    }
+
+    async def misbehave(request: Request) -> bool | None:
+        reply = {"jsonrpc": "2.0", "id": request.message.get("id"), "error": odd}
+        if request.http_method == "POST":
+            await request.respond(200, json.dumps(reply), content_type="application/json")
+            return True
+        return None
+
+    room.remote.misbehave = misbehave
+    try:
+        room.remote.forget_session()
+        for _ in range(3):
+            answer = await room.one.call("ann", "both", "remote:echo")
+            assert answer.status_code != 500, f"{answer.status_code}"
+        for path in ("/status", "/dashboard/state", "/metrics", "/ready"):
+            assert (await room.one.ask("GET", path, "root")).status_code in (200, 503), f"{path} cannot be read"
+    finally:
+        room.remote.misbehave = None
+    assert "\x1b" not in room.one.log, "a control character is in the log"
+    assert "\nerror: forged" not in room.one.log, "a line of the log is forged"
+    return "readable, escaped"
+
+
+@attack(
+    "server-credentials",
+    "what servers are sent of callers' credentials, and processes of the hub's environment",
+    "nothing but what the config names",
+)
+async def credentials(room: Team) -> str:
+    client = await room.one.connect(
+        "ann", "both", headers={**room.one.credentials("ann"), "Cookie": "c=1", "X-User": "ann", "X-Secret": "s"}
+    )
+    await client.call("remote:echo")
+    await client.call("passing:echo")
+    await room.one.call("ann", "both", "remote:echo")
+    key = room.one.keys["ann"]
+    for request in [*room.remote.requests, *room.passing.requests]:
+        assert "authorization" not in request.headers, "the caller's credentials"
+        assert "x-secret" not in request.headers, "a header that was not named"
+        assert key not in json.dumps(request.headers), "the caller's key"
+    answer = await room.one.call("ann", "red", "red:environment")
+    assert PLANTED not in answer.text, "the hub's environment"
+    return "nothing of callers or the hub"
+
+
+@attack("server-cookie-key", "a key in a header that is passed on to a server", "it is taken out", finding=30)
+async def cookie_key(room: Team) -> str:
+    key = room.one.keys["ann"]
+    for value in (f"key={key}", f"a=1; k={key}; b=2", f'"{key}"', key.upper() + key):
+        client = await room.one.connect(
+            "ann", "both", headers={**room.one.credentials("ann"), "X-Note": value, "X-User": key}
+        )
+        await client.call("passing:echo")
+    sent = json.dumps([request.headers for request in room.passing.requests])
+    assert key not in sent, "the server has got the key"
+    return "no key is passed on"
+
+
+@attack(
+    "server-fetch",
+    "`$ref` and `$schema` with addresses, icons, and resource links that lead elsewhere",
+    "nothing is fetched for them",
+)
+async def fetch(room: Team) -> str:
+    before = len(room.trapped)
+    for name in ("hostile:fetched", "hostile:checked"):
+        await room.one.call("bob", "blue", name, x="y")
+    await room.one.face("bob", "tools/list", group="blue")
+    trap = f"http://127.0.0.1:{room.trap.port}/r"
+    await room.one.face("bob", "resources/read", {"uri": trap}, group="blue")
+    assert len(room.trapped) == before, f"fetched: {room.trapped[-1].target}"
+    return "nothing"
+
+
+@attack(
+    "server-redirect",
+    "a remote server that redirects to a metadata address, a file, another host",
+    "not followed, and credentials of the config do not leave",
+    finding=24,
+)
+async def redirect(room: Team) -> str:
+    targets = [
+        "http://169.254.169.254/latest/meta-data",
+        "file:///etc/passwd",
+        f"http://localhost:{room.trap.port}/stolen",
+    ]
+    before = len(room.trapped)
+    for target in targets:
+
+        async def misbehave(request: Request, target: str = target) -> bool | None:
+            await request.respond(307, location=target)
+            return True
+
+        room.remote.misbehave = misbehave
+        try:
+            answer = await room.one.call("ann", "both", "remote:echo")
+        finally:
+            room.remote.misbehave = None
+        assert "root:x" not in answer.text
+    stolen = [r for r in room.trapped[before:] if r.target == "/stolen" and "x-config" in r.headers]
+    assert not stolen, "the config's header went to another host"
+    return "credentials stay"
+
+
+@attack("server-gzip", "a remote server's answer of 1 MB that becomes 1 GB", "`response too large`; memory stays")
+async def bomb(room: Team) -> str:
+    body = gzip.compress(b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b"0" * 300_000_000 + b'"}}', 1)
+
+    async def misbehave(request: Request) -> bool | None:
+        if request.method == "tools/call":
+            await request.respond(200, body, content_type="application/json", content_encoding="gzip")
+            return True
+        return None
+
+    room.remote.misbehave = misbehave
+    try:
+        async with room.one.watched(grows_by=128):
+            answer = await room.one.call("ann", "both", "remote:echo")
+    finally:
+        room.remote.misbehave = None
+    assert answer.status_code != 200 or "error" in answer.text.lower(), f"it was answered: {answer.text[:100]}"
+    return "an error"
+
+
+@attack(
+    "server-claims",
+    "a tool that is named like one of another server, which that server no longer has",
+    "a name that begins with another server's key is that server's alone",
+)
+async def claims(room: Team) -> str:
+    for group, who in ((None, "root"), ("pair", "root")):
+        for name in ("red:gone", "red__gone"):
+            answer = await room.one.call(who, group, name)
+            assert answer.status_code == 400, f"{name}: {answer.status_code}, the other server was called"
+    return "unknown"
+
+
+@attack(
+    "server-links",
+    "addresses in a server's answer that claim to be of another server",
+    "they lead back to the server that gave them",
+)
+async def links(room: Team) -> str:
+    result = {
+        "content": [
+            {"type": "resource_link", "uri": "note:///a", "name": "x"},
+            {"type": "resource_link", "uri": "note://red//a", "name": "y"},
+        ]
+    }
+    answer = await room.one.call("bob", "blue", "hostile:raw", **result)
+    for part in answer.json().get("content", []):
+        read = await room.one.face("bob", "resources/read", {"uri": part["uri"]}, group="blue")
+        assert "red reads" not in read.text, "it leads to another server"
+    return "not to another server"
+
+
+LISTS: dict[str, tuple[str, Any]] = {
+    "200 KB of wrong strings": ("numbers", ["x"] * 50_000),
+    "150,000 good numbers": ("numbers", [1] * 150_000),
+    "`anyOf` of 3000 parts": ("wide", [{}] * 8000),
+    "one item with `anyOf` of 3000 parts": ("wide", [{}]),
+    "a pattern that backtracks": ("pattern", "a" * 50_000 + "!"),
+    "`uniqueItems` over 50,000": ("unique", list(range(50_000))),
+    "`uniqueItems` over objects": ("unique", [{"a": n} for n in range(20_000)]),
+    "60 levels": ("deep", "x"),
+    "a schema that refers to itself": ("loop", 1),
+    "references that double 24 times": ("doubling", 1),
+}
+
+
+@attack(
+    "check-cost",
+    "arguments and schemas whose check costs seconds or gigabytes",
+    "refused or checked at once: `/health` goes on, memory stays",
+    finding=1,
+)
+async def check_cost(room: Team) -> str:
+    async with room.one.watched(slowest=2.0, grows_by=64):
+        for name, (tool, value) in LISTS.items():
+            answer = await room.one.call("bob", "blue", f"hostile:{tool}", x=value)
+            assert answer.status_code in (200, 400, 413), f"{name}: {answer.status_code}: {answer.text[:200]}"
+    return f"{len(LISTS)} checks, none is felt"
+
+
+@attack(
+    "check-off",
+    "a member nested 101 deep, NaN, doubled names, a lone surrogate beside a wrong argument",
+    "still refused",
+    finding=16,
+)
+async def check_off(room: Team) -> str:
+    deep: Any = 1
+    for _ in range(101):
+        deep = [deep]
+    for number, extra in enumerate((deep, float("nan"), "\ud800", 10**400)):
+        body = json.dumps({"name": "hostile:checked", "arguments": {"x": "wrong", "extra": extra}}).encode()
+        answer = await room.one.ask(
+            "POST", "/groups/blue/mcp/tools/call", "bob", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 400, f"variation {number}: {answer.status_code}"
+    for body in (
+        b'{"name":"hostile:checked","arguments":{"x":"wrong","x":1}}',
+        b'{"name":"hostile:checked","arguments":{"x":1},"arguments":{"x":"wrong"}}',
+    ):
+        answer = await room.one.ask(
+            "POST", "/groups/blue/mcp/tools/call", "bob", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert "wrong" not in answer.text, "the server was sent what was not checked"
+    return "400"
+
+
+@attack(
+    "server-metadata",
+    "a server whose `url` is a metadata address, as IPv6, mapped, NAT64, 6to4, of any cloud",
+    "never connected to",
+    room="machine",
+    finding=24,
+)
+async def metadata(room: Any) -> str:
+    hosts = [
+        "169.254.169.254",
+        "[::ffff:169.254.169.254]",
+        "169.254.170.2",
+        "169.254.170.23",
+        "[fd00:ec2::254]",
+        "[fd00:ec2::23]",
+    ]
+    hosts += [
+        "192.0.0.192",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:a9fe:a9fe::]",
+        "[fd20:ce::254]",
+        "100.100.100.200",
+        "metadata.google.internal",
+    ]
+    hosts += ["2852039166", "0xa9fea9fe", "169.254.43518", "0251.0376.0251.0376", "metadata.google.internal."]
+    document = {"mcpServers": {f"s{n}": {"url": f"http://{host}/mcp"} for n, host in enumerate(hosts)}}
+    (room.project / "metadata.json").write_text(json.dumps(document))
+    _, shown = await room.run(
+        "list", "metadata.json", "--no-strict", is_alone=True, FASTMCP_AGGREGATOR_STARTUP_TIMEOUT="50"
+    )
+    missed = [host for n, host in enumerate(hosts) if not _is_refused(shown, f"s{n}")]
+    assert not missed, f"not refused: {', '.join(missed)}"
+    return f"{len(hosts)} hosts refused"
+
+
+def _is_refused(shown: str, key: str) -> bool:
+    """Whether a server was never connected to: for its address, or because that is none."""
+    lines = [line for line in shown.splitlines() if line.startswith(f"{key}: ")]
+    return any("metadata" in line or "InvalidURL" in line for line in lines)

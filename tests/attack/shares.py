@@ -1,0 +1,250 @@
+"""Attacks on what all share: places, bytes, connections, sessions, turns. What one does must cost that one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import httpx2
+from support.wire import LEGACY
+
+from attack.rooms import Hub
+from attack.table import attack
+
+HEADING = "What all share"
+
+
+@asynccontextmanager
+async def others_served(hub: Hub) -> AsyncIterator[None]:
+    """Meanwhile bob's calls are answered, each of them."""
+    refused: list[int] = []
+
+    async def calls() -> None:
+        while True:
+            with suppress(httpx2.TransportError):
+                refused.append((await hub.call("bob", None, "b:echo")).status_code)
+            await asyncio.sleep(0.05)
+
+    calling = asyncio.create_task(calls())
+    try:
+        async with hub.watched(grows_by=128):
+            yield
+    finally:
+        calling.cancel()
+        with suppress(asyncio.CancelledError):
+            await calling
+    assert refused, "the other caller was not answered once"
+    assert set(refused) == {200}, f"the other caller gets {sorted(set(refused) - {200})[0]}"
+
+
+def _head(hub: Hub, length: int, *headers: str) -> bytes:
+    lines = ["POST /mcp/tools/call HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
+    lines += [f"authorization: Bearer {hub.keys['ann']}", f"content-length: {length}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@asynccontextmanager
+async def _open(hub: Hub, count: int, data: Callable[[int], bytes]) -> AsyncIterator[list[asyncio.StreamWriter]]:
+    """Connections that stay open, each of which has sent something."""
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for number in range(count):
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+                writer.write(data(number))
+                writers.append(writer)
+        yield writers
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.3)
+
+
+@attack(
+    "share-announced",
+    "60 bodies of 4 MiB that are announced and never sent",
+    "others go on: what came is counted",
+    room="small",
+    finding=5,
+)
+async def announced(hub: Hub) -> str:
+    async with _open(hub, 60, lambda _: _head(hub, 4 * 1024 * 1024)), others_served(hub):
+        await asyncio.sleep(2)
+    return "others are answered"
+
+
+@attack(
+    "share-trickle",
+    "60 bodies of which a byte comes from time to time",
+    "others go on; a body has a least rate (408)",
+    room="small",
+    finding=5,
+)
+async def trickle(hub: Hub) -> str:
+    async with _open(hub, 60, lambda _: _head(hub, 4 * 1024 * 1024)) as writers, others_served(hub):
+        for _ in range(30):
+            for writer in writers:
+                writer.write(b" ")
+            await asyncio.sleep(0.1)
+    got = await hub.raw(_head(hub, 4 * 1024 * 1024), seconds=30)
+    assert b" 408 " in got[:20], f"a body that does not come: {got[:20]!r}"
+    return "others are answered; 408"
+
+
+@attack(
+    "share-bytes",
+    "bodies that fill the room for bodies, all but their last byte",
+    "others go on",
+    room="small",
+    finding=5,
+)
+async def filled(hub: Hub) -> str:
+    async with _open(hub, 8, lambda _: _head(hub, 3_900_000) + b" " * 3_899_999), others_served(hub):
+        await asyncio.sleep(2)
+    return "others are answered"
+
+
+@attack("share-places", "200 calls at once that are never answered", "others go on", room="small", finding=5)
+async def places(hub: Hub) -> str:
+    calls = [asyncio.create_task(hub.call("ann", None, "a:hold")) for _ in range(60)]
+    try:
+        await asyncio.sleep(1)
+        async with others_served(hub):
+            await asyncio.sleep(1)
+    finally:
+        await hub.call("bob", None, "a:release")
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    return "others are answered"
+
+
+@attack(
+    "share-turns",
+    "one takes all turns of a server that another wants to call",
+    "the other gets a turn when one is free",
+    room="small",
+)
+async def turns(hub: Hub) -> str:
+    calls = [asyncio.create_task(hub.call("ann", None, "b:progress", steps=1, pause=0.02)) for _ in range(12)]
+    answers = [(await hub.call("bob", None, "b:echo")).status_code for _ in range(5)]
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert set(answers) == {200}, f"{answers}"
+    return "each in turn"
+
+
+@attack(
+    "share-server",
+    "one keeps every turn of a server, by calls that never end",
+    "the other's calls to that server are served",
+    room="small",
+)
+async def server(hub: Hub) -> str:
+    calls = [asyncio.create_task(hub.call("ann", None, "b:hold")) for _ in range(8)]
+    await asyncio.sleep(1)
+    try:
+        async with asyncio.timeout(10):
+            answer = await hub.call("bob", None, "b:echo")
+        assert answer.status_code == 200, f"{answer.status_code}"
+    except TimeoutError:
+        raise AssertionError("the other waits until one of them ends") from None
+    finally:
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    return "served"
+
+
+@attack(
+    "share-slowloris",
+    "900 connections that never end their headers, with 700 descriptors",
+    "they are ended; `/health` and others go on",
+    room="small",
+    finding=7,
+)
+async def slowloris(hub: Hub) -> str:
+    async with _open(hub, 900, lambda n: b"GET /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nx-%d: " % n), others_served(hub):
+        await asyncio.sleep(2)
+    return "others are answered"
+
+
+@attack(
+    "share-idle",
+    "900 connections that send nothing, or keep alive after an answer",
+    "they are ended; `/health` and others go on",
+    room="small",
+    finding=7,
+)
+async def idle(hub: Hub) -> str:
+    hello = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    async with _open(hub, 900, lambda n: hello if n % 2 else b""), others_served(hub):
+        await asyncio.sleep(2)
+    return "others are answered"
+
+
+@attack(
+    "share-unread", "pipelined requests and large answers that are never read", "bounded; others go on", room="small"
+)
+async def unread(hub: Hub) -> str:
+    body = b'{"name":"a:big","arguments":{"size":3000000}}'
+    request = _head(hub, len(body)) + body
+    async with _open(hub, 20, lambda _: request * 20), others_served(hub):
+        await asyncio.sleep(2)
+    return "others are answered"
+
+
+@attack(
+    "share-sessions",
+    "one key opens 300 sessions, over each transport",
+    "bounded for the one; others can open theirs",
+    room="small",
+    finding=22,
+)
+async def sessions(hub: Hub) -> str:
+    hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    accept = {"Accept": "application/json, text/event-stream"}
+    statuses = [(await hub.ask("POST", "/mcp", "ann", json=body, headers=accept)).status_code for _ in range(1200)]
+    assert 200 in statuses, "none could be opened"
+    assert set(statuses) != {200}, "1200 sessions were opened"
+    client = await hub.connect("bob", modern=False)
+    assert await client.names(), "the other cannot open one"
+    return "refused beyond its share; the other opens one"
+
+
+@attack(
+    "share-streams",
+    "one key opens 400 streams that only listen",
+    "bounded for the one; others can listen",
+    room="small",
+    finding=7,
+)
+async def streams(hub: Hub) -> str:
+    async with AsyncExitStack() as stack:
+        head = f"GET /mcp/sse HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {hub.keys['ann']}\r\n\r\n"
+        await stack.enter_async_context(_open(hub, 400, lambda _: head.encode()))
+        async with others_served(hub):
+            async with asyncio.timeout(20):
+                await hub.connect_sse("bob")
+    return "the other listens"
+
+
+@attack(
+    "share-errors",
+    "10,000 requests that are refused: no key, unknown names, malformed",
+    "the log and the audit log stay small; others go on",
+    room="small",
+)
+async def errors(hub: Hub) -> str:
+    before = len(hub.log)
+    data = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer x\r\ncontent-length: 0\r\n\r\n" * 1000
+
+    async def send() -> None:
+        await hub.raw(data, seconds=5)
+
+    async with others_served(hub):
+        await asyncio.gather(*(send() for _ in range(10)))
+    written = len(hub.log) - before
+    assert written < 100_000, f"{written // 1000} KB of log"
+    return "less than 100 KB of log"
