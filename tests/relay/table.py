@@ -55,9 +55,11 @@ class Tests:
             self._passed[file, *eras] += has_passed
 
     def write(self, page: Path) -> None:
-        """Put the tables between their marks on a page."""
+        """Put the tables between their marks on a page; those of which nothing has run stay as they are."""
         text = page.read_text(encoding="utf-8")
-        for name, features in (("relay", FEATURES), ("extensions", EXTENSIONS)):
+        run = {file for file, *_ in self._all}
+        of_page = (("relay", FEATURES), ("extensions", EXTENSIONS))
+        for name, features in [(name, features) for name, features in of_page if run & features.keys()]:
             begin, end = (mark.format(name) for mark in MARKS)
             before, _, rest = text.partition(begin)
             after = rest.partition(end)[2]
