@@ -181,6 +181,13 @@ def random_calls(session: nox.Session) -> None:
 
 
 @nox.session
+def tasks(session: nox.Session) -> None:
+    """Make 10 000 tasks of 50 principals at two replicas while servers are killed. Needs redis-server."""
+    install(session, "test", package=True)
+    session.run("python", "benchmarks/tasks.py", *session.posargs, env={"PYTHONPATH": "tests"})
+
+
+@nox.session
 def soak(session: nox.Session) -> None:
     """Kill servers at random under load, for two minutes: `nox -s soak -- --seconds 600`."""
     install(session, "test", package=True)

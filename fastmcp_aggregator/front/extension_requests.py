@@ -21,10 +21,11 @@ from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.extensions.tasks import TASKS, TaskRef
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.policies.stack import RejectedCall
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, METHODS, Method, Recipient
 from fastmcp_aggregator.relay.pending_calls import missing_capability
-from fastmcp_aggregator.relay.task_ids import TaskIds, unknown_task
+from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task, unknown_task
 from fastmcp_aggregator.relay.task_streams import Listened
 from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
@@ -83,6 +84,8 @@ class ExtensionRequests:
         if ref is None and self._is_own(row.name):
             return None
         if (found := await self.locate_task(caller, task_id)) is None:
+            if ref is not None and not self._directory.is_restricted:
+                raise lost_task(ref)
             await self._guard.refuse(caller, params, {"name": ref.tool if ref else ""}, unknown_task)
         child, ref = found
         publish = self._directory.table.publisher(child)
@@ -120,6 +123,8 @@ class ExtensionRequests:
             target = Target(child, address, self._directory.table.publisher(child), publish_result=_publisher(row))
             try:
                 page = await self._forward(caller, rest, target)
+            except RejectedCall:
+                raise
             except (ChildServerError, MCPError) as error:
                 logger.warning("server %r cannot answer %s, and is left out: %s", child.key, row.name, error)
                 continue

@@ -137,12 +137,16 @@ class Admission:
             raise failure
 
 
-def as_error(rejection: Rejected) -> MCPError:
+class RejectedCall(MCPError):
+    """A policy's error, and not the child's."""
+
+
+def as_error(rejection: Rejected) -> RejectedCall:
     """Turn a rejection into a JSON-RPC error; `data.retryIn` is in seconds."""
     data = rejection.data
     if rejection.retry_in is not None:
         data = {**(data or {}), "retryIn": round(rejection.retry_in, 3)}
-    return MCPError(rejection.code, rejection.message, data)
+    return RejectedCall(rejection.code, rejection.message, data)
 
 
 def _outcome_of(call: Call, result: Result) -> Outcome:

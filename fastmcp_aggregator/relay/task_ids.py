@@ -68,3 +68,8 @@ def unknown_task() -> MCPError:
 def _plain(account: Hashable) -> Any:
     """JSON has lists where there are tuples."""
     return [_plain(each) for each in account] if isinstance(account, tuple) else account
+
+
+def lost_task(ref: TaskRef) -> MCPError:
+    """The server of a task, which is this client's, is gone."""
+    return MCPError(INVALID_PARAMS, f"Task not found: the server {ref.server!r} that had it is gone")

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.child import Child
@@ -36,10 +36,12 @@ from fastmcp_aggregator.relay.instances import Instances
 from fastmcp_aggregator.relay.remote_rounds import notify_replica, to_message
 from fastmcp_aggregator.relay.remote_tasks import RemoteOwner, RemoteTasks, question_from
 from fastmcp_aggregator.relay.rounds import Rounds, forwarded
-from fastmcp_aggregator.relay.task_ids import TaskIds
+from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task
 from fastmcp_aggregator.relay.task_polling import Polling
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerLostError
 
+_UNMISTAKABLE = 8
+"""Characters of an id that is not found in other words."""
 _LISTEN_PAUSE = 1.0
 """Seconds before a server that was lost is asked again for what it says of its tasks."""
 _CANCEL_BOUND = 10.0
@@ -101,8 +103,9 @@ class Tasks:
             result = await self._asked(call, ref)
         except MCPError as error:
             # The message of a server may have its own id of the task, which tells the client nothing.
-            message = error.error.message.replace(ref.task, call.params["taskId"])
-            raise MCPError(error.error.code, message, error.error.data) from error
+            is_unmistakable = len(ref.task) >= _UNMISTAKABLE
+            message = error.error.message.replace(ref.task, call.params["taskId"]) if is_unmistakable else ""
+            raise MCPError(error.error.code, message or error.error.message, error.error.data) from error
         return {**result, "taskId": call.params["taskId"]} if "taskId" in result else result
 
     async def listen(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
@@ -220,8 +223,3 @@ def requires_tasks(error: MCPError) -> bool:
     required = error.error.data.get("requiredCapabilities")
     extensions = required.get("extensions") if isinstance(required, Mapping) else None
     return isinstance(extensions, Mapping) and TASKS.identifier in extensions
-
-
-def lost_task(ref: TaskRef) -> MCPError:
-    """The server of a task, which is this client's, is gone."""
-    return MCPError(INVALID_PARAMS, f"Task not found: the server {ref.server!r} that had it is gone")

@@ -26,7 +26,7 @@ def test_each_run_has_a_row_and_each_set_up_with_two_has_their_sum() -> None:
     assert list(rows(RUNS)) == [
         ("direct", "2025-11-25", "2 of 2", "2", "0", "0", "0", "1.0"),
         ("direct", "2026-07-28", "1 of 1", "1", "0", "0", "0", "2.0"),
-        ("direct", "both", "3 of 3", "3", "0", "0", "0", "3.0"),
+        ("direct", "all", "3 of 3", "3", "0", "0", "0", "3.0"),
         ("one", "2025-11-25", "1 of 2", "0", "1", "1", "0", "1.0"),
     ]
 

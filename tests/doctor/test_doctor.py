@@ -214,16 +214,16 @@ def test_settings_for_tools_that_are_not_there_are_told(tmp_path: Path, capfd: p
 
 
 def test_extensions_that_are_not_passed_on_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    declared = {"tools": {}, "extensions": {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}}
+    declared = {"tools": {}, "extensions": {"io.modelcontextprotocol/ui": {}, "example.org/own": {}}}
     servers = config(a=lean(capabilities=declared), b=lean(capabilities={"tools": {}}))
     path = str(put(tmp_path / "c.json", json.dumps(servers)))
     code, out, _ = check(capfd, path, "--connect")
     assert code == 0
     told = out.partition("Extensions of servers that are not passed on:\n")[2].splitlines()
-    assert told[0] == "  a: io.modelcontextprotocol/tasks"
+    assert told[0] == "  a: example.org/own"
     assert told[1:2] in ([], [""])
     out = check(capfd, path, "--connect", "--json")[1]
-    assert json.loads(out)["connected"]["withheldExtensions"] == {"a": ["io.modelcontextprotocol/tasks"]}
+    assert json.loads(out)["connected"]["withheldExtensions"] == {"a": ["example.org/own"]}
 
 
 def test_problems_of_a_config_as_json_have_their_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

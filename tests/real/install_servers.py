@@ -21,6 +21,7 @@ Pins = dict[str, dict[str, str]]
 
 SERVERS: Pins = {
     "python": {
+        "fastmcp-tasks": "4.1.2",
         "mcp-server-git": "2026.10.19",
         "mcp-server-time": "2026.10.19",
     },

@@ -45,7 +45,7 @@ async def run(program: str, home: Path, **told: Any) -> Any:
     """What one of the programs under `clients` prints."""
     file = _PROGRAMS / program
     interpreter = _NODE if file.suffix == ".mjs" else python_bin(CLIENTS) / "python"
-    return await _printed(interpreter, file, json.dumps(told), home=home)
+    return await printed(interpreter, file, json.dumps(told), home=home)
 
 
 async def inspect(server: dict[str, Any], home: Path, version: str, method: str, *options: str) -> Any:
@@ -53,10 +53,10 @@ async def inspect(server: dict[str, Any], home: Path, version: str, method: str,
     target = [server["url"]] if "url" in server else [server["command"], *server["args"]]
     era = {LEGACY: "legacy", MODERN: "modern"}[version]
     how = ["--protocol-era", era, "--method", method, *options, "--format", "json", "--quiet"]
-    return await _printed(_NODE, _INSPECTOR, "--cli", *target, *how, home=home)
+    return await printed(_NODE, _INSPECTOR, "--cli", *target, *how, home=home)
 
 
-async def _printed(*command: str | Path, home: Path) -> Any:
+async def printed(*command: str | Path, home: Path) -> Any:
     env = {**safe_environment(), "HOME": str(home), "OPENAI_AGENTS_DISABLE_TRACING": "1"}
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*command, env=env, stdin=null, stdout=pipe, stderr=pipe)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ways import Way
 
-BEGIN, END = "<!-- relay: begin -->", "<!-- relay: end -->"
+MARKS = ("<!-- {}: begin -->", "<!-- {}: end -->")
 
 FEATURES = {
     "test_relay_progress": "progress",
@@ -27,6 +27,13 @@ FEATURES = {
     "test_relay_capabilities": "capabilities of both sides",
 }
 """By file. What the others test does not depend on both eras, or concerns several callers at once."""
+
+EXTENSIONS = {
+    "test_relay_apps": "MCP Apps",
+    "test_relay_tasks": "Tasks",
+    "test_relay_skills": "Skills",
+}
+"""The same for extensions, which have a table of their own."""
 
 _ERAS = {False: "legacy", True: "modern"}
 _COLUMNS = list(product((False, True), repeat=2))
@@ -48,15 +55,21 @@ class Tests:
             self._passed[file, *eras] += has_passed
 
     def write(self, page: Path) -> None:
-        """Put the table between its marks on a page."""
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        page.write_text(f"{before}{BEGIN}\n\n{self._table()}\n\n{END}{after}", encoding="utf-8")
+        """Put the tables between their marks on a page; those of which nothing has run stay as they are."""
+        text = page.read_text(encoding="utf-8")
+        run = {file for file, *_ in self._all}
+        of_page = (("relay", FEATURES), ("extensions", EXTENSIONS))
+        for name, features in [(name, features) for name, features in of_page if run & features.keys()]:
+            begin, end = (mark.format(name) for mark in MARKS)
+            before, _, rest = text.partition(begin)
+            after = rest.partition(end)[2]
+            text = f"{before}{begin}\n\n{self._table(features)}\n\n{end}{after}"
+        page.write_text(text, encoding="utf-8")
 
-    def _table(self) -> str:
+    def _table(self, features: Mapping[str, str]) -> str:
         heads = [f"{_ERAS[client]} client, {_ERAS[child]} server" for client, child in _COLUMNS]
         rows = [["", *heads], ["---", *["---:"] * len(heads)]]
-        rows += [[name, *(self._cell((file, *eras)) for eras in _COLUMNS)] for file, name in FEATURES.items()]
+        rows += [[name, *(self._cell((file, *eras)) for eras in _COLUMNS)] for file, name in features.items()]
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
     def _cell(self, key: Key) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.harness import config, connected, lean
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import Message, RawClient
 
 SKILLS = "io.modelcontextprotocol/skills"
@@ -87,6 +88,14 @@ async def test_a_server_that_cannot_list_is_passed_over(modern: bool, era: str) 
     broken = lean(era="modern", capabilities={"tools": {}, "extensions": {SKILLS: {}}})
     async with client_of(a=broken, b=teaching("knit")) as client:
         assert [each for page in await pages(client) for each in page["skills"]] == [published("b", "knit")]
+
+
+async def test_a_policy_that_refuses_is_no_server_that_is_passed_over() -> None:
+    app = build_aggregator(config(a=teaching("sew")), rate_limit=1, rate_burst=1)
+    async with served(app) as front:
+        client = await front.connect(modern=True)
+        assert (await client.result("skills/list"))["skills"]
+        assert (await client.error("skills/list"))["code"] == -32029
 
 
 @pytest.mark.parametrize(("modern", "era"), PAGES)

@@ -140,7 +140,8 @@ async def test_a_task_whose_server_is_out_of_the_config_is_lost() -> None:
         made = await client.result("tools/call", calling())
         app._backend.exchange(fastmcp_aggregator.load_config(config(b=lean())))
         app._backend.regroup(lambda _: None)
-        assert await client.error("tasks/get", {"taskId": made["taskId"]}) == NO_TASK
+        error = await client.error("tasks/get", {"taskId": made["taskId"]})
+        assert error == {"code": -32602, "message": "Task not found: the server 'a' that had it is gone"}
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])

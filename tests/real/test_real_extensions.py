@@ -1,0 +1,105 @@
+"""Tasks and skills of servers made with FastMCP, taken by FastMCP's client, directly and through an aggregator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.processes import serving
+from install_servers import python_bin
+from real_programs import printed
+from real_servers import FOLDER, aggregator_command, requires_servers
+from support.harness import free_port
+
+pytestmark = [pytest.mark.real, requires_servers]
+
+HERE = Path(__file__).parent
+PYTHON = str(python_bin(FOLDER) / "python")
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("add", {"a": 1, "b": 2}),
+    ("required", {"word": "x"}),
+    ("links", {}),
+    ("fails", {}),
+    ("asks", {}),
+]
+TASKS: list[tuple[str, dict[str, Any]]] = [("add", {"a": 1, "b": 2}), ("required", {"word": "y"}), ("endless", {})]
+MADE_BY_A_TASK = "file:///made/by/a/task"
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> Path:
+    for name in ("sew", "knit"):
+        folder = tmp_path / "skills" / name
+        (folder / "more").mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: How to {name}.\n---\n\nSee more/why.md\n")
+        (folder / "more" / "why.md").write_text("Because — ünder all circumstances.\n", encoding="utf-8")
+    return tmp_path / "skills"
+
+
+@contextmanager
+def reached(transport: str, skills: Path, folder: Path) -> Iterator[dict[str, Any]]:
+    """How the server is reached."""
+    program = [str(HERE / "servers" / "extensions.py"), str(skills)]
+    if transport == "stdio":
+        yield {"command": PYTHON, "args": program}
+        return
+    with serving([PYTHON, *program, str(free_port())], folder / "server.log", "Uvicorn running on") as origin:
+        yield {"url": f"{origin}/mcp"}
+
+
+@asynccontextmanager
+async def fronted(transport: str, entry: dict[str, Any], folder: Path) -> AsyncIterator[dict[str, Any]]:
+    """How an aggregator with this server is reached."""
+    document = folder / "config.json"
+    document.write_text(json.dumps({"mcpServers": {"hub": entry}}))
+    command, *arguments = aggregator_command(document)
+    if transport == "stdio":
+        yield {"command": command, "args": arguments}
+        return
+    with serving([command, *arguments, "--transport", "http", "--port", "0"], folder / "hub.log", "serving on") as url:
+        yield {"url": url}
+
+
+async def told_by(server: dict[str, Any], mode: str, home: Path, *, prefix: str = "") -> Any:
+    calls = [[f"{prefix}{name}", arguments] for name, arguments in CALLS]
+    tasks = [[f"{prefix}{name}", arguments] for name, arguments in TASKS]
+    about = json.dumps({"server": server, "mode": mode, "calls": calls, "tasks": tasks})
+    return await printed(PYTHON, HERE / "clients" / "fastmcp_tasks_client.py", about, home=home)
+
+
+def published(told: Any) -> Any:
+    """What is told directly, with the addresses that it has through the aggregator."""
+    text = json.dumps(told)
+    return json.loads(text.replace("file:///", "file://hub//").replace("skill://", "skill://hub/"))
+
+
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_modern_client_gets_what_it_gets_directly(
+    front: str, transport: str, skills: Path, tmp_path: Path
+) -> None:
+    with reached(transport, skills, tmp_path) as entry:
+        directly = await told_by(entry, "auto", tmp_path)
+        assert directly["tasks"] == ["completed", "completed"]
+        assert directly["cancelled"] == "cancelled"
+        assert len(directly["skills"]) == 2
+        async with fronted(front, entry, tmp_path) as hub:
+            assert await told_by(hub, "auto", tmp_path, prefix="hub:") == published(directly)
+
+
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_legacy_client_gets_results_where_a_server_only_makes_tasks(
+    front: str, transport: str, skills: Path, tmp_path: Path
+) -> None:
+    with reached(transport, skills, tmp_path) as entry:
+        as_modern = await told_by(entry, "auto", tmp_path)
+        as_legacy = await told_by(entry, "legacy", tmp_path)
+        assert [call.get("error") for call in as_legacy["calls"]] == [None, *["MCPError"] * 4]
+        async with fronted(front, entry, tmp_path) as hub:
+            through = await told_by(hub, "legacy", tmp_path, prefix="hub:")
+        assert through == {name: published(as_modern)[name] for name in ("calls", "asked")}
