@@ -196,15 +196,18 @@ class Calls:
             self._release(started.holder)
 
     async def session(self, owner: Owner | None = None) -> ChildSession:
-        """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears of a
-        start that takes a while.
+        """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears that
+        a child that slept is still starting.
 
         Raises:
             ChildServerError: there is none, for this reason.
         """
         child = self._child
-        with released_while_waiting.get()():
-            was_woken = await reporting(self._until_up(), owner, f"server {child.key!r} is starting")
+        await child.until_settled()
+        child.wake()
+        if was_woken := child.is_waking:
+            with released_while_waiting.get()():
+                await reporting(self._until_awake(), owner, f"server {child.key!r} is starting")
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
         if child.session is None and not was_woken and child.trigger_retry():
@@ -223,17 +226,11 @@ class Calls:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
 
-    async def _until_up(self) -> bool:
-        """Wait for the first start, or for one because of a request, as long as that may take; whether it is such."""
-        child = self._child
-        await child.until_settled()
-        child.wake()
-        if not child.is_waking:
-            return False
+    async def _until_awake(self) -> None:
+        """Wait for a start because of a request, as long as that may take."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._startup_timeout + self._timings.notice_bound):
-                await child.until_awake()
-        return True
+                await self._child.until_awake()
 
     def _release(self, holder: Holder) -> None:
         self.last_used = self._clock()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.methods import PROGRESS
 
-T = TypeVar("T")
 _PACE = 1.0
 """Seconds between two notifications."""
 
 
-async def reporting(waiting: Coroutine[Any, Any, T], owner: Owner | None, message: str) -> T:
+async def reporting(waiting: Coroutine[Any, Any, None], owner: Owner | None, message: str) -> None:
     """Wait, and tell the owner so once a second.
 
     Progress has to increase with each notification, and a server's own may begin at 0: so this ends below that.

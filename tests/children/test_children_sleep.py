@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,9 @@ from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.status.server_status import ChildState
+
+MINUTES = int(os.environ.get("KILLED_MINUTES", "60"))
+"""For how long a server is killed every minute."""
 
 AUTO: dict[str, Any] = {"start": "auto", "list_grace": 15, "catalogue": "on", "strict": False}
 
@@ -214,12 +218,12 @@ async def test_a_server_from_the_catalogue_that_cannot_start_leaves_the_lists_af
 async def test_a_server_that_is_killed_every_minute_changes_no_list() -> None:
     async with run(config(a=lean(), b=lean()), start="eager") as (_, scripts, client):
         before = await client.result("tools/list")
-        for minute in range(60):
+        for minute in range(MINUTES):
             scripts["a"].life.die()
             assert await client.result("tools/list") == before
             assert answered(await call(client, "a:echo", text=str(minute))) == str(minute)
             await asyncio.sleep(60)
-        assert len(scripts["a"].lives) == 60 + 1
+        assert len(scripts["a"].lives) == MINUTES + 1
         assert await client.result("tools/list") == before
         assert told(client, "notifications/tools/list_changed") == []
 

@@ -300,7 +300,7 @@ def test_a_failure_is_told_the_same_when_stdin_is_a_file(
 ) -> None:
     """The SDK's transport, which serves these, wraps every error into groups."""
 
-    async def fail(_: object) -> None:
+    async def fail(_: object, **__: object) -> None:
         error = StartupError([ChildServerError("bad", "startup", "x")])
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])])
 
