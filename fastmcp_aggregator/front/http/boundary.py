@@ -39,7 +39,7 @@ _FRAMING = 10
 _MOST_HOSTS = 1000
 _LONGEST_HOST = 255
 """Characters."""
-_HTTP = b"HTTP/1.1 "
+_HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
 _LONG = 64 * 1024
 """Bytes of a body that is not copied behind its head."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -78,19 +78,21 @@ class BoundedParser(HttpToolsProtocol):
 
 
 class _Transport(asyncio.Transport):
-    """A connection on which the head of a response waits for the body, for the rest of the turn of the event loop."""
+    """A connection on which the head of a response waits for a body of known length, until the turn is over."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
         self._transport = transport
         self._head = b""
+        self._flushing: asyncio.Handle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._head and len(data) < _LONG:
-            self._flushing.cancel()
+            if self._flushing is not None:
+                self._flushing.cancel()
             head, self._head = self._head, b""
             self._transport.write(head + data)
-        elif not self._head and bytes(data[: len(_HTTP)]) == _HTTP:
+        elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
             self._head = bytes(data)
             self._flushing = asyncio.get_running_loop().call_soon(self.flush)
         else:

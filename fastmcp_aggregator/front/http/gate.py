@@ -63,25 +63,14 @@ class AdmissionQueue:
     def __init__(self, limits: GateLimits) -> None:
         self.turns = FairLimiter(limits.running)
         self.pace = Pace()
-        self._admitted = FairShare(limits.running + limits.waiting)
-        self._body_bytes = FairShare(limits.body_bytes)
+        self.admitted = FairShare(limits.running + limits.waiting)
+        """Places of those that run or wait."""
+        self.body_bytes = FairShare(limits.body_bytes)
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
         running = self.turns.taken
-        return running, self._admitted.taken - running
-
-    def admit(self, holder: Holder, receive: Receive) -> Body | None:
-        """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
-        if not self._admitted.try_acquire(holder):
-            return None
-        return Body(receive, partial(self._body_bytes.try_acquire, holder))
-
-    def leave(self, holder: Holder, body: Body) -> None:
-        """Give the place and the room back."""
-        self._admitted.release(holder)
-        if body.size:
-            self._body_bytes.release(holder, body.size)
+        return running, self.admitted.taken - running
 
 
 class Pace:
@@ -153,35 +142,37 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = _holder(scope)
-        body = self._places.admit(holder, receive)
-        if body is None:
+        places = self._places
+        if not places.admitted.try_acquire(holder):
             await reject(scope, receive, send, "too many requests")
             return
+        body = Body(receive, partial(places.body_bytes.try_acquire, holder))
         try:
-            is_stream = await self._serve(holder, scope, body, send)
+            try:
+                content = await body.read(
+                    bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
+                )
+            except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
+                await _refuse_body(error, scope, receive, send)
+                return
+            kind = self._endpoints.kind_of(scope, content)
+            del content  # which the body has, until it is received from there
+            if kind is not Kind.STREAM or scope.get(IS_ENDING):
+                await self._serve(kind, holder, scope, body, send)
+                return
         finally:
-            self._places.leave(holder, body)
-        if is_stream:
-            scope.get(ON_LISTENING, _ignore)()
-            await self._app(scope, body.receive, send)
+            places.admitted.release(holder)
+            if body.size:
+                places.body_bytes.release(holder, body.size)
+        scope.get(ON_LISTENING, _ignore)()
+        await self._app(scope, body.receive, send)
 
-    async def _serve(self, holder: Holder, scope: Scope, body: Body, send: Send) -> bool:
-        """Serve a request that has a place; true: it opens a stream, and is to be served without one."""
-        try:
-            content = await body.read(
-                bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
-            )
-        except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
-            await _refuse_body(error, scope, body.receive, send)
-            return False
-        kind = self._endpoints.kind_of(scope, content)
-        del content  # which the body has, until it is received from there
+    async def _serve(self, kind: Kind, holder: Holder, scope: Scope, body: Body, send: Send) -> None:
+        """Serve a request that has a place, when its turn has come."""
         if kind is Kind.MESSAGE:
             await self._app(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
-        elif kind is Kind.STREAM:
-            return True
         else:
             with self._places.turns.slot(holder) as slot:
                 if not await slot.acquire_within(self._limits.wait_bound):
@@ -190,7 +181,6 @@ class Gate:
                     if self._places.turns.taken > self._places.pace.most:
                         await self._places.pace.turn()
                     await self._app(scope, body.receive, send)
-        return False
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
