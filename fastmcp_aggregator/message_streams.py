@@ -34,15 +34,12 @@ class FlowControl(Protocol):
 
 
 class LineWriter(Protocol):
-    """A pipe that is written. All methods raise OSError when the connection is lost."""
+    """A pipe that is written. Both methods raise OSError when the connection is lost."""
 
     @property
     def has_room(self) -> bool: ...
 
     def write(self, data: bytes) -> None: ...
-
-    def write_soon(self, data: bytes) -> None:
-        """Write, at the end of this turn of the event loop, together with others."""
 
     async def drained(self) -> None: ...
 

@@ -262,11 +262,14 @@ class InFlightCounter:
     @contextmanager
     def track(self) -> Iterator[None]:
         """Count one request, while it is answered."""
-        self.begin()
+        self._count += 1
+        self._idle.clear()
         try:
             yield
         finally:
-            self.end()
+            self._count -= 1
+            if self._count == 0:
+                self._idle.set()
 
     def begin(self) -> None:
         """Count one more, until `end`."""

@@ -3,63 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 _MOST_JOINED = 64 * 1024
 """Bytes that are kept, at most, so that whoever writes learns soon of a reader that does not read."""
 
 
-class JoinedWrites(asyncio.Transport):
-    """A transport that keeps what is written until the turn is over, or there is much of it."""
+class JoinedWrites:
+    """Keeps what is written to a pipe until the turn is over, or there is much of it."""
 
-    def __init__(self, transport: Any) -> None:
-        """`transport` is asyncio's, of a pipe or a socket."""
-        super().__init__()
-        self._transport = transport
+    __slots__ = ("_kept", "_size", "_write")
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        """`write` writes to the pipe; that it is lost, which is raised as OSError, has to be told by something else."""
+        self._write = write
         self._kept: list[bytes] = []
         self._size = 0
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def add(self, data: bytes) -> None:
+        """Write with what is written in this turn."""
         if not self._kept:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._kept.append(bytes(data))
+        self._kept.append(data)
         self._size += len(data)
         if self._size > _MOST_JOINED:
             self.flush()
 
-    def write_now(self, data: bytes) -> None:
-        """Write at once, after what was kept."""
-        if self._kept:
-            self._kept.append(data)
-            self.flush()
-        else:
-            self._transport.write(data)
-
     def flush(self) -> None:
         """Write what was kept."""
         if self._kept:
-            data = self._kept[0] if len(self._kept) == 1 else b"".join(self._kept)
+            data = b"".join(self._kept)
             self._kept.clear()
             self._size = 0
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._kept.clear()
-        self._transport.abort()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def is_closing(self) -> bool:
-        closing: bool = self._transport.is_closing()
-        return closing
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
+            with suppress(OSError):
+                self._write(data)

@@ -73,6 +73,22 @@ async def test_an_answer_is_written_before_its_connection_is_closed() -> None:
     assert sock.written[0].endswith(b"\r\n\r\nok")
 
 
+async def test_a_head_does_not_wait_for_a_body_that_is_late() -> None:
+    more = asyncio.Event()
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await more.wait()
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    sock, protocol = connected(late)
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: bool(sock.written))
+    assert sock.written[0].endswith(b"\r\n\r\n")
+    more.set()
+    await until(lambda: sock.written[1:] == [b"ok"])
+
+
 async def test_parts_of_a_stream_are_written_as_they_come() -> None:
     more = asyncio.Event()
 
@@ -84,8 +100,7 @@ async def test_parts_of_a_stream_are_written_as_they_come() -> None:
 
     sock, protocol = connected(stream)
     protocol.data_received(HEAD + b"body")
-    await until(lambda: bool(sock.written))
-    assert sock.written[0].endswith(b"3\r\none\r\n")
+    await until(lambda: b"".join(sock.written).endswith(b"3\r\none\r\n"))
     more.set()
     await until(lambda: b"".join(sock.written).endswith(b"3\r\ntwo\r\n0\r\n\r\n"))
 

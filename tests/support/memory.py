@@ -108,8 +108,6 @@ class Life:
             raise BrokenPipeError
         self._loop.call_soon(self._take, json.loads(data))
 
-    write_soon = write
-
     def _take(self, message: dict[str, Any]) -> None:
         self.received.append(message)
         if self.code is None and not self.is_frozen:

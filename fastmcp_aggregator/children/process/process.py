@@ -31,7 +31,6 @@ from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.observability.secret_values import secrets_in
-from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 
@@ -176,12 +175,6 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure."""
         if self._broken:
             raise BrokenPipeError
-        self._stdin.write_now(data)
-
-    def write_soon(self, data: bytes) -> None:
-        """The same at the end of this turn of the event loop, together with others."""
-        if self._broken:
-            raise BrokenPipeError
         self._stdin.write(data)
 
     @property
@@ -243,7 +236,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._pid = pid
         self._group = Group(transport)
         stdin, stdout = transport.get_pipe_transport(0), transport.get_pipe_transport(1)
-        self._stdin = JoinedWrites(stdin)
+        self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
         self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
         self._stdout.pause_reading()
         _recorded.add(self)

@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership, asked_too_late
 from fastmcp_aggregator.message_streams import LineWriter
+from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.protocol import raw_json
 
 _MOST_KEPT = 1000
@@ -218,6 +219,7 @@ class DirectRequests:
 
     def __init__(self, pipe: LineWriter) -> None:
         self._pipe = pipe
+        self._joined = JoinedWrites(pipe.write)
         self._pending: dict[int | str, DirectRequest] = {}
         self._timeouts: dict[float, Timeouts] = {}
         """By their length, of which a child has a few."""
@@ -243,7 +245,7 @@ class DirectRequests:
         assert self._next_id is not None
         in_flight = self.ownership.begin(requester, None)
         request_id = self._next_id()
-        write = self._pipe.write_soon if self._pending else self._pipe.write  # where one is, there may be more
+        write = self._joined.add if self._pending else self._pipe.write  # where one is on its way, there may be more
         try:
             line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
             write(raw_json.encode(line) + b"\n")
@@ -285,6 +287,7 @@ class DirectRequests:
         if self._pipe.has_room:
             params = {"requestId": request.id, "reason": "caller cancelled"}
             notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._joined.flush()  # the request may be there
             with suppress(OSError):
                 self._pipe.write(raw_json.encode(notice) + b"\n")
 

@@ -73,40 +73,29 @@ class AdmissionQueue:
         self.streams = FairShare(limits.sessions)
         self.sessions = FairShare(limits.sessions)
         self.pace = Pace()
-        self._admitted = FairShare(limits.running + limits.waiting)
-        self._body_bytes = FairShare(limits.body_bytes)
+        self.admitted = FairShare(limits.running + limits.waiting)
+        """Places of those that run or wait."""
+        self.body_bytes = FairShare(limits.body_bytes)
         self.unread = FairShare(limits.unread_bytes)
         self.connections = FairShare(limits.connections, has_reserve=False)
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
         running = self.turns.taken
-        return running, self._admitted.taken - running
+        return running, self.admitted.taken - running
 
     def usage(self) -> dict[str, Usage]:
         """How much is taken of all that callers share, by what it is."""
         shares = {
-            "requests": self._admitted,
+            "requests": self.admitted,
             "running": self.turns.slots,
-            "body_bytes": self._body_bytes,
+            "body_bytes": self.body_bytes,
             "streams": self.streams,
             "sessions": self.sessions,
             "connections": self.connections,
             "unread_bytes": self.unread,
         }
         return {name: share.usage() for name, share in shares.items()}
-
-    def admit(self, holder: Holder, receive: Receive) -> Body | None:
-        """Take a place among those that run or wait, with room for the body that is to come; None: all are taken."""
-        if not self._admitted.try_acquire(holder):
-            return None
-        return Body(receive, partial(self._body_bytes.try_acquire, holder))
-
-    def leave(self, holder: Holder, body: Body) -> None:
-        """Give the place and the room back."""
-        self._admitted.release(holder)
-        if body.size:
-            self._body_bytes.release(holder, body.size)
 
 
 class SessionPlace:
@@ -210,35 +199,37 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
-        body = self._places.admit(holder, receive)
-        if body is None:
+        places = self._places
+        if not places.admitted.try_acquire(holder):
             await reject(scope, receive, send, "too many requests")
             return
+        body = Body(receive, partial(places.body_bytes.try_acquire, holder))
         try:
-            is_stream = await self._serve(holder, scope, body, send)
+            try:
+                content = await body.read(
+                    bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
+                )
+            except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
+                await _refuse_body(error, scope, receive, send)
+                return
+            kind = self._endpoints.kind_of(scope, content)
+            del content  # which the body has, until it is received from there
+            if kind is not Kind.STREAM or scope.get(IS_ENDING):
+                await self._serve(kind, holder, scope, body, send)
+                return
         finally:
-            self._places.leave(holder, body)
-        if is_stream:
-            scope.get(ON_LISTENING, _ignore)()
-            await self._listen(scope, body.receive, send)
+            places.admitted.release(holder)
+            if body.size:
+                places.body_bytes.release(holder, body.size)
+        scope.get(ON_LISTENING, _ignore)()
+        await self._listen(scope, body.receive, send)
 
-    async def _serve(self, holder: Holder, scope: Scope, body: Body, send: Send) -> bool:
-        """Serve a request that has a place; true: it opens a stream, and is to be served without one."""
-        try:
-            content = await body.read(
-                bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
-            )
-        except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
-            await _refuse_body(error, scope, body.receive, send)
-            return False
-        kind = self._endpoints.kind_of(scope, content)
-        del content  # which the body has, until it is received from there
+    async def _serve(self, kind: Kind, holder: Holder, scope: Scope, body: Body, send: Send) -> None:
+        """Serve a request that has a place, when its turn has come."""
         if kind is Kind.MESSAGE:
             await self._pass_on(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
-        elif kind is Kind.STREAM:
-            return True
         else:
             with self._places.turns.slot(holder) as slot:
                 if not await slot.acquire_within(self._limits.wait_bound):
@@ -247,7 +238,6 @@ class Gate:
                     if self._places.turns.taken > self._places.pace.most:
                         await self._places.pace.turn()
                     await self._pass_on(scope, body.receive, send)
-        return False
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._endpoints.may_open_session(scope):

@@ -149,7 +149,7 @@ class _StdoutProtocol(asyncio.Protocol):
         self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = JoinedWrites(transport)
+        self._transport: asyncio.WriteTransport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
@@ -168,11 +168,6 @@ class _StdoutProtocol(asyncio.Protocol):
         return self._room.is_set()
 
     def write(self, data: bytes) -> None:
-        if self._gone.is_set():
-            raise BrokenPipeError
-        self._transport.write_now(data)
-
-    def write_soon(self, data: bytes) -> None:
         if self._gone.is_set():
             raise BrokenPipeError
         self._transport.write(data)
@@ -203,6 +198,7 @@ class ClientPipe(asyncio.Protocol):
     ) -> None:
         """`early` is what has been read already; the client's first request comes once more, if it was answered."""
         self._outlet = outlet
+        self._answers = JoinedWrites(outlet.write)
         self._on_end = on_end
         self._early = early
         self._is_full = self._is_stuck = False
@@ -266,7 +262,7 @@ class ClientPipe(asyncio.Protocol):
 
     def answer(self, request_id: RequestId, line: bytes) -> None:
         """Write the answer to such a request."""
-        write = self._outlet.write_soon if self.conversation.has_several else self._outlet.write
+        write = self._answers.add if self.conversation.has_several else self._outlet.write
         with suppress(OSError):
             write(line)
         self.conversation.answered(request_id)
@@ -296,6 +292,7 @@ class ClientPipe(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
+        self._answers.flush()
         self._transport.close()
 
     def _refuse(self, line: bytes) -> None:
