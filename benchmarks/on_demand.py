@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -113,6 +114,7 @@ def offering(**options: Any) -> dict[str, Any]:
 
 def learn(bench: Bench, servers: int) -> None:
     """A first run that lasts until everything is known."""
+    shutil.rmtree(bench.folder / "cache", ignore_errors=True)
     client = Client(bench.command, bench.environment())
     folder = bench.folder / "cache" / "fastmcp-aggregator" / "catalogues"
     while len(list(folder.glob("*.catalogue.json"))) < servers or not list(folder.glob("*.answers")):
@@ -246,7 +248,7 @@ ROWS: dict[str, Callable[[Bench], Iterator[str]]] = {"first": first, "restart": 
 def main() -> None:
     """Measure, and print what was found."""
     for name in sys.argv[1:] or ROWS:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             for figure in ROWS[name](Bench(Path(folder))):
                 print(f"{name:8} {figure}", flush=True)
 
