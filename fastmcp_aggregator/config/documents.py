@@ -83,13 +83,13 @@ def text_of(path: Path) -> str:
     return text or ""
 
 
-def read_json(path: Path, place: Place) -> Any:
-    """Read a JSON file; None if there is a problem."""
+def read_json(path: Path, place: Place, *, takes_half_pairs: bool = False) -> Any:
+    """Read a JSON file; None if there is a problem. What servers say may have half of a surrogate pair."""
     text = read_text(path, place)
-    return None if text is None else parse_json(text, place)
+    return None if text is None else parse_json(text, place, takes_half_pairs=takes_half_pairs)
 
 
-def parse_json(text: str, place: Place) -> Any:
+def parse_json(text: str, place: Place, *, takes_half_pairs: bool = False) -> Any:
     """Parse JSON; None if there is a problem."""
     try:
         value = json.loads(text, object_pairs_hook=_Object)
@@ -103,7 +103,7 @@ def parse_json(text: str, place: Place) -> Any:
     except (ValueError, RecursionError):
         place.report("cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json")
     else:
-        if _HALF_PAIR.search(text) is None or _is_text(value):
+        if takes_half_pairs or _HALF_PAIR.search(text) is None or _is_text(value):
             return value
         place.report("has half of a surrogate pair, such as \\ud800, which is no character", code="invalid_json")
     return None

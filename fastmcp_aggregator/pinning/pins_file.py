@@ -29,7 +29,7 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
         ConfigError: with every problem that was found.
     """
     root = Place()
-    document = read_json(path, root)
+    document = read_json(path, root, takes_half_pairs=True)
     root.raise_problems(str(path))
     is_old = isinstance(document, Mapping) and "format" not in document
     pins = _servers(document, root, (Kind.TOOL,) if is_old else tuple(SPECS))

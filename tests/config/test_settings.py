@@ -82,6 +82,7 @@ def test_without_any_source_everything_has_its_default(monkeypatch: pytest.Monke
         "reconnect_wait": 30.0,
         "resumable": "auto",
         "fast_path": True,
+        "rewrite_app_pages": True,
         "host": "127.0.0.1",
         "port": 8000,
         "path": "/mcp",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastmcp.server.http import HostOriginGuardMiddleware
 
-from fastmcp_aggregator.front.http.boundary import HostGuard
+from fastmcp_aggregator.front.http.security import HostGuard
 
 SERVER = ("127.0.0.1", 8000)
 HOST = (b"host", b"localhost:8000")
@@ -36,6 +36,10 @@ class Behind:
         scope = {"type": "http", "method": "POST", "path": "/", "scheme": "http", "headers": [*headers]}
         await guard({**scope, "server": server}, self.receive, self.send)
         return self.status
+
+
+def our_guard(behind: Behind, **options: Any) -> HostGuard:
+    return HostGuard(behind, {"mode": "auto", **options}, (), lambda *_: None)
 
 
 class Reads(MutableMapping[str, Any]):
@@ -78,7 +82,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 async def test_a_host_that_was_let_in_is_let_in_without_asking(asked: list[Any]) -> None:
     behind = Behind()
-    guard = HostGuard(behind, mode="auto")
+    guard = our_guard(behind)
     for _ in range(3):
         assert await behind.status_of(guard, HOST, (b"accept", b"*/*")) == 200
     assert (behind.reached, len(asked)) == (3, 1)
@@ -86,7 +90,7 @@ async def test_a_host_that_was_let_in_is_let_in_without_asking(asked: list[Any])
 
 async def test_all_others_are_asked_about_each_time(asked: list[Any]) -> None:
     behind = Behind()
-    guard = HostGuard(behind, mode="auto")
+    guard = our_guard(behind)
     assert await behind.status_of(guard, HOST) == 200
     for headers in (
         [(b"host", b"evil.example")],
@@ -105,7 +109,7 @@ async def test_all_others_are_asked_about_each_time(asked: list[Any]) -> None:
 
 async def test_a_host_is_let_in_at_the_address_where_it_was(asked: list[Any]) -> None:
     behind = Behind()
-    guard = HostGuard(behind, mode="auto")
+    guard = our_guard(behind)
     named = (b"host", b"hub.example")
     assert await behind.status_of(guard, named, server=("192.0.2.1", 80)) == 200
     assert await behind.status_of(guard, named, server=SERVER) == 421
@@ -114,7 +118,7 @@ async def test_a_host_is_let_in_at_the_address_where_it_was(asked: list[Any]) ->
 
 async def test_the_hosts_that_are_known_are_bounded(asked: list[Any]) -> None:
     behind = Behind()
-    guard = HostGuard(behind, mode="auto", allowed_hosts=["*"])
+    guard = our_guard(behind, allowed_hosts=["*"])
     for number in range(1500):
         assert await behind.status_of(guard, (b"host", b"h%d" % number)) == 200
     assert len(guard._known) == 1000

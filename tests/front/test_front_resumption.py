@@ -201,7 +201,7 @@ async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_co
 
 async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
     async with (
-        build_aggregator(config(a=talking()), reconnect_wait=0.05) as app,
+        build_aggregator(config(a=talking()), reconnect_wait=0.05, resumable="always") as app,
         served(app) as front,
         event_client(front.url) as client,
         event_client(front.url) as other,
