@@ -103,10 +103,11 @@ class Life:
         return
 
     def write(self, data: bytes) -> None:
-        """Let it have a message, as the other end of a pipe: later, and in order."""
+        """Let it have messages, as the other end of a pipe: later, and in order."""
         if self.code is not None:
             raise BrokenPipeError
-        self._loop.call_soon(self._take, json.loads(data))
+        for line in data.splitlines():
+            self._loop.call_soon(self._take, json.loads(line))
 
     def _take(self, message: dict[str, Any]) -> None:
         self.received.append(message)
