@@ -152,8 +152,9 @@ class Runtime:
         self._changes.updated(child, uri)
 
     def is_needed(self, child: Child) -> bool:
-        """Whether somebody has subscribed to a resource of it, or it has instances."""
-        return self.subscriptions.has_any(child) or self.instances.has_any(child)
+        """Whether somebody has subscribed to a resource of it, or it has instances or open tasks."""
+        has_instances = self.instances.has_any(child)
+        return has_instances or self.subscriptions.has_any(child) or self.instances.has_open_tasks(child)
 
     async def _publish_update(self, uri: str) -> None:
         """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""

@@ -123,7 +123,7 @@ class Instances:
     # Tasks.
 
     def hold(self, instance: Child, task: str, ttl_ms: float | None, *, over: bool = False) -> str:
-        """Keep an instance while a task of it is open; what the ids of its tasks name it."""
+        """Keep a child or instance while a task of it is open; what the ids of an instance's tasks name it."""
         if instance not in self._tasks:
             self._tasks[instance] = name, _ = secrets.token_urlsafe(9), {}
             self._named[name] = instance
@@ -135,6 +135,10 @@ class Instances:
         if len(tasks) > _TASKS:
             del tasks[next(iter(tasks))]
         return name
+
+    def has_open_tasks(self, child: Child) -> bool:
+        """Whether a child or instance is kept for a task."""
+        return self._held_for(child) > 0
 
     def named(self, name: str) -> Child | None:
         """The instance that the id of a task names."""
@@ -164,6 +168,7 @@ class Instances:
 
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
+        self._forget(child)
         for instance in list(self._of.pop(child, {}).values()):
             self._idle.pop(instance, None)
             self._accounts.pop(instance, None)

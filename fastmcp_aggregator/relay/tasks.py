@@ -159,7 +159,7 @@ class Tasks:
         try:
             told = forwarded(child, params, {"taskId": ref.task})
             result = await child.calls.request(method, told, owner=owner)
-            if ref.instance and method == TASKS_GET.name:
+            if method == TASKS_GET.name:
                 self._instances.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
             return result
         finally:
@@ -168,10 +168,10 @@ class Tasks:
 
     def _made(self, child: Child, call: Call, result: Result) -> TaskRef:
         is_instance = child is not call.child
-        instance = self._instances.hold(child, result["taskId"], result.get("ttlMs")) if is_instance else ""
+        name = self._instances.hold(child, result["taskId"], result.get("ttlMs"))
         is_here = is_instance or isinstance(child.server, StdioServer)
         replica = self._remote.own_id if is_here else ""
-        return TaskRef(child.key, result["taskId"], call.name, replica, instance)
+        return TaskRef(child.key, result["taskId"], call.name, replica, name if is_instance else "")
 
     async def _listen_here(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
         """A server that has a new session is asked again."""

@@ -77,6 +77,21 @@ async def test_a_task_is_made_and_asked_for_under_an_id_of_ours(modern: bool, er
 
 @ERA
 @pytest.mark.parametrize("modern", [True])
+async def test_a_server_is_needed_while_a_task_of_it_is_open(modern: bool, era: str) -> None:
+    app = build_aggregator(config(a=tasking()))
+    async with app, connected(app, modern=True, capabilities=TAKES) as client:
+        runtime = app._backend.runtime
+        assert runtime is not None
+        child = runtime.children["a"]
+        assert not runtime.is_needed(child)
+        made = await client.result("tools/call", calling(polls=1))
+        assert runtime.is_needed(child)
+        await until_over(client, made["taskId"])
+        assert not runtime.is_needed(child)
+
+
+@ERA
+@pytest.mark.parametrize("modern", [True])
 async def test_addresses_in_the_result_of_a_task_are_ours(modern: bool, era: str) -> None:
     result = {"content": [LINK], "_meta": {"ui": {"resourceUri": "ui://a/b"}}}
     async with client_of() as client:
