@@ -1,6 +1,6 @@
 """Tasks of many principals over HTTP, at two replicas, while servers are killed at random.
 
-    PYTHONPATH=tests python benchmarks/tasks.py [--tasks N] [--principals N] [--json FILE]
+    PYTHONPATH=tests python benchmarks/tasks.py [--tasks N] [--principals N] [--seconds N] [--json FILE]
 
 Two replicas with one Redis have a server on stdio, each its own, and one over HTTP. Each principal makes tasks at
 either replica, and asks for them at either. Every five seconds a server is killed with SIGKILL. Each task has to come
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -238,8 +239,8 @@ async def replica(folder: Path, redis: str) -> AsyncIterator[tuple[psutil.Proces
         log.close()
 
 
-async def run(tasks: int, principals: int) -> Report:
-    """All of it."""
+async def run(tasks: int, principals: int, seconds: float) -> Report:
+    """All of it; after so many seconds no more tasks are begun."""
     report = Report()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -260,10 +261,11 @@ async def run(tasks: int, principals: int) -> Report:
         callers = [Principal(name, key, urls, http, report) for name, (key, _) in made.items()]
         watching = [asyncio.create_task(kill(processes, remote, report))]
         watching.append(asyncio.create_task(sample(processes, report)))
-        began, numbers = time.monotonic(), iter(range(tasks * 2))
+        began, numbers = time.monotonic(), itertools.count()
 
         async def work() -> None:
-            while report.tasks < tasks and (number := next(numbers, None)) is not None:
+            while report.tasks < tasks and time.monotonic() < began + seconds:
+                number = next(numbers)
                 owner, other = random.sample(callers, 2)
                 try:
                     await live(owner, other, f"nonce-{number}-", report)
@@ -284,9 +286,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--principals", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more tasks are begun")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    report = asyncio.run(run(options.tasks, options.principals))
+    report = asyncio.run(run(options.tasks, options.principals, options.seconds))
     text = json.dumps(vars(report), indent=1)
     if options.json:
         options.json.write_text(text)
