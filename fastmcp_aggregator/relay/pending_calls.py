@@ -39,7 +39,7 @@ _MARK = "."
 """Between the replica that holds a call and what cannot be guessed."""
 _PAUSE = 0.001
 """Seconds after which a child that has asked asks no more for now. Nothing in the protocol tells: a child that asks
-several things at once sends one request after the other, as the SDKs do within 0.3 ms. What comes later is the next
+several things at once sends one request after the other, usually within 0.3 ms. What comes later is the next
 round's.
 """
 _MOST_PAUSES = 10
