@@ -131,7 +131,13 @@ async def test_calls_that_hang_at_a_server_leave_turns_for_others(tmp_path: Path
             assert [(await call(QUICK, bob)).status_code for _ in range(5)] == [200] * 5
             told = (await http.get("/status", headers=bob)).json()
             assert told["servers"]["a"]["callers"] == 1
-            about = {"limit": 75, "taken": 12, "callers": 1, "refused": 0, "largest": {"caller": "key:ann", "taken": 12}}
+            about = {
+                "limit": 75,
+                "taken": 12,
+                "callers": 1,
+                "refused": 0,
+                "largest": {"caller": "key:ann", "taken": 12},
+            }
             assert told["shares"]["requests"] == about
             assert app.health()["a"].in_flight == 8
 

@@ -158,7 +158,10 @@ async def test_a_call_on_the_fast_path_hears_nothing_of_what_a_server_says_late_
         assert report["answers"][0]["x"]["error"]["code"] == -32600
         await ann.call("a:open", gate="gate")
         await bens
-        assert opened.app._backend.path_counts.answered == 1
+        counts = opened.app._backend.path_counts
+        assert counts.answered
+        assert not counts.declined
+        assert not counts.taken_over
         assert heard(ann) == heard(ben) == []
 
 

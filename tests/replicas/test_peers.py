@@ -221,7 +221,7 @@ async def test_a_question_that_cannot_be_answered_is_answered_all_the_same(
     assert await one.ask(other, fails=True) == ({}, [])
     assert "unhandled exception while a request of another replica was answered" in caplog.text
     with pytest.raises(MCPError, match="is over"):
-        remote_rounds._result_from({})
+        remote_rounds.result_from({})
 
 
 async def test_alone_nobody_is_told_or_asked() -> None:
