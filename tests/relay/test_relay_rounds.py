@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import RawClient, config, connected, talking, until
 from support.memory import build_aggregator
-from support.serving import served
+from support.serving import Served, served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
+from support.wire_http import HttpClient
 from ways import Way, cancel, ways
 
 import fastmcp_aggregator
@@ -140,10 +143,50 @@ async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.Monkey
         params = play("a", ASK)
         rounds = [await client.result("tools/call", params) for _ in range(2)]
         error = await client.error("tools/call", params)
-        assert error == {"code": -32603, "message": "2 calls wait for their clients' answers already; try again"}
+        assert error == {"code": -32603, "message": "too many calls wait for their clients' answers already; try again"}
         await client.report("a", lambda report: report["playing"] == 2)
         await client.result("tools/call", with_answers(params, rounds[0]))
         await client.result("tools/call", params)
+
+
+@asynccontextmanager
+async def two_principals(front: Served) -> AsyncIterator[tuple[HttpClient, HttpClient]]:
+    """Clients of two principals."""
+    alice, bob = [
+        await front.connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
+        for name in ("alice", "bob")
+    ]
+    yield alice, bob
+
+
+TWO = {name: {"client_id": name, "scopes": []} for name in ("alice", "bob")}
+
+
+async def test_who_leaves_all_calls_unanswered_leaves_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 4)
+    params = play("a", ASK)
+    app = build_aggregator(config(a=talking()), auth=StaticTokenVerifier(TWO))
+    async with served(app) as front, two_principals(front) as (alice, bob):
+        rounds = [await alice.result("tools/call", params) for _ in range(4)]
+        assert "too many calls wait" in (await alice.error("tools/call", params))["message"]
+        round_ = await bob.result("tools/call", params)
+        assert brought(await bob.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
+        await alice.result("tools/call", with_answers(params, rounds[0]))
+        assert (await alice.result("tools/call", params))["requestState"], "and what is over has no place any more"
+
+
+@pytest.mark.parametrize("most", [2, 5])
+async def test_calls_that_wait_for_one_principal_leave_a_turn_at_the_server_to_others(most: int) -> None:
+    params = play("a", ASK)
+    app = build_aggregator(config(a=talking()), auth=StaticTokenVerifier(TWO), max_concurrent_calls=most)
+    async with served(app) as front, two_principals(front) as (alice, bob):
+        rounds = [await alice.result("tools/call", params) for _ in range(most - 1)]
+        late = asyncio.create_task(alice.result("tools/call", params))
+        await until(lambda: app.health()["a"].waiting == 1)
+        assert await bob.result("tools/call", play("a"))
+        assert not late.done()
+        await alice.result("tools/call", with_answers(params, rounds[0]))
+        assert (await late)["requestState"]
 
 
 # The answers.
