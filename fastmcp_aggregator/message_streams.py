@@ -67,6 +67,7 @@ class MessageReader(_Stream):
 
     A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped. A line that
     `take` takes is not read here; it is asked while no line before is waiting, and `on_busy` is told of the others.
+    `checked` is given each line before it is parsed, and tells what is read in its place, or None.
     `on_end` is told when all lines before the end were delivered.
     """
 
@@ -77,6 +78,7 @@ class MessageReader(_Stream):
         admit: Callable[[Any], bool] = lambda _: True,
         *,
         take: Callable[[bytes], bool] = lambda _: False,
+        checked: Callable[[bytes], bytes | None] = lambda line: line,
         on_busy: Callable[[list[bytes]], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -84,6 +86,7 @@ class MessageReader(_Stream):
         self._on_invalid = on_invalid
         self._admit = admit
         self._take = take
+        self._checked = checked
         self._on_busy = on_busy
         self._on_end = on_end
         self._lines: deque[bytes] = deque()
@@ -168,11 +171,14 @@ class MessageReader(_Stream):
         self.feed_end()
 
     def _next_message(self) -> SessionMessage | None:
-        line = self._lines.popleft()
-        self._size -= len(line)
+        fed = self._lines.popleft()
+        self._size -= len(fed)
         if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
             self._flow.resume_reading()
+        line = self._checked(fed)
+        if line is None:
+            return None
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Raw
 
+from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import json_size
-from fastmcp_aggregator.protocol.raw_json import decode_as_read
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT, has_too_many_parts
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -38,10 +39,15 @@ class CallEnd:
 
     @cached_property
     def response_bytes(self) -> int:
-        """The result's size as JSON; 0 without one."""
+        """The result's size as JSON; 0 without one. One with too many parts is measured as it came."""
         if self.result is None:
             return 0
-        return json_size(decode_as_read(self.result) if isinstance(self.result, Raw) else self.result)
+        if not isinstance(self.result, Raw):
+            return json_size(self.result)
+        text = raw_json.bytes_of(self.result)
+        if has_too_many_parts(text, ANSWER_PARTS_LIMIT):
+            return len(text)
+        return json_size(raw_json.decode_as_read(self.result))
 
 
 class Rejected(Exception):

@@ -36,6 +36,13 @@ class AnswerLine(msgspec.Struct, gc=False):
     method: str | UnsetType = UNSET
 
 
+class Envelope(msgspec.Struct, gc=False):
+    """What says whether a JSON-RPC message is a request, a notification or an answer. The rest is skipped."""
+
+    id: int | str | None = None
+    method: str | None = None
+
+
 _BRACE = ord("{")
 _MOST_BRACKETS = 100
 """Of a text that is surely not nested too deeply."""
@@ -45,6 +52,7 @@ _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
+_ENVELOPE = msgspec.json.Decoder(Envelope)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
 # C functions, where that is possible: they are on the way of every call.
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
@@ -52,6 +60,8 @@ encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 """Decode a part whole. Raises: Malformed."""
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode
+"""Raises: Malformed."""
+read_envelope: Callable[[bytes], Envelope] = _ENVELOPE.decode
 """Raises: Malformed."""
 read_parts: Callable[[Raw], dict[str, Any]] = _PARTS.decode
 """The values of an object, each undecoded. Raises: Malformed."""

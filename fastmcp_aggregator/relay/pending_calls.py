@@ -5,7 +5,7 @@ Theory. A legacy child asks while it works on a call; a modern client is asked b
 client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
 the call is held here under the `requestState` that the client was given: unguessable, good for one round, for the
 same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
-during a round, ends the child's call. Their number is bounded.
+during a round, ends the child's call. Their number is bounded, and shared: nobody's calls keep out those of others.
 
 A client may come back to another replica of the hub: the state names the one that holds the call (see
 `relay/remote_rounds.py`).
@@ -26,6 +26,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.session.ownership import OnProgress, asked_too_late
+from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.replicas.wire import is_replica_id
@@ -33,7 +34,7 @@ from fastmcp_aggregator.replicas.wire import is_replica_id
 PENDING_TIMEOUT = 600.0
 """Seconds that a client has to come back with its answers."""
 PENDING_LIMIT = 1000
-"""Calls that wait for their clients, at most."""
+"""Calls that wait for one client, at most; see `FairShare`."""
 _PREFIX = "held-"
 _MARK = "."
 """Between the replica that holds a call and what cannot be guessed."""
@@ -190,6 +191,7 @@ class PendingCalls:
     def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
         """`replica` tells by which id other replicas reach this one; empty: they cannot."""
         self._pending: dict[str, _Entry] = {}
+        self._places = FairShare(PENDING_LIMIT)
         self._replica = replica
 
     async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
@@ -223,14 +225,13 @@ class PendingCalls:
         if entry.identity != identity:
             told = call_is_over()
             raise Denied(told.code, told.message, reason="the call belongs to somebody else, or to another request")
-        del self._pending[state]
-        entry.expiry.cancel()
+        self._remove(state)
         return entry.call
 
     def _hold(self, call: PendingCall, identity: Identity) -> str:
         """Hold a call until its client is back; the `requestState` for the client."""
-        if len(self._pending) >= PENDING_LIMIT:
-            raise MCPError(INTERNAL_ERROR, f"{PENDING_LIMIT} calls wait for their clients' answers already; try again")
+        if not self._places.try_acquire(call.holder):
+            raise MCPError(INTERNAL_ERROR, "too many calls wait for their clients' answers already; try again")
         replica = self._replica()
         state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
@@ -256,10 +257,14 @@ class PendingCalls:
             self._expire(state)
 
     def _expire(self, state: str) -> None:
-        entry = self._pending.pop(state, None)
-        if entry is not None:
-            entry.expiry.cancel()
-            entry.call.end()
+        if state in self._pending:
+            self._remove(state).end()
+
+    def _remove(self, state: str) -> PendingCall:
+        entry = self._pending.pop(state)
+        entry.expiry.cancel()
+        self._places.release(entry.call.holder)
+        return entry.call
 
 
 def is_ours(state: Any) -> TypeGuard[str]:

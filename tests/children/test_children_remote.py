@@ -21,7 +21,9 @@ from support.remote_server import Misbehaviour, RemoteServer, Request, remote_se
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.children.http import metadata_addresses
 from fastmcp_aggregator.children.http.failures import of_status
+from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
 SECRET = "pl4nted-s3cret"
 LIMIT = 64 * 1024
@@ -569,6 +571,7 @@ class SseServer:
         self.stream: Request | None = None
         self.refuse_with = 0
         self.flood = False
+        self.many = False
 
     async def __call__(self, request: Request) -> bool:
         if request.http_method == "GET":
@@ -597,6 +600,8 @@ class SseServer:
                 "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
                 "tools/call": {"content": [{"type": "text", "text": json.dumps(request.target)}]},
             }
+            if self.many:
+                results["tools/call"] = {"content": [], "structuredContent": {"x": [[]] * ANSWER_PARTS_LIMIT}}
             reply = {"jsonrpc": "2.0", "id": request.message["id"], "result": results.get(request.method, {})}
             await self.send("message", json.dumps(reply))
 
@@ -625,6 +630,18 @@ async def test_sse_a_failure_ends_the_connection_and_the_call_says_which(fault: 
             assert words in (await error_of(client, "echo"))["message"]
             await until(lambda: app.health()["r"].state == "failed")
             assert words in (app.health()["r"].last_error or "")
+
+
+async def test_sse_an_answer_of_too_many_values_is_an_error_for_its_call_and_the_connection_goes_on() -> None:
+    sse = SseServer()
+    async with remote_server(sse) as server:
+        document = config(r=entry(server, type="sse"))
+        async with build_aggregator(document) as app, connected(app) as client:
+            sse.many = True
+            assert (await error_of(client, "echo"))["message"] == TOO_MANY_PARTS
+            sse.many = False
+            assert await client.call("r:echo") == "/messages?session_id=1"
+            assert app.health()["r"].restarts == 0
 
 
 # Secrets.

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean, talking, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, talking, until
 from support.memory import Scripts, build_aggregator, scripted
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
 pytestmark = pytest.mark.parametrize("modern", [False, True])
 
@@ -59,6 +62,42 @@ async def test_a_number_beyond_every_type_is_an_answer_like_others(
     async with app, connected(app, modern=modern) as client:
         response = await asyncio.wait_for(asked(client, scripts, result), 5)
         assert "result" in response
+        is_quiet(app)
+
+
+MANY = b"[" + b"[]," * ANSWER_PARTS_LIMIT + b"0]"
+LINK = b'{"type":"resource_link","name":"x","uri":"demo://x"}'
+LINKS = b"[" + (LINK + b",") * (ANSWER_PARTS_LIMIT // 3) + LINK + b"]"
+
+
+@pytest.mark.parametrize(
+    ("result", "is_passed_on"),
+    [
+        (b'{"content":[],"structuredContent":{"x":%s}}' % MANY, True),
+        (b'{"content":%s}' % LINKS, False),
+        (b'{"content":[],"_meta":{"x":%s}}' % MANY, False),
+        (b'{"content":[],"isError":%s}' % MANY, False),
+    ],
+    ids=["passed on", "addresses", "meta", "flag"],
+)
+@pytest.mark.parametrize("policies", [True, False])
+async def test_what_has_too_many_values_is_passed_on_as_it_is_or_not_at_all(
+    result: bytes, is_passed_on: bool, policies: bool, modern: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"audit": str(tmp_path / "audit")} if policies else {}
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), **settings)
+    scripts = scripted(app)
+    decoded: list[int] = []
+    for name in ("decode", "decode_as_read"):
+        original = getattr(raw_json, name)
+        monkeypatch.setattr(raw_json, name, lambda raw, of=original: (decoded.append(len(bytes(raw))), of(raw))[1])
+    async with app, connected(app, modern=modern) as client:
+        response = await asyncio.wait_for(asked(client, scripts, result), PATIENCE)
+        if is_passed_on:
+            assert len(response["result"]["structuredContent"]["x"]) == ANSWER_PARTS_LIMIT + 1
+        else:
+            assert response["error"] == {"code": -32603, "message": TOO_MANY_PARTS}
+        assert max(decoded, default=0) < ANSWER_PARTS_LIMIT
         is_quiet(app)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from support.memory import build_aggregator
 from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
+from support.wire_http import HttpClient
 from ways import Way, cancel, ways
 
 import fastmcp_aggregator
+from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.relay import pending_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -140,10 +144,49 @@ async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.Monkey
         params = play("a", ASK)
         rounds = [await client.result("tools/call", params) for _ in range(2)]
         error = await client.error("tools/call", params)
-        assert error == {"code": -32603, "message": "2 calls wait for their clients' answers already; try again"}
+        assert error == {"code": -32603, "message": "too many calls wait for their clients' answers already; try again"}
         await client.report("a", lambda report: report["playing"] == 2)
         await client.result("tools/call", with_answers(params, rounds[0]))
         await client.result("tools/call", params)
+
+
+@asynccontextmanager
+async def two_principals(**settings: Any) -> AsyncIterator[tuple[Aggregator, HttpClient, HttpClient]]:
+    """An app in front of a remote server, of whose requests it is known whom they are for, and two clients."""
+    auth = StaticTokenVerifier({name: {"client_id": name, "scopes": []} for name in ("alice", "bob")})
+    async with talking_server() as server:
+        app = build_aggregator(config(a=server.entry), auth=auth, **settings)
+        async with served(app) as front:
+            alice, bob = [
+                await front.connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
+                for name in ("alice", "bob")
+            ]
+            yield app, alice, bob
+
+
+async def test_who_leaves_all_calls_unanswered_leaves_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 4)
+    params = play("a", ASK)
+    async with two_principals() as (_, alice, bob):
+        rounds = [await alice.result("tools/call", params) for _ in range(4)]
+        assert "too many calls wait" in (await alice.error("tools/call", params))["message"]
+        round_ = await bob.result("tools/call", params)
+        assert brought(await bob.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
+        await alice.result("tools/call", with_answers(params, rounds[0]))
+        assert (await alice.result("tools/call", params))["requestState"], "and what is over has no place any more"
+
+
+@pytest.mark.parametrize("most", [2, 5])
+async def test_calls_that_wait_for_one_principal_leave_a_turn_at_the_server_to_others(most: int) -> None:
+    params = play("a", ASK)
+    async with two_principals(max_concurrent_calls=most) as (app, alice, bob):
+        rounds = [await alice.result("tools/call", params) for _ in range(most - 1)]
+        late = asyncio.create_task(alice.result("tools/call", params))
+        await until(lambda: app.health()["a"].waiting == 1)
+        assert await bob.result("tools/call", play("a"))
+        assert not late.done()
+        await alice.result("tools/call", with_answers(params, rounds[0]))
+        assert (await late)["requestState"]
 
 
 # The answers.

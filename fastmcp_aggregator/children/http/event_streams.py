@@ -8,10 +8,15 @@ from collections.abc import AsyncIterator, Iterator
 import anyio
 import httpx2
 
-from fastmcp_aggregator.children.http.failures import of_exception, too_large
+from fastmcp_aggregator.children.http.failures import of_exception, too_large, too_many_parts
+from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_MOST_LINES = 10_000
+"""Lines of one event that is long; the SDK takes one after the other."""
 _ID_LINE = re.compile(rb"(?:^|[\r\n])id[:\r\n]")
 
 
@@ -19,7 +24,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     """Read the whole body, and close the response.
 
     Raises:
-        HttpFailed: it has more than `limit` bytes.
+        HttpFailed: it has more than `limit` bytes, or would cost too much to parse.
         httpx2.TransportError: the connection broke.
     """
     body = bytearray()
@@ -30,7 +35,10 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
                 raise HttpFailed(too_large(limit))
     finally:
         await response.aclose()
-    return bytes(body)
+    whole = bytes(body)
+    if is_too_large(whole):
+        raise HttpFailed(too_many_parts())
+    return whole
 
 
 def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -117,11 +125,37 @@ class BoundedEvents:
         try:
             while (chunk := await self._broken.next_chunk(chunks)) is not None:
                 for event in self._splitter.feed(chunk):
-                    yield event
+                    yield event if len(event) <= ANSWER_PARTS_LIMIT else _checked(event)
+        except _Unreadable:
+            self.failure = too_many_parts()
         except EventTooLarge:
             self.failure = too_large(self._limit)
         except httpx2.TransportError as error:
             self.failure = of_exception(error)
+
+
+class _Unreadable(Exception):
+    """One event has too many parts, and cannot be told whose it is."""
+
+
+def _checked(event: bytes) -> bytes:
+    """The event, or one with what is to be read in its place.
+
+    Raises:
+        _Unreadable: it would cost too much to parse, and nothing tells what it is.
+    """
+    if event.count(b"\n") + event.count(b"\r") > _MOST_LINES:
+        raise _Unreadable
+    if not is_too_large(event):
+        return event
+    lines = event.splitlines()
+    data = b"\n".join([line[5:] for line in lines if line.startswith(b"data:")])
+    try:
+        short = in_place_of(data)
+    except raw_json.Malformed:
+        raise _Unreadable from None
+    kept = [line for line in lines if line.startswith((b"id:", b"event:") if short else b"id:")]
+    return b"\n".join([*kept, *([b"data: " + short] if short else []), b"", b""])
 
 
 class EventBody(httpx2.AsyncByteStream):

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 
+from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.file_descriptors import shortage
 
@@ -31,6 +32,11 @@ def too_large(limit: int) -> HttpFailure:
     """An answer of more than `limit` bytes."""
     size = f"{limit / 1024**2:g} MiB" if limit >= 1024**2 else f"{limit} bytes"
     return HttpFailure("unacceptable", f"response too large: more than {size}; raise `max_response_size_mb` to take it")
+
+
+def too_many_parts() -> HttpFailure:
+    """An answer that would cost too much to parse."""
+    return HttpFailure("unacceptable", TOO_MANY_PARTS)
 
 
 def compressed(coding: str) -> HttpFailure:

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCResponse
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership, asked_too_late
+from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, is_too_large
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.protocol import raw_json
@@ -80,7 +81,7 @@ class DirectRequest:
         """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
 
         Raises:
-            MCPError: the child's error, or the connection was closed.
+            MCPError: the child's error, or the connection was closed, or the result is too large to be decoded.
         """
         self._timeouts.end(self)
         try:
@@ -98,6 +99,8 @@ class DirectRequest:
                 return result
             case raw:
                 assert isinstance(raw, Raw)
+                if is_too_large(raw_json.bytes_of(raw)):
+                    raise MCPError(INTERNAL_ERROR, TOO_MANY_PARTS)
                 result = raw_json.decode_as_read(raw)
                 assert isinstance(result, dict)
                 return result

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fastmcp.client.transports import ClientTransport
 from mcp import ClientSession
@@ -20,9 +21,11 @@ from mcp_types import JSONRPCNotification
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.direct import DirectRequests
+from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageReader
 from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.protocol import raw_json
 
 logger = logging.getLogger(__name__)
 _NOTIFICATION_BURST = 1000
@@ -63,11 +66,12 @@ class WatchedTransport(ClientTransport):
     def reader(self, flow: FlowControl, on_invalid: Callable[[bytes], None]) -> Iterator[MessageReader]:
         """What the session reads from, without the answers to direct requests."""
         direct = self.direct
+        checked = partial(self._checked, on_invalid)
         if direct is None:
-            yield MessageReader(flow, on_invalid, self.admits)
+            yield MessageReader(flow, on_invalid, self.admits, checked=checked)
             return
         try:
-            yield MessageReader(flow, on_invalid, self.admits, take=direct.take, on_end=direct.close)
+            yield MessageReader(flow, on_invalid, self.admits, take=direct.take, checked=checked, on_end=direct.close)
         finally:
             direct.close()
 
@@ -84,6 +88,21 @@ class WatchedTransport(ClientTransport):
             self.on_list_changed(kinds)
         self._count_dropped(1)
         return False
+
+    def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
+        """What is parsed in place of a line: of one with too many parts nothing is, unless it is passed on as it is."""
+        if not is_too_large(line):
+            return line
+        if self.direct is not None and self.direct.take(line):
+            return None
+        try:
+            short = in_place_of(line)
+        except raw_json.Malformed:
+            on_invalid(line)
+            return None
+        if short is None:
+            self._count_dropped(1)
+        return short
 
     def _count_dropped(self, count: int) -> None:
         self.tally.dropped_notifications += count

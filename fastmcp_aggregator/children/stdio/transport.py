@@ -1,7 +1,7 @@
 """The stdio transport: MCP over the pipes of a child process, whatever the process writes into them.
 
 - A line that is no message is ignored and counted; at most one a second is logged, and a child that writes more than a
-  thousand a minute is taken for broken.
+  thousand a minute is taken for broken. If its head says which call it was to answer, that call fails.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
 - A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
 """
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 JUNK_PER_MINUTE = 1000
 _TOO_LARGE = "response too large"
+_NOT_READABLE = "response is not valid JSON-RPC"
 _DROPPING_COSTS = 0.00015
 """Seconds of throttling for each notification dropped; one read brings some hundreds."""
 _ANSWER_HEAD = re.compile(
@@ -90,7 +91,12 @@ class ProcessTransport(WatchedTransport):
         transport_options: TransportOptions | None = None,
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
-        with self.reader(self._flow, self._count_junk) as reader:
+        def on_invalid(line: bytes) -> None:
+            self._count_junk(line)
+            if answer := _error_for(_ANSWER_HEAD.match(line), _NOT_READABLE):
+                reader.feed([answer])
+
+        with self.reader(self._flow, on_invalid) as reader:
             self._attach(reader)
             async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
                 yield session
@@ -134,7 +140,9 @@ class ProcessTransport(WatchedTransport):
             self.why_lost = "it wrote too much to its stdout that is no MCP message"
             self.lost.set()
         elif self._reports_allowed.take(now):
-            logger.warning("server %r writes to stdout what is no MCP message; ignored: %.120r", self.server_key, line)
+            logger.warning(
+                "server %r writes to stdout what is no MCP message; ignored: %r", self.server_key, line[:120]
+            )
 
 
 def _can_be_dropped(line: bytes) -> bool:
@@ -148,7 +156,12 @@ def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
     found = _ANSWER_HEAD.match(head)
     if found is None and tail is not None and _RESULT_HEAD.match(head):
         found = _ID_AT_END.search(tail)
+    return _error_for(found, _TOO_LARGE)
+
+
+def _error_for(found: re.Match[bytes] | None, message: str) -> bytes | None:
+    """Return the error for the request whose id was found."""
     if found is None:
         return None
-    error = ErrorData(code=INTERNAL_ERROR, message=_TOO_LARGE)
+    error = ErrorData(code=INTERNAL_ERROR, message=message)
     return encode(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)).rstrip()

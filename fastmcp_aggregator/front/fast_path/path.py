@@ -33,6 +33,7 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.catalogue.snapshot import SPECS
+from fastmcp_aggregator.children.session.parts import is_too_large
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -256,18 +257,20 @@ class FastPath:
 
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
         """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""
-        for name in _LOOKED_AT:
-            if name in result:
-                result[name] = raw_json.decode(result[name])
+        looked_at = [name for name in _LOOKED_AT if name in result]
+        target = fast.target
+        part = target.addressed
+        if part in result and (
+            target.is_resource or (target.publish is not None and _MAY_ADDRESS.search(raw_json.bytes_of(result[part])))
+        ):
+            looked_at.append(part)
+        if any(is_too_large(raw_json.bytes_of(result[name])) for name in looked_at):
+            return None  # the full path refuses it
+        for name in looked_at:
+            result[name] = raw_json.decode(result[name])
         is_modern = fast.call.caller.is_modern
         if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
             return None
-        target = fast.target
-        part = target.addressed
-        if target.publish is not None and part in result and _MAY_ADDRESS.search(raw_json.bytes_of(result[part])):
-            result[part] = raw_json.decode(result[part])
-        if target.is_resource and part in result:
-            result[part] = raw_json.decode(result[part]) if isinstance(result[part], Raw) else result[part]
         published = target.publish_result(result, target.publish)
         if is_modern:
             return for_modern_client(fast.call.method, published, self._server_info())

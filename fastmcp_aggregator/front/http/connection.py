@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents
 from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream
 from fastmcp_aggregator.front.http.resume.resumption import resume
-from fastmcp_aggregator.front.wire.parts import PARTS_LIMIT, has_too_many_parts
+from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
 BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
 """Bytes of a body that the SDK reads, at most; what is longer it refuses (413)."""
