@@ -24,7 +24,7 @@ def names(app: Any) -> list[str]:
 
 def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
     auth = StaticTokenVerifier({"t": {"client_id": "c", "scopes": []}}) if has_auth else None
-    return build_aggregator(config(), groups={"web": {"servers": []}}, auth=auth, **settings)
+    return build_aggregator(config(), groups={"web": {"servers": []}}, auth=auth, fast_path=True, **settings)
 
 
 def test_without_authentication() -> None:

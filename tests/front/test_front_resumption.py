@@ -79,7 +79,7 @@ async def test_the_stream_of_a_call_begins_with_an_id_and_the_time_after_which_t
 
 
 async def test_an_answer_that_comes_at_once_is_the_whole_response() -> None:
-    async with place_with() as place, place.client.call("a:echo") as response:
+    async with place_with(fast_path=True) as place, place.client.call("a:echo") as response:
         assert response.status == 200
         assert (await response.json())["result"]["content"]
 
