@@ -125,8 +125,9 @@ class Changes(Unheard):
         ('{"jsonrpc":"2.0","id":MINE,"result":{"x":DEEP', "response is not valid JSON-RPC"),
         ('{"jsonrpc":"2.0","id":MINE,"result":{"x":"\\ud800"}}', "response is not valid JSON-RPC"),
         ('{"jsonrpc":"2.0","id":MINE,"result":{"x":1', "response is not valid JSON-RPC"),
+        ('{"jsonrpc":"2.0","id":MINE,"result":"no object"}', "response is not valid JSON-RPC"),
     ],
-    ids=["result", "id last", "error", "deep", "half a pair", "cut off"],
+    ids=["result", "id last", "error", "deep", "half a pair", "cut off", "wrong shape"],
 )
 async def test_on_stdio_the_call_fails_at_once_and_the_session_lives_on(text: str, message: str) -> None:
     async with session_with(ENTRY, era="legacy") as session:
