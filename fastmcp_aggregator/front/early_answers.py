@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.early.front import signature_in
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.fast_path.path import FastPath
@@ -26,6 +27,15 @@ _QUIET = 1.0
 
 Keep = Callable[[str, Mapping[str, bytes]], None]
 """Keeps the results for a client with this signature, by method. Never blocks."""
+
+
+def _is_unsettled(child: Child) -> bool:
+    """Whether what is listed of a child now is not what will be at the next start: it has left the lists for as long as
+    it fails, or is still to be listed. One that has never been up is not in the lists, then as now.
+    """
+    if child.catalogue is None:
+        return not child.settled.is_set()
+    return not child.is_listed
 
 
 class EarlyAnswers:
@@ -79,7 +89,8 @@ class EarlyAnswers:
     def _keep(self, keep: Keep) -> None:
         first = self._conversation.first
         signature = None if first is None else signature_in(first.method, first.params or {})
-        if first is None or signature is None or any(child.catalogue is None for child in self._directory.children):
+        children = self._directory.children
+        if first is None or signature is None or any(map(_is_unsettled, children)):
             return
         answers = {
             method: raw_json.encode({**result, **self._handshakes.present(_ERA_OF[method])})

@@ -257,6 +257,14 @@ async def test_what_answers_otherwise_is_said(
     assert words in err
 
 
+async def test_who_may_see_no_metrics_sees_the_rest(capfd: pytest.CaptureFixture[str]) -> None:
+    with site(status=(200, b'{"ready": true, "servers": {"a": {"state": "running"}}}'), metrics=(403, b"")) as url:
+        code, out, err = await status(capfd, url)
+    assert code == 0
+    assert out.splitlines()[1].split()[:2] == ["a", "running"]
+    assert "keeps no metrics" in err
+
+
 async def test_metrics_that_are_none_are_passed_over(capfd: pytest.CaptureFixture[str]) -> None:
     about = b'{"ready": false, "servers": {"a": {"state": "initializing", "since": 90000, "is_cut_off": true}}}'
     with site(status=(200, about), metrics=(200, b"{{{")) as url:

@@ -213,6 +213,21 @@ async def test_calls_of_clients_that_can_be_asked_are_taken_too(modern: bool) ->
         await is_quiet(app)
 
 
+async def test_calls_to_a_server_with_subscribers_keep_the_full_path_so_that_no_answer_overtakes_an_update(
+    modern: bool,
+) -> None:
+    document = config(a=talking(resources=[{"uri": "note://a", "name": "a"}]))
+    async with build_aggregator(document) as app, connected(app, modern=modern) as client:
+        if modern:
+            client.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://a/a"]}})
+            await client.heard("notifications/subscriptions/acknowledged")
+        else:
+            await client.result("resources/subscribe", {"uri": "note://a/a"})
+        before = counts(app).declined["subscribed"]
+        await client.call("a:echo")
+        assert counts(app).declined["subscribed"] == before + 1
+
+
 async def test_calls_to_remote_servers_are_counted_as_declined(modern: bool) -> None:
     async with talking_server() as remote, build_aggregator(config(r=remote.entry)) as app:
         async with connected(app, modern=modern) as client:

@@ -310,3 +310,16 @@ async def test_a_client_that_was_listed_something_old_is_told_once(tmp_path: Pat
         assert "a:fresh" in await server.client.names()
         assert server.client.notifications == []
         await server.end()
+
+
+@pytest.mark.process
+async def test_a_server_that_never_starts_takes_the_early_answers_from_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_START", "auto")
+    command = program(tmp_path, a=lean(tools=5), broken=lean(exit_at_start=3))
+    before = await learn(command, modern=False)
+    async with running(*command) as server:
+        assert server.client.introduction["serverInfo"] == before["serverInfo"]
+        assert "a:tool_0" in await server.client.names()
+        await server.end()

@@ -25,7 +25,10 @@ _WINDOW = 60.0
 """Seconds for which --watch tells rates and quantiles."""
 _HEADINGS = ("server", "state", "for", "restarts", "calls", "calls/s", "p50", "p99", "last error")
 _COLOURS = {"running": "green", "failed": "red", "initializing": "yellow", "sleeping": "dim"}
-_WITHOUT_METRICS = "It keeps no metrics: start it with FASTMCP_AGGREGATOR_METRICS=true to see calls and their times."
+_WITHOUT_METRICS = (
+    "It keeps no metrics, or shows them to keys of all groups alone: "
+    "start it with FASTMCP_AGGREGATOR_METRICS=true to see calls and their times."
+)
 
 
 @dataclass(frozen=True, slots=True)

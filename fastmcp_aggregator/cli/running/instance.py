@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -95,7 +96,7 @@ class Instance:
             raise InstanceError(
                 f"{self.url} is not an aggregator: its /status is no status of one; give the URL where one serves HTTP"
             ) from None
-        metrics = self._get("/metrics")
+        metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
         return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
 
     def wake(self, server: str) -> None:
@@ -107,14 +108,15 @@ class Instance:
         if self._get(f"/wake/{quote(server, safe='')}", method="POST") is None:
             raise InstanceError(f"{self.url} has no server {server!r}, or cannot start single ones")
 
-    def _get(self, path: str, method: str = "GET") -> str | None:
+    def _get(self, path: str, method: str = "GET", without: Sequence[int] = (404,)) -> str | None:
+        """The body; None if the status is one of these."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         request = urllib.request.Request(self.url + path, headers=headers, method=method)
         try:
             with _OPENER.open(request, timeout=_TIMEOUT) as response:
                 data: bytes = response.read(_LARGEST)
         except urllib.error.HTTPError as error:
-            if error.code == 404:
+            if error.code in without:
                 return None
             raise InstanceError(self._refusal(error.code)) from None
         except urllib.error.URLError as error:

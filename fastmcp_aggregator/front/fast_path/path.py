@@ -254,6 +254,8 @@ class FastPath:
             raise Declined("log level")
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
+        if runtime.subscriptions.has_any(child):  # an answer must not come before the update that it has caused
+            raise Declined("subscribed")
 
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
         """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""
