@@ -163,6 +163,8 @@ def attack(session: nox.Session) -> None:
     install(session, "test", package=True)
     arguments = session.posargs or ["--markdown", "docs/security.md"]
     session.run("python", "-m", "attack", *arguments, env={"PYTHONPATH": "tests"})
+    if not session.posargs:
+        session.run("python", "tests/faults/share_attacks.py", env={"PYTHONPATH": "tests"})
 
 
 @nox.session
