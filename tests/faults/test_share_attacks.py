@@ -1,4 +1,4 @@
-"""What one caller can do to the others, on a hub that runs: nothing. `nox -s attack` runs the long ones, and looks at times."""
+"""What one caller can do to the others, on a hub that runs: nothing. `nox -s attack` tries more, and looks at times."""
 
 from __future__ import annotations
 
