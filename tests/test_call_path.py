@@ -73,7 +73,7 @@ async def client_of(app: Any, front: str, *, modern: bool) -> AsyncIterator[RawC
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 @pytest.mark.parametrize(
     ("fast_path", "front", "most_files", "most_changes"),
-    [(False, "pipe", 23, 46), (False, "http", 38, 92), (True, "pipe", 28, 68), (True, "http", 41, 113)],
+    [(False, "pipe", 25, 50), (False, "http", 40, 97), (True, "pipe", 31, 73), (True, "http", 44, 115)],
 )
 async def test_call_crosses_few_files(
     fast_path: bool, front: str, most_files: int, most_changes: int, client: str, server: str
