@@ -63,7 +63,7 @@ async def origin(hub: Hub) -> str:
         assert _status(got) == 403, (
             f"{value.replace(str(hub.port + 1), 'PORT').replace(str(hub.port), 'PORT')}: {_status(got)}"
         )
-    got = await _post(hub, _CALL, f"origin: http://127.0.0.1:{hub.port}")
+    got = await _post(hub, _CALL, f"origin: http://127.0.0.1:{hub.port}", host=f"127.0.0.1:{hub.port}")
     assert _is_served(got), "the hub's own page is refused"
     return f"403 for {len(odd)} origins"
 

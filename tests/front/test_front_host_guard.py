@@ -103,6 +103,8 @@ async def test_all_others_are_asked_about_each_time(asked: list[Any]) -> None:
         assert [await behind.status_of(guard, *headers) for _ in range(2)] == [expected] * 2
         assert len(asked) == before + 2
     assert await behind.status_of(guard, (b"host", b"evil.example")) == 421
+    assert await behind.status_of(guard, (b"host", b"[::1].evil.example")) == 421
+    assert await behind.status_of(guard, (b"host", b"[::1]:8000")) == 200
     assert await behind.status_of(guard, HOST, (b"origin", b"https://evil.example")) == 403
     assert await behind.status_of(guard) == 421
 

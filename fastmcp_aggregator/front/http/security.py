@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ _MOST_HOSTS = 1000
 _LONGEST_HOST = 255
 """Characters."""
 _PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
+"""A name or an address, and a port (RFC 3986, 3.2.2)."""
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -86,7 +89,10 @@ class HostGuard:
             self._on_failure(_address(scope), scope["path"], "the Host or the Origin is not one of ours")
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What FastMCP's check has let in."""
+        """What FastMCP's check has let in. It takes what follows an address in brackets for a part of that."""
+        if not all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host"):
+            await PlainTextResponse("Misdirected Request", status_code=421)(scope, receive, send)
+            return
         origins = [value for name, value in scope["headers"] if name == b"origin"]
         if not self._is_any and not all(self._is_allowed(value.decode("latin-1"), scope) for value in origins):
             await PlainTextResponse("Forbidden Origin", status_code=403)(scope, receive, send)
