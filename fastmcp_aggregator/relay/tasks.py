@@ -1,7 +1,7 @@
 """Tasks (SEP-2663): calls that servers answer with a task, and the requests for tasks, on their way to these servers.
 
-Theory. A task's record is its server's. Here are only its id, which is sealed (`relay/task_ids.py`), and, where the
-server is an instance for one client, that this has an open task and is not to be closed (`relay/instances.py`).
+Theory. A task's record is its server's. Here are only its id, which is sealed (`relay/task_ids.py`), and that the
+server, or the instance of it, has an open task and is not to be stopped meanwhile (`relay/instances.py`).
 
 | the client | what a task becomes |
 |---|---|
