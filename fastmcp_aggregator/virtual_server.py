@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from starlette.middleware import Middleware
 
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.backend import Backend
+from fastmcp_aggregator.callers.pipe_client import pipe_client
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
@@ -139,7 +141,7 @@ class VirtualServer(FastMCP[None]):
         before = PIPE_FRONT.set(front)
         self._backend.profile.expect_one()
         try:
-            with temporary_log_level(log_level):
+            with temporary_log_level(log_level), pipe_client(_working_folder()):
                 failed = None
                 async with self._serving() as stop, stdio_streams(stop.set, front) as streams:
                     server = sdk_server_of(self)
@@ -323,3 +325,11 @@ class VirtualServer(FastMCP[None]):
         server.get_tool_input_schema = self._directory.header_schema
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
         return pipeline
+
+
+def _working_folder() -> str | None:
+    """The folder of this process, which its client on stdio has started in its own; None: it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

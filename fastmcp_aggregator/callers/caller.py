@@ -24,6 +24,7 @@ from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import ANYBODY
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
+from fastmcp_aggregator.callers.pipe_client import PIPE_CLIENT
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.ownership import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
@@ -99,6 +100,7 @@ class Caller:
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
+        self._pipe_client = None if self.is_remote else PIPE_CLIENT.get()
 
     @classmethod
     def of(cls, ctx: Context) -> Self:
@@ -147,6 +149,11 @@ class Caller:
         return self._pipe or self.account
 
     @property
+    def working_folder(self) -> str | None:
+        """The folder in which the client's program runs; None: unknown, as over HTTP."""
+        return None if self._pipe_client is None else self._pipe_client.working_folder
+
+    @property
     def client_name(self) -> str | None:
         """The name of the program, by its own account."""
         params = self.connection.client_params
@@ -161,10 +168,14 @@ class Caller:
         return profile
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:
-        """Have something done when the connection of a legacy client ends; of modern clients nothing tells."""
+        """Have something done when the client's connection or pipe ends; of modern ones over HTTP nothing tells."""
         if not self.is_modern:
             self.connection.exit_stack.callback(close)
-        return not self.is_modern
+        elif self._pipe_client is not None and self._pipe is not None:
+            self._pipe_client.at_end(close)
+        else:
+            return False
+        return True
 
     @property
     def log_level(self) -> str | None:

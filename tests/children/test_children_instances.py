@@ -43,9 +43,10 @@ async def test_a_session_that_only_lists_starts_nothing() -> None:
         assert len(pids_of(hub)) == 1
 
 
-async def test_the_process_ends_with_the_session() -> None:
+@pytest.mark.parametrize("modern", [False, True])
+async def test_the_process_ends_with_the_session(modern: bool) -> None:
     async with isolated() as hub:
-        async with connected(hub) as client:
+        async with connected(hub, modern=modern) as client:
             await client.call("lean:pid")
             assert len(pids_of(hub)) == 2
         await until(lambda: len(pids_of(hub)) == 1)

@@ -153,8 +153,13 @@ async def connected(
     name: str = "test",
     capabilities: dict[str, Any] | None = None,
     handshake: bool = True,
+    folder: str | None = None,
 ) -> AsyncIterator[RawClient]:
-    """A raw client of an app in this process, over the app's own low-level server, with its fast path if it has one."""
+    """A raw client of an app in this process, over the app's own low-level server, with its fast path if it has one.
+
+    It works in this folder, if one is given.
+    """
+    from fastmcp_aggregator.callers.pipe_client import pipe_client
     from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
     from fastmcp_aggregator.message_streams import MessageReader, MessageWriter
     from fastmcp_aggregator.pipe.lines import LineSplitter
@@ -177,7 +182,12 @@ async def connected(
     )
     server = app._mcp_server
     options = server.create_initialization_options()
-    serving = asyncio.create_task(server.run(requests, MessageWriter(_Replies(replies, requests)), options))
+
+    async def serve() -> None:
+        with pipe_client(folder):
+            await server.run(requests, MessageWriter(_Replies(replies, requests)), options)
+
+    serving = asyncio.create_task(serve())
     PIPE_FRONT.set(None)
     try:
         if handshake:

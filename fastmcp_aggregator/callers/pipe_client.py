@@ -1,0 +1,43 @@
+"""The client on a pipe of its own: what its front knows of it beside what it says, and what is done when it leaves.
+
+Over HTTP there is none: nothing tells in which folder such a client works, nor when a modern one has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+
+
+class PipeClient:
+    """One client, from its first byte to its last, whichever era it speaks."""
+
+    def __init__(self, working_folder: str | None = None) -> None:
+        """`working_folder` is the absolute path of the folder in which its program runs; None: unknown."""
+        self.working_folder = working_folder
+        self._at_end = ExitStack()
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Have something done when it leaves."""
+        self._at_end.callback(action)
+
+    def leave(self) -> None:
+        """It is gone: do what is to be done then, the last first."""
+        self._at_end.close()
+
+
+PIPE_CLIENT: ContextVar[PipeClient | None] = ContextVar("the client on this pipe", default=None)
+"""In the context in which a front reads the requests of one client, and serves them."""
+
+
+@contextmanager
+def pipe_client(working_folder: str | None) -> Iterator[PipeClient]:
+    """While one client is served on a pipe, by what is begun inside of this; it leaves at the end."""
+    client = PipeClient(working_folder)
+    before = PIPE_CLIENT.set(client)
+    try:
+        yield client
+    finally:
+        PIPE_CLIENT.reset(before)
+        client.leave()
