@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from fastmcp_aggregator.config import McpConfig, RemoteServer, ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.isolation.decision import decide
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
 
@@ -32,13 +33,14 @@ _PLENTY = 10_240
 def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connections: int = 0) -> int:
     """Count those that the servers of a config need, with `connections` clients at once.
 
-    An isolated server is there once for each client session. Each call to a remote server has a connection of its own;
-    it is enough if one of them can have all that it may.
+    An isolated server is there once for each client session or folder. Each call to a remote server has a
+    connection of its own; it is enough if one of them can have all that it may.
     """
     needed, calls = OWN + connections, 0
     for server in config.servers.values():
         options = ChildOptions.from_settings(settings, server)
-        instances = 1 + (settings.max_isolated_sessions if options.own.isolation == "session" else 0)
+        is_shared = decide(server, options).isolation == "shared"
+        instances = 1 + (0 if is_shared else settings.max_isolated_sessions)
         needed += instances * _needed(server)
         if isinstance(server, RemoteServer):
             calls = max(calls, options.max_concurrent_calls)

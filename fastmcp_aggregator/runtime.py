@@ -20,7 +20,7 @@ from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
-from fastmcp_aggregator.relay.instances import Instances
+from fastmcp_aggregator.relay.instances.instances import Instances, place_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.remote_tasks import RemoteTasks
 from fastmcp_aggregator.relay.rounds import Rounds
@@ -84,7 +84,12 @@ class Runtime:
         slots = StartSlots(settings.max_starting or timings.starts_at_once, timings.start_patience)
         context = ChildContext(self, profile, new_endpoint, timings, slots, catalogues)
         self.supervisor = Supervisor(config, options, context, launched)
-        self.instances = Instances(self.supervisor, limit=settings.max_isolated_sessions)
+        self.instances = Instances(
+            self.supervisor,
+            limit=settings.max_isolated_sessions,
+            is_subscribed=self.subscriptions.has_subscribers,
+            on_joined=self.log_levels.connected,
+        )
         self.rounds = Rounds(self.log_levels, self.instances, peers)
         self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
         self._first = frozenset(self.children.values())
@@ -121,7 +126,8 @@ class Runtime:
         """The children that are there for one legacy client alone."""
         if self._profile.is_single:
             return list(self.children.values())
-        return [child for child, session in self.instances if session is connection]
+        alone = (instance for instance, _ in self.instances if instance.context.profile.is_single)
+        return [instance for instance in alone if place_of(instance) is connection]
 
     # What children report.
 
@@ -154,7 +160,7 @@ class Runtime:
     def is_needed(self, child: Child) -> bool:
         """Whether somebody has subscribed to a resource of it, or it has instances or open tasks."""
         has_instances = self.instances.has_any(child)
-        return has_instances or self.subscriptions.has_any(child) or self.instances.has_open_tasks(child)
+        return has_instances or self.subscriptions.has_any(child) or self.instances.tasks.held_for(child) > 0
 
     async def _publish_update(self, uri: str) -> None:
         """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""
@@ -168,6 +174,6 @@ class Runtime:
             for child in view.directory.children:
                 of_child.setdefault(child.key, []).extend(view.live_clients.connections)
         yield from ((child, of_child[key]) for key, child in self.children.items())
-        for instance, session in self.instances:
-            if session is None or isinstance(session, Connection):
-                yield instance, of_child.get(instance.key, []) if session is None else [session]
+        for instance, sessions in self.instances:
+            of_era = of_child.get(instance.key, [])
+            yield instance, of_era if sessions is None else [each for each in sessions if isinstance(each, Connection)]

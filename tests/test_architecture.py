@@ -36,6 +36,7 @@ FLOORS = [
     ],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
+    ["isolation"],
     ["auth", "catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
     # The side of the servers.
     ["children.process", "children.session"],
@@ -44,6 +45,7 @@ FLOORS = [
     # Between both sides.
     ["callers", "routing"],
     ["replicas"],
+    ["relay.instances"],
     ["policies", "relay"],
     # The side of the clients.
     ["front.wire", "front.http.resume"],
@@ -108,6 +110,7 @@ BEFORE_FASTMCP = {
     "extensions",
     "file_descriptors",
     "files",
+    "isolation",
     "concurrency",
     "early",
     "naming",

@@ -16,11 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
@@ -40,10 +43,14 @@ from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.isolation.decision import Shown
+from fastmcp_aggregator.isolation.evidence import Evidence
 from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState, ServerStatus
 
 logger = logging.getLogger(__name__)
+
+_NO_ROOTS = "roots/list: several clients may share this instance of the server, so it is told the roots of none of them"
 
 
 class ChildEvents(Protocol):
@@ -91,7 +98,9 @@ class Child:
         options: ChildOptions,
         context: ChildContext,
         place: Hashable = None,
+        evidence: Evidence | None = None,
     ) -> None:
+        """An instance has a `place` of its own, and shares the evidence of its child."""
         self.server = server
         self.key = server.key
         self.place = server.key if place is None else place
@@ -111,6 +120,8 @@ class Child:
         """Whether it is being started because a request came while it slept."""
         self.why_stopped = ""
         self.offer = Offer(server, options, context.profile, context.catalogues if place is None else None, self._left)
+        self.evidence = evidence or Evidence(server, options, self.offer.shown, self.offer.keep_shown)
+        """What it has shown, and whom its instances are for."""
         self.calls = Calls(self, options, context.timings)
         self._clock = context.timings.clock
         self._awaited = 0
@@ -261,7 +272,8 @@ class Child:
     def _until_idle(self) -> float:
         """Seconds until the child is to sleep, if nobody uses it meanwhile; infinite for one that is to run."""
         idle, catalogue = self.options.settings.idle_timeout, self.catalogue
-        if self.place != self.key or catalogue is None or not stops_when_idle(self.server, self.options, catalogue):
+        is_of_one = self.place != self.key and not self.context.profile.is_of_folder
+        if is_of_one or catalogue is None or not stops_when_idle(self.server, self.options, catalogue):
             return math.inf
         is_used = self.calls.in_flight or self.calls.waiting or self._awaited
         if is_used or self._events.is_needed(self):
@@ -336,6 +348,20 @@ class Child:
     def sole_client(self) -> Owner | None:
         """The only client, if it can be asked at any time."""
         return self.context.profile.sole_client
+
+    def roots(self) -> Mapping[str, Any] | None:
+        """What it is answered that asks for roots; None: the client is asked. It has shown that it asks for them.
+
+        Raises:
+            MCPError: it has several clients, and may not know the roots of one of them.
+        """
+        self.evidence.show(Shown.ASKS_FOR_ROOTS)
+        profile = self.context.profile
+        if profile.is_single or self.options.settings.isolation == "shared":
+            return None
+        if profile.roots is None:
+            raise MCPError(INVALID_REQUEST, _NO_ROOTS)
+        return profile.roots
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
         """Schedule the lists of these kinds to be read again."""
@@ -443,4 +469,6 @@ class Child:
             public_error=self.last_failure.public_reason if self.last_failure else None,
             era=self.session.era if self.session else None,
             catalogue_since=self.offer.since,
+            isolation=self.evidence.decision.isolation,
+            isolation_reason=self.evidence.decision.reason,
         )

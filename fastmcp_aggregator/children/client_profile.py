@@ -33,10 +33,26 @@ class ClientProfile:
         """Whether there is one client at most."""
         self.is_awaited = False
         """Whether the only client has yet to say what it can do."""
+        self.is_of_folder = False
+        """Whether its clients work in one folder, or have the same roots."""
+        self.roots: Mapping[str, Any] | None = None
+        """What their servers are answered that ask for roots; None: they have none to tell."""
         self._declared: Mapping[str, Any] | None = None
         self._is_legacy = False
         self.known = asyncio.Event()
         """Set when the only client has said what it can do."""
+
+    @classmethod
+    def of_folder(cls, roots: Mapping[str, Any] | None, *, is_legacy: bool) -> ClientProfile:
+        """That of the clients of one folder, which is told their roots, and what else can be passed on.
+
+        Legacy clients can be asked more by a server that speaks their era.
+        """
+        profile = cls()
+        profile.is_of_folder, profile.roots, profile._is_legacy = True, roots, is_legacy
+        told: dict[str, Any] = {} if roots is None else {"roots": {}}
+        profile._declared = {name: each for name, each in RELAYED.items() if name != "roots"} | told
+        return profile
 
     def expect_one(self) -> None:
         """There will be one client: the children are to be to it as they would be without us."""

@@ -41,6 +41,8 @@ class Offer:
         self._latest: Catalogue | None = None
         self._known = NOTHING_KNOWN if store is None else store.known(server, options)
         known = self._known.by_kind or {}
+        self.shown = self._known.shown
+        """What the server has shown of itself in earlier runs, besides what it offers."""
         self.starts_asleep = starts_asleep(server, options, (each.catalogue for each in known.values()))
         """Whether the child need not be started before it is called."""
         if options.settings.strict and not self.starts_asleep:
@@ -95,6 +97,11 @@ class Offer:
         if self._store is not None and self._known.fingerprint is not None and self._latest is not None:
             known = KnownCatalogue(replace(self._latest, version=0), protocol_version, era)  # type: ignore[arg-type]
             self._store.keep(self._key, self._known.fingerprint, client_kind, known)
+
+    def keep_shown(self, shown: frozenset[str]) -> None:
+        """Keep for the next run what else the server has shown."""
+        if self._store is not None and self._known.fingerprint is not None:
+            self._store.keep_shown(self._key, self._known.fingerprint, shown)
 
     def inherit(self, other: Offer) -> None:
         """Go on with what a predecessor has listed, until it is known what this one offers."""

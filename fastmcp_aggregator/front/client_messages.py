@@ -21,6 +21,7 @@ from mcp_types import (
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
+from fastmcp_aggregator.callers.client_roots import roots_have_changed
 from fastmcp_aggregator.callers.outbox import Outbox
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
@@ -66,7 +67,11 @@ class ClientMessages:
         return runtime
 
     async def roots_changed(self, caller: Caller) -> None:
-        """Notify the legacy children that the client alone has; a modern child gets the roots when it asks."""
+        """Notify the legacy children that the client alone has; a modern child gets the roots when it asks. From an
+        instance that others share, the client moves to one that has its new roots.
+        """
+        roots_have_changed(caller.connection)
+        self._runtime.instances.places.leave(caller.session)
         for child in self._runtime.children_of(caller.connection):
             if child.session is not None and child.session.era == "legacy":
                 await child.session.notify(ROOTS_CHANGED.name)
@@ -89,11 +94,11 @@ class ClientMessages:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        serving = await self._runtime.instances.instance_for(child, caller)
         may_hear = partial(self._directory.shows, uri)
-        await self._runtime.subscriptions.subscribe(
-            caller.connection, serving, original, uri, caller.account, holder=caller.holder, may_hear=may_hear
-        )
+        async with self._runtime.instances.serving(child, caller) as serving:
+            await self._runtime.subscriptions.subscribe(
+                caller.connection, serving, original, uri, caller.account, holder=caller.holder, may_hear=may_hear
+            )
 
     async def unsubscribe(self, caller: Caller, uri: str) -> None:
         await self._runtime.subscriptions.unsubscribe(caller.connection, uri)

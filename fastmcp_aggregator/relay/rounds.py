@@ -36,7 +36,7 @@ from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
-from fastmcp_aggregator.relay.instances import Instances
+from fastmcp_aggregator.relay.instances.instances import Instances
 from fastmcp_aggregator.relay.pending_calls import Notify, PendingCall, PendingCalls, call_is_over, is_ours
 from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, notify_replica, round_from, to_message
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, Peers

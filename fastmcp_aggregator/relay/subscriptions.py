@@ -176,6 +176,10 @@ class Subscriptions:
         """Whether somebody has subscribed to a resource of the child."""
         return bool(self._resources.get(child.place))
 
+    def has_subscribers(self, child: Child) -> bool:
+        """The same, but for those who are just leaving."""
+        return any(entry.subscribers for entry in self._resources.get(child.place, {}).values())
+
     def updated(self, child: Child, uri: str) -> None:
         """Notify the subscribers of a resource that has changed."""
         of_child = self._resources.get(child.place, {})

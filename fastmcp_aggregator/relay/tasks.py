@@ -1,7 +1,7 @@
 """Tasks (SEP-2663): calls that servers answer with a task, and the requests for tasks, on their way to these servers.
 
 Theory. A task's record is its server's. Here are only its id, which is sealed (`relay/task_ids.py`), and that the
-server, or the instance of it, has an open task and is not to be stopped meanwhile (`relay/instances.py`).
+server, or the instance of it, has an open task and is not to be stopped meanwhile (`relay/instances/`).
 
 | the client | what a task becomes |
 |---|---|
@@ -32,7 +32,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions.tasks import TASKS, TaskRef, is_over, is_task
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import TASKS_CANCEL, TASKS_GET
-from fastmcp_aggregator.relay.instances import Instances
+from fastmcp_aggregator.relay.instances.instances import Instances
 from fastmcp_aggregator.relay.remote_rounds import notify_replica, to_message
 from fastmcp_aggregator.relay.remote_tasks import RemoteOwner, RemoteTasks, question_from
 from fastmcp_aggregator.relay.rounds import Rounds, forwarded
@@ -133,7 +133,7 @@ class Tasks:
         Raises:
             MCPError: it is gone, and its task with it.
         """
-        child = self._instances.named(ref.instance) if ref.instance else self._children().get(ref.server)
+        child = self._instances.tasks.named(ref.instance) if ref.instance else self._children().get(ref.server)
         if child is None or child.key != ref.server:
             raise lost_task(ref)
         return child
@@ -160,7 +160,7 @@ class Tasks:
             told = forwarded(child, params, {"taskId": ref.task})
             result = await child.calls.request(method, told, owner=owner)
             if method == TASKS_GET.name:
-                self._instances.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
+                self._instances.tasks.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
             return result
         finally:
             if ref.instance:
@@ -168,7 +168,7 @@ class Tasks:
 
     def _made(self, child: Child, call: Call, result: Result) -> TaskRef:
         is_instance = child is not call.child
-        name = self._instances.hold(child, result["taskId"], result.get("ttlMs"))
+        name = self._instances.tasks.hold(child, result["taskId"], result.get("ttlMs"))
         is_here = is_instance or isinstance(child.server, StdioServer)
         replica = self._remote.own_id if is_here else ""
         return TaskRef(child.key, result["taskId"], call.name, replica, name if is_instance else "")

@@ -37,6 +37,7 @@ from fastmcp_aggregator.settings.sources import ENV_PREFIX, Layers, read_environ
 EraSetting = Literal["auto", "legacy", "modern"]
 Switch = Literal["on", "off"]
 Start = Literal["auto", "eager", "on_demand"]
+IsolationSetting = Literal["auto", "shared", "directory", "session"]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -93,8 +94,8 @@ class ServerSettings(BaseModel):
         description="protocol era to speak with it: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` "
         "(2026-07-28)",
     )
-    isolation: Literal["shared", "session"] = Field(
-        default="shared", description="`session` gives each client session an instance of its own"
+    isolation: IsolationSetting | None = Field(
+        default=None, description="whom an instance of it is for: `shared`, `directory`, `session` or `auto`"
     )
     catalogue: Switch | None = Field(default=None, description="whether what it lists is kept on disk: `on` or `off`")
     start: Start | None = Field(default=None, description="when it is started: `eager`, `on_demand` or `auto`")
@@ -173,6 +174,12 @@ class AggregatorSettings(BaseSettings):
         default=600.0,
         description="seconds without use after which a server that may be started on demand is stopped; 0: never",
     )
+    isolation: IsolationSetting = Field(
+        default="shared",
+        description="whom an instance of a server is for: `shared`, all clients; `directory`, those of one working "
+        "folder or set of roots; `session`, one client session; `auto`: all, unless something shows that it belongs "
+        "to one folder or client",
+    )
     list_grace: Wait = Field(
         default=15.0, description="seconds a server that fails stays in the lists, to be back unnoticed"
     )
@@ -199,7 +206,7 @@ class AggregatorSettings(BaseSettings):
         "`max_concurrent_requests`",
     )
     max_isolated_sessions: Count = Field(
-        default=20, description='instances of one server with `isolation = "session"`, at most'
+        default=20, description="instances of one server for single client sessions or folders, at most"
     )
     stderr_dir: Text | None = Field(
         default=None, description="directory for files with the servers' stderr; may begin with `~`"

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+Isolation = Literal["shared", "directory", "session"]
+"""Whom an instance of a server is for: all clients, those of one working folder or set of roots, or one."""
+
 
 class ChildState(StrEnum):
     """Where a child is in its life."""
@@ -42,6 +45,7 @@ SEEN_BY_EVERYBODY = (
     "retry_in",
     "is_cut_off",
     "catalogue_since",
+    "isolation",
 )
 """What who may use a server is told of it. How busy it is, and as which process it runs, tells of others."""
 
@@ -59,7 +63,8 @@ class ServerStatus:
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
     `catalogue_since` is when what is listed was read from it, in seconds since 1970, if that was in an earlier run.
     `callers` is how many have requests in flight.
-    `instances` are the further ones that serve single client sessions, or clients of the other era.
+    `instances` are the further ones that serve single client sessions or folders, or clients of the other era.
+    `isolation` is whom its instances are for, and `isolation_reason` why.
     """
 
     server_key: str
@@ -86,3 +91,5 @@ class ServerStatus:
     instances: int = 0
     catalogue_since: float | None = None
     callers: int = 0
+    isolation: Isolation = "shared"
+    isolation_reason: str = ""

@@ -64,6 +64,36 @@ def test_what_is_kept_comes_back_as_it_was_and_is_for_its_owner_alone(folder: Pa
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_what_a_server_has_shown_is_kept_beside_its_catalogue_and_added_to(folder: Path) -> None:
+    store = CatalogueStore(folder)
+    fingerprint = known(store, program()).fingerprint
+    assert fingerprint
+    store.keep_shown("a", fingerprint, frozenset({"asks_for_roots"}))
+    keep(store, program())
+    store.keep_shown("a", fingerprint, frozenset({"something_else"}))
+    assert store.flush(10)
+    again = known(CatalogueStore(folder), program())
+    assert again.by_kind == {"any": KNOWN}
+    assert again.shown == {"asks_for_roots", "something_else"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "version", "is_shown"),
+    [(("t",), "2025-11-25", False), (("t", "u"), "2025-11-25", True), (("t", "u"), "2025-06-18", False)],
+)
+def test_lists_that_differ_with_the_kind_of_client_in_one_version_are_told(
+    folder: Path, tools: tuple[str, ...], version: str, is_shown: bool
+) -> None:
+    store = CatalogueStore(folder)
+    keep(store, program())
+    fingerprint = known(store, program()).fingerprint
+    assert fingerprint
+    other = Catalogue(0, {Kind.TOOL: tuple({"name": name, "inputSchema": {}} for name in tools)})
+    store.keep("a", fingerprint, "another", KnownCatalogue(other, version, "legacy"))
+    assert store.flush(10)
+    assert known(CatalogueStore(folder), program()).shown == ({"lists_by_client"} if is_shown else set())
+
+
 def test_a_file_tells_nothing_of_what_the_server_is_started_with(folder: Path) -> None:
     entry = program(args=["--token", "s3cret-argument"], env={"TOKEN": "s3cret-variable"})
     text = keep(CatalogueStore(folder), entry).read_text()

@@ -222,6 +222,29 @@ def test_check_connect_starts_the_others_when_a_variable_has_no_value(run: Run) 
     assert run("check", "--connect", "--no-strict", good=lean(), bad=WITHOUT_VALUE).code == 0
 
 
+def test_check_tells_which_servers_are_not_shared_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
+    entries = {"plain": lean(), "here": {**lean(), "cwd": "."}, "memory": {"command": "server-memory"}}
+    ended = run("check", **entries)
+    assert "\nNot shared by all clients, where there are several:\n" in ended.out
+    reason = "its `cwd` is relative to the working folder"
+    assert f"\n  here: an instance for each working folder or set of roots: {reason}\n" in ended.out
+    assert "\n  memory: an instance for each client session: programs named `memory` keep state\n" in ended.out
+    servers = json.loads(run("check", "--json", **entries).out)["servers"]
+    assert [server["isolation"] for server in servers.values()] == ["shared", "directory", "session"]
+    assert servers["here"]["isolationReason"] == reason
+    assert "Not shared" not in run("check", plain=lean()).out
+
+
+def test_check_connect_tells_what_a_server_shows_while_it_starts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
+    asking = lean(asks_for_roots=True)
+    ended = run("check", "--connect", a=asking)
+    assert "\n  a: an instance for each working folder or set of roots: it asks for the roots" in ended.out
+    connected = json.loads(run("check", "--connect", "--json", a=asking).out)["connected"]
+    assert connected["isolation"]["a"]["isolation"] == "directory"
+
+
 # list
 
 

@@ -80,6 +80,17 @@ async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.Cap
     assert document["servers"]["bad"]["state"] == "failed"
 
 
+async def test_it_says_which_servers_have_instances_and_why(capfd: pytest.CaptureFixture[str]) -> None:
+    app = build_aggregator(config(files=lean(), shell=lean()), isolation="auto", servers={"shell": {"stateful": True}})
+    why = "its setting `stateful` says that it keeps state"
+    async with settled(app) as url:
+        out = (await status(capfd, url))[1]
+        servers = json.loads((await status(capfd, url, "--json"))[1])["servers"]
+    assert out.splitlines()[3:] == [f"shell has an instance for each client session: {why}"]
+    assert [server["isolation"] for server in servers.values()] == ["shared", "session"]
+    assert servers["shell"]["isolation_reason"] == why
+
+
 async def test_without_metrics_it_says_how_to_have_them(capfd: pytest.CaptureFixture[str]) -> None:
     async with settled(hub()) as url:
         code, out, err = await status(capfd, url)

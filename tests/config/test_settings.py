@@ -63,6 +63,7 @@ def test_without_any_source_everything_has_its_default(monkeypatch: pytest.Monke
         "startup_timeout": 30.0,
         "ready_wait": 5.0,
         "catalogue": None,
+        "isolation": "shared",
         "start": "auto",
         "idle_timeout": 600.0,
         "list_grace": 15.0,
@@ -233,7 +234,8 @@ GENERAL_TOO = [name for name in ServerSettings.model_fields if name in Aggregato
 
 @pytest.mark.parametrize("name", GENERAL_TOO)
 def test_what_a_server_has_of_its_own_comes_before_what_is_set_for_every_server(name: str) -> None:
-    general, own = {"catalogue": ("on", "off"), "start": ("eager", "on_demand")}.get(name, (7, 1))
+    words = {"catalogue": ("on", "off"), "start": ("eager", "on_demand"), "isolation": ("auto", "session")}
+    general, own = words.get(name, (7, 1))
     overrides = {name: general, "servers": {"files": {name: own}, "git": {}}}
     held = [getattr(options_of(key, **overrides).settings, name) for key in ("files", "git", "other")]
     assert held == [own, general, general]

@@ -240,7 +240,8 @@ async def test_who_has_a_group_sees_nothing_outside_of_it() -> None:
     assert [group["id"] for group in view["groups"]] == ["web"]
     (server,) = view["servers"]
     assert (server["key"], server["tools"]) == ("fetch", 2)
-    assert not {"pid", "in_flight", "waiting"} & server.keys()
+    assert not {"pid", "in_flight", "waiting", "isolation_reason"} & server.keys()
+    assert server["isolation"] == "shared"
     assert [(c["principal"], c["name"]) for c in view["calls"]] == [("guest", "pid")]
     assert names == {"web": {"fetch": ["fetch:fail", "fetch:pid"]}}
     told = json.dumps([view, names])

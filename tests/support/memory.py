@@ -57,6 +57,8 @@ class Life:
         self.ended = asyncio.Event()
         self.code: int | None = None
         self.stderr: list[str] = []
+        self.folder: str | None = None
+        """The folder that its entry names."""
         self.received: list[dict[str, Any]] = []
         """What it was sent, also while it was frozen."""
         self.is_frozen = False
@@ -174,6 +176,7 @@ class MemoryEndpoint(Endpoint):
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
         kind, options = self._script.begin(self._server)
         self._life = life = Life(kind, options)
+        life.folder = self._server.cwd
         self._script.lives.append(life)
         stack.callback(life.die, 0)
         if gate := options.get("wait_for_file"):

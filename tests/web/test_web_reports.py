@@ -164,7 +164,7 @@ async def test_who_may_use_some_groups_sees_nothing_of_how_others_use_their_serv
         await http.post("/groups/web/mcp/tools/list")
         (server,) = (await http.get("/status")).json()["servers"].values()
     shared = {"state", "since", "era", "protocol_version", "restarts", "retry_in", "is_cut_off", "last_error"}
-    shared |= {"catalogue_since"}
+    shared |= {"catalogue_since", "isolation"}
     assert server.keys() == shared | {"tools", "resources", "templates", "prompts"}
     assert server["tools"] == 2
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, usable
+from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, ids_of, usable
 
 FORMAT = 1
 """A document of a later one is left alone."""
 MOST_KINDS = 4
 """Kinds of clients whose catalogues are kept; those that came last."""
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,23 @@ class KnownCatalogue:
 T = TypeVar("T")
 KnownCatalogues = Mapping[str, KnownCatalogue]
 """By the kind of client, the last one last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is in a document: the catalogues, and what the server has shown of itself besides."""
+
+    by_kind: KnownCatalogues
+    shown: frozenset[str] = frozenset()
+
+    @property
+    def lists_by_client(self) -> bool:
+        """Whether kinds of clients were shown lists of other components, in one version of the protocol."""
+        return any(
+            one.protocol_version == other.protocol_version
+            and any(ids_of(kind, one.catalogue.of(kind)) != ids_of(kind, other.catalogue.of(kind)) for kind in Kind)
+            for one, other in combinations(self.by_kind.values(), 2)
+        )
 
 
 class UnusableDocument(Exception):
@@ -51,6 +70,7 @@ class _Document(msgspec.Struct):
     server: str
     fingerprint: str
     kinds: dict[str, _Listed]
+    shown: list[str] = []
 
 
 class Head(msgspec.Struct):
@@ -61,17 +81,17 @@ class Head(msgspec.Struct):
     fingerprint: str
 
 
-def encoded(server_key: str, fingerprint: str, known: KnownCatalogues) -> bytes:
+def encoded(server_key: str, fingerprint: str, known: Known) -> bytes:
     """The document.
 
     Raises:
         ValueError: something in it cannot be written as JSON.
     """
-    kinds = {kind: _listed(each) for kind, each in list(known.items())[-MOST_KINDS:]}
-    return msgspec.json.encode(_Document(FORMAT, server_key, fingerprint, kinds))
+    kinds = {kind: _listed(each) for kind, each in list(known.by_kind.items())[-MOST_KINDS:]}
+    return msgspec.json.encode(_Document(FORMAT, server_key, fingerprint, kinds, sorted(known.shown)[:_MOST_SHOWN]))
 
 
-def decoded(data: bytes, server_key: str, fingerprint: str) -> KnownCatalogues:
+def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
     """What is in a document.
 
     Raises:
@@ -80,8 +100,10 @@ def decoded(data: bytes, server_key: str, fingerprint: str) -> KnownCatalogues:
     head = head_of(data)
     if (head.server, head.fingerprint) != (server_key, fingerprint):
         raise UnusableDocument("it is another server's")
-    kinds = _decoded(data, _Document).kinds
-    return {kind: _known(server_key, listed) for kind, listed in list(kinds.items())[-MOST_KINDS:]}
+    document = _decoded(data, _Document)
+    kinds = list(document.kinds.items())[-MOST_KINDS:]
+    by_kind = {kind: _known(server_key, listed) for kind, listed in kinds}
+    return Known(by_kind, frozenset(document.shown[:_MOST_SHOWN]))
 
 
 def head_of(data: bytes) -> Head:

@@ -24,6 +24,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from fastmcp_aggregator.catalogue.persisted.document import (
+    Known,
     KnownCatalogue,
     KnownCatalogues,
     UnusableDocument,
@@ -36,6 +37,7 @@ from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
+from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.settings.options import ChildOptions
 
 logger = logging.getLogger(__name__)
@@ -58,11 +60,14 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """What is known of one server in advance. `since` is when its lists were last read, in seconds since 1970."""
+    """What is known of one server in advance. `since` is when its lists were last read, in seconds since 1970; `shown`
+    is what it has shown of itself besides.
+    """
 
     fingerprint: str | None = None
     by_kind: KnownCatalogues | None = None
     since: float = 0.0
+    shown: frozenset[str] = frozenset()
 
 
 NOTHING_KNOWN = KnownServer()
@@ -107,7 +112,9 @@ class CatalogueStore:
         path = self._path(server.key, fingerprint)
         try:
             data, since = _content_of(path)
-            return KnownServer(fingerprint, decoded(data, server.key, fingerprint), since)
+            known = decoded(data, server.key, fingerprint)
+            shown = known.shown | ({Shown.LISTS_BY_CLIENT} if known.lists_by_client else set())
+            return KnownServer(fingerprint, known.by_kind, since, shown)
         except FileNotFoundError:
             pass
         except UnusableDocument as problem:
@@ -119,7 +126,12 @@ class CatalogueStore:
     def keep(self, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
         """Have the catalogue that a kind of client was shown written soon."""
         path = self._path(server_key, fingerprint)
-        self.write_soon(str(path), partial(self._write, path, server_key, fingerprint, kind, known))
+        self.write_soon(str(path), partial(self._write, path, server_key, fingerprint, {kind: known}))
+
+    def keep_shown(self, server_key: str, fingerprint: str, shown: frozenset[str]) -> None:
+        """Have it written soon what the server has shown of itself, besides its catalogues."""
+        path = self._path(server_key, fingerprint)
+        self.write_soon(f"{path}: shown", partial(self._write, path, server_key, fingerprint, {}, shown))
 
     def write_soon(self, path: str, write: Callable[[], None]) -> None:
         """Have a file of the folder written soon, by what writes it last."""
@@ -171,15 +183,23 @@ class CatalogueStore:
                 why = error.strerror if isinstance(error, OSError) else str(error)
                 self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")
 
-    def _write(self, path: Path, server_key: str, fingerprint: str, kind: str, known: KnownCatalogue) -> None:
-        before: dict[str, KnownCatalogue] = {}
+    def _write(
+        self,
+        path: Path,
+        server_key: str,
+        fingerprint: str,
+        by_kind: KnownCatalogues,
+        shown: frozenset[str] = frozenset(),
+    ) -> None:
+        """Lay this over what is there."""
+        before = Known({})
         with suppress(OSError, UnusableDocument):
-            before = dict(decoded(_content_of(path)[0], server_key, fingerprint))
-        if before.get(kind) == known:
-            os.utime(path)
-            return
-        before.pop(kind, None)
-        data = encoded(server_key, fingerprint, {**before, kind: known})
+            before = decoded(_content_of(path)[0], server_key, fingerprint)
+            if shown <= before.shown and all(before.by_kind.get(kind) == known for kind, known in by_kind.items()):
+                os.utime(path)
+                return
+        others = {kind: known for kind, known in before.by_kind.items() if kind not in by_kind}
+        data = encoded(server_key, fingerprint, Known({**others, **by_kind}, before.shown | shown))
         if len(data) > MOST_BYTES:
             raise ValueError(f"that of {server_key!r} is larger than {MOST_BYTES // 1024**2} MiB")
         _require_ours(self.folder)

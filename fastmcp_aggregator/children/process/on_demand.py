@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.config import ServerConfig, StdioServer
+from fastmcp_aggregator.isolation.decision import is_stateful
 from fastmcp_aggregator.settings.options import ChildOptions
-
-_STATEFUL = """
-    memory knowledge thinking sequentialthinking
-    browser browsers browsermcp playwright puppeteer selenium chrome chromium firefox devtools stagehand
-    shell terminal tmux commander ssh repl jupyter ipython kernel debugger
-"""
-STATEFUL_WORDS = frozenset(_STATEFUL.split())
-"""Words in the name of a program or package that keeps state: memories, browsers, shells."""
-_WORD = re.compile(r"[a-z]+")
-_MOST_ARGUMENTS = 50
 
 
 def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
@@ -25,7 +15,7 @@ def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[
     start = options.settings.start
     if start != "auto":
         return start == "on_demand"
-    is_shared_process = isinstance(server, StdioServer) and options.own.isolation == "shared"
+    is_shared_process = isinstance(server, StdioServer) and options.settings.isolation != "session"
     return is_shared_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
 
 
@@ -44,17 +34,6 @@ def stops_when_idle(server: ServerConfig, options: ChildOptions, catalogue: Cata
         and not is_stateful(server, options)
         and may_sleep(server, options, [catalogue])
     )
-
-
-def is_stateful(server: ServerConfig, options: ChildOptions) -> bool:
-    """Whether it keeps state from call to call, as its setting says or, without one, its name."""
-    if options.own.stateful is not None:
-        return options.own.stateful
-    if not isinstance(server, StdioServer):
-        return False
-    names = [server.command, *(arg for arg in server.args[:_MOST_ARGUMENTS] if not arg.startswith("-"))]
-    words = {word for name in names for word in _WORD.findall(name.rpartition("/")[2].lower())}
-    return not words.isdisjoint(STATEFUL_WORDS)
 
 
 def _announces_changes(catalogue: Catalogue) -> bool:

@@ -25,7 +25,13 @@ from fastmcp_aggregator.children.session.ownership import (
     asked_too_late,
 )
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.protocol.methods import PROGRESS, SERVER_NOTIFICATIONS, SERVER_REQUESTS, Recipient
+from fastmcp_aggregator.protocol.methods import (
+    PROGRESS,
+    ROOTS_LIST,
+    SERVER_NOTIFICATIONS,
+    SERVER_REQUESTS,
+    Recipient,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +52,14 @@ class SessionEvents(Protocol):
     @property
     def sole_client(self) -> Owner | None:
         """Whom the child's messages belong to while no request is in flight."""
+        ...
+
+    def roots(self) -> Mapping[str, Any] | None:
+        """What a question for roots is answered; None: the client is asked.
+
+        Raises:
+            MCPError: nobody's are to be told.
+        """
         ...
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:
@@ -108,6 +122,8 @@ class Incoming:
         """
         if method not in SERVER_REQUESTS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
+        if method == ROOTS_LIST.name and (roots := self._events.roots()) is not None:
+            return dict(roots)
         owner = self._ownership.owner_of(related)
         if owner is None:
             if self._reports.take(time.monotonic()):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 import fastmcp_aggregator as package
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.cli.output.name_report import (
     ClientGroup,
@@ -19,7 +20,7 @@ from fastmcp_aggregator.cli.output.name_report import (
     pattern,
     plain_name,
 )
-from fastmcp_aggregator.cli.output.report import is_running, line_of, summary_of, why_failed
+from fastmcp_aggregator.cli.output.report import WHOSE, is_running, line_of, summary_of, why_failed
 from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
@@ -29,9 +30,14 @@ from fastmcp_aggregator.doctor.findings import Finding, Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.isolation.decision import Decision, decide
 from fastmcp_aggregator.libraries import installed_version
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
+
+_NOT_SHARED = "Not shared by all clients, where there are several:"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,7 +67,7 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
     if not options.json:
-        files = [*_servers(config), *_groups(named_groups)]
+        files = [*_servers(config), *_groups(named_groups), *_isolations(config, settings)]
         put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *_told(examination, config.source)]))
     if not options.connect:
         if options.json:
@@ -80,10 +86,18 @@ def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, 
 def _document(
     config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
 ) -> dict[str, Any]:
-    refused = _refused(config, settings)
+    refused, decisions = _refused(config, settings), dict(_decisions(config, settings))
     return {
         "config": config.source,
-        "servers": {key: {"transport": kind, "target": label} for key, kind, label in _targets(config)},
+        "servers": {
+            key: {
+                "transport": kind,
+                "target": label,
+                "isolation": decisions[key].isolation,
+                "isolationReason": decisions[key].reason,
+            }
+            for key, kind, label in _targets(config)
+        },
         "clients": [
             {
                 "clients": list(group.labels),
@@ -109,6 +123,34 @@ def _servers(config: McpConfig) -> Iterator[str]:
     width = max((len(key) for key in config.servers), default=0)
     for key, kind, label in _targets(config):
         yield f"  {key:{width}}  {kind:5}  {label}"
+
+
+def _decisions(config: McpConfig, settings: AggregatorSettings) -> Iterator[tuple[str, Decision]]:
+    """Whom the instances of each server are for, as `serve` would decide now."""
+    catalogues, settings = CatalogueStore(), settings.model_copy(update={"catalogue": settings.catalogue or "on"})
+    for key, server in config.servers.items():
+        options = ChildOptions.from_settings(settings, server)
+        yield key, decide(server, options, catalogues.known(server, options).shown)
+
+
+def _isolations(config: McpConfig, settings: AggregatorSettings) -> Iterator[str]:
+    others = [(key, each) for key, each in _decisions(config, settings) if each.isolation != "shared"]
+    yield from _section(_NOT_SHARED, [_isolation(key, decision) for key, decision in others])
+
+
+def _isolation(key: str, decision: Decision) -> str:
+    return f"  {key}: {WHOSE[decision.isolation]}: {decision.reason}"
+
+
+def _isolations_shown(
+    config: McpConfig, settings: AggregatorSettings, statuses: Sequence[ServerStatus]
+) -> Iterator[tuple[str, Decision]]:
+    """The decisions that are others than were told before the servers ran."""
+    before = dict(_decisions(config, settings))
+    for status in statuses:
+        decision = Decision(status.isolation, status.isolation_reason)
+        if before.get(status.server_key) != decision:
+            yield status.server_key, decision
 
 
 def _groups(groups: Groups) -> Iterator[str]:
@@ -142,6 +184,7 @@ async def _connect(
         changes = list(_changes(app, groups))
         strays = list(_strays(app, settings))
         withheld = dict(_withheld(app))
+        isolations = list(_isolations_shown(config, settings, statuses))
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
         connected = {
@@ -150,11 +193,13 @@ async def _connect(
             "changedNames": dict(changes),
             "strayTools": strays,
             "withheldExtensions": withheld,
+            "isolation": {key: asdict(decision) for key, decision in isolations},
         }
         put_json({**_document(config, settings, groups, examination), "connected": connected})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
+            _section(_NOT_SHARED, [_isolation(key, decision) for key, decision in isolations]),
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
             _section(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
@@ -44,6 +45,8 @@ class Row:
     p50: float | None
     p99: float | None
     last_error: str | None
+    isolation: str | None
+    isolation_reason: str | None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,6 +138,8 @@ def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
         p50=lately.quantile(0.5) if lately else None,
         p99=lately.quantile(0.99) if lately else None,
         last_error=server.get("last_error"),
+        isolation=server.get("isolation"),
+        isolation_reason=server.get("isolation_reason"),
     )
 
 
@@ -162,6 +167,10 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
     for line in table:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    for row in rows:
+        if row.isolation != "shared" and (whose := WHOSE.get(row.isolation or "")):
+            why = f": {printable(row.isolation_reason)}" if row.isolation_reason else ""
+            yield f"{printable(row.server)} has {whose}{why}"
 
 
 def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.cli.terminal.console import counted
@@ -39,6 +39,14 @@ class Report:
 
     def close(self) -> None:
         """Nothing more comes. May be called more than once."""
+
+
+WHOSE: Mapping[str, str] = {
+    "shared": "one instance for all clients",
+    "directory": "an instance for each working folder or set of roots",
+    "session": "an instance for each client session",
+}
+"""What each isolation gives a server."""
 
 
 def is_running(status: ServerStatus) -> bool:

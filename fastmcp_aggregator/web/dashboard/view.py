@@ -21,7 +21,15 @@ from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
 
-_ALL_GROUPS_ONLY = ("pid", "in_flight", "waiting", "unanswered", "ignored_lines", "dropped_notifications")
+_ALL_GROUPS_ONLY = (
+    "pid",
+    "in_flight",
+    "waiting",
+    "unanswered",
+    "ignored_lines",
+    "dropped_notifications",
+    "isolation_reason",
+)
 _RUNNING_ON = ("since", "retry_in")
 """What changes with the time alone."""
 

@@ -48,6 +48,8 @@ class Child:
         ignore_eof: bool = False,
         grandchild: str | None = None,
         results: dict[str, Any] | None = None,
+        asks_for_roots: bool = False,
+        tools_if: dict[str, str] | None = None,
     ) -> None:
         self.era = era
         self.name = name
@@ -66,6 +68,12 @@ class Child:
         self.silent = silent
         self.ignore_eof = ignore_eof
         self.results = results or {}
+        self.asks_for_roots = asks_for_roots
+        self.tools_if = tools_if or {}
+        """A tool for each capability, listed to clients that have declared it."""
+        self.roots: Any = None
+        if asks_for_roots:
+            self.tools.append(self.tool("roots"))
         self.held: list[tuple[Any, Any]] = []
         self.streams: list[Any] = []
         self.client: dict[str, Any] = {}
@@ -144,9 +152,15 @@ class Child:
             self.reply(message["id"], result)
 
     def answered(self, message: dict[str, Any]) -> None:
-        """A response; this child asks nothing."""
+        """A response: it asks nothing but for roots."""
+        self.roots = message.get("result") or message["error"]
 
     def told(self, method: str, params: dict[str, Any]) -> None:
+        declared = self.client.get("capabilities", {})
+        if method == "notifications/initialized":
+            self.tools += [self.tool(name) for capability, name in self.tools_if.items() if capability in declared]
+        if self.asks_for_roots and "roots" in declared and method.endswith(("/initialized", "/roots/list_changed")):
+            self.send({"id": "roots", "method": "roots/list"})
         if method == "notifications/cancelled":
             self.cancel(params["requestId"])
 
@@ -327,6 +341,9 @@ class Child:
 
     def call_pid(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
         return self.text({"pid": self.pid})
+
+    def call_roots(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
+        return self.text(self.roots)
 
     def call_params(self, _: Any, __: Any, params: dict[str, Any]) -> dict[str, Any]:
         return self.text(params)

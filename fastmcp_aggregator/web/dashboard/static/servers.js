@@ -8,6 +8,8 @@ const COLUMNS = ["Server", "State", "Era", "Uptime", "Restarts", "Offers", "Proc
 const NUMBERS = new Set(["Uptime", "Restarts", "Process", "In flight"]);
 // What tells of other callers, too; not shown to those who see their own groups alone.
 const OTHERS = new Set(["Process", "In flight"]);
+// Whom each of its instances is for, where that is not everybody.
+const INSTANCES = { directory: "one for each folder", session: "one for each client" };
 
 let before = new Map();
 
@@ -76,7 +78,8 @@ function fillRow(row, server, age) {
   setText(restarts, String(server.restarts));
   setText(offered.firstChild, offers(server) || "–");
   setAttribute(offered.firstChild, "href", server.tools ? `#tools?${encodeURIComponent(server.key)}` : null);
-  setText(process, server.pid ? String(server.pid) : "–");
+  setText(process, [server.pid ? String(server.pid) : "–", INSTANCES[server.isolation]].filter(Boolean).join(", "));
+  setAttribute(process, "title", server.isolation_reason ?? null);
   setText(busy, server.waiting ? `${server.in_flight} + ${server.waiting} waiting` : String(server.in_flight ?? ""));
   busy.toggleAttribute("data-idle", !server.in_flight);
   setText(error.firstChild, server.last_error ?? "");

@@ -1,9 +1,12 @@
 """Additional instances of a child, beside the first one, which the lists come from.
 
-- A server with `isolation = "session"` has one for each client session, started when it is first used and closed with
-  the session, so that clients share no state and every message has one owner. A modern client has no session over
-  HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used for a
-  while; a client that has not authenticated gets one for each request. Their number is bounded.
+- A server that has one for each client session (`isolation/decision.py`) has it started when it is first used and
+  closed with the session, so that clients share no state and every message has one owner. A modern client has no
+  session over HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used
+  for a while; a client that has not authenticated gets one for each request. Their number is bounded.
+- One that has one for each folder has it shared by the clients at one place (`places.py`). Such an instance is told the
+  roots that it was made for, and no others; it is closed when none of its clients is left. A client whose roots change
+  is at another place from its next request on. One whose place nobody knows has an instance for its session.
 - A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
   clients that can be asked it has one more, held in their era; other clients lose nothing. The other way round, what
   a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
@@ -16,9 +19,8 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from weakref import WeakSet
@@ -29,21 +31,32 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.concurrency.limiter import share_of
+from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.isolation.folder import in_folder
+from fastmcp_aggregator.relay.instances.open_tasks import OpenTasks
+from fastmcp_aggregator.relay.instances.places import Place, Places
 
 _LEGACY, _MODERN = "legacy", "modern"
-_TASK_LIFE = 24 * 3600.0
-"""Seconds that an instance is kept for a task, at most, after it was last heard of."""
-_TASKS = 1000
-"""Open tasks of one instance that are kept in mind."""
 
 
 class Instances:
     """All additional instances. Owned by one `Runtime`."""
 
-    def __init__(self, supervisor: Supervisor, *, limit: int) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        limit: int,
+        is_subscribed: Callable[[Child], bool],
+        on_joined: Callable[[], None],
+    ) -> None:
+        """`is_subscribed` tells whether somebody listens to an instance; `on_joined` hears when one gets a client."""
         self._supervisor = supervisor
         self._limit = limit
+        self._is_subscribed = is_subscribed
+        self.places = Places(self._left, on_joined)
+        self.tasks = OpenTasks()
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
@@ -51,10 +64,6 @@ class Instances:
         """Who has authenticated for the session that an instance is for."""
         self._serving: Counter[Child] = Counter()
         """How many requests each serves, from their beginning to their end here."""
-        self._named: dict[str, Child] = {}
-        """Those that have made tasks, by what the ids of these tasks say."""
-        self._tasks: dict[Child, tuple[str, dict[str, float]]] = {}
-        """The name of each of them, and until when it is kept for which tasks, by the loop's clock."""
         self._modern_only: WeakSet[ChildSession] = WeakSet()
         """Sessions of children that turned out to speak no legacy era."""
 
@@ -84,8 +93,8 @@ class Instances:
         """
         if self.is_shared(child, caller):
             return child
-        if child.options.own.isolation == "session":
-            return self._isolated(child, caller)
+        if not child.evidence.is_shared:
+            return await self._own_of(child, caller)
         assert child.session is not None
         return await self._in_legacy_era(child, child.session)
 
@@ -93,16 +102,16 @@ class Instances:
         """Whether the caller has no other instance than everybody."""
         if child.context.profile.is_single:
             return True
-        if child.options.own.isolation == "session":
-            return False
-        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
-            return True
-        return child.options.era != "auto" or child.session in self._modern_only or not caller.can_be_asked
+        return child.evidence.is_shared and not self._needs_legacy_era(child, caller)
 
-    def __iter__(self) -> Iterator[tuple[Child, Hashable]]:
-        """All of them, each with the client session that it is for; None: for all legacy clients."""
-        for of_child in self._of.values():
-            yield from ((instance, None if name in (_LEGACY, _MODERN) else name) for name, instance in of_child.items())
+    def __iter__(self) -> Iterator[tuple[Child, Collection[Hashable] | None]]:
+        """All of them, each with the client sessions that it is for; None: for all clients of an era."""
+        for child, of_child in self._of.items():
+            for name, instance in of_child.items():
+                if isinstance(name, Place):
+                    yield instance, self.places.sessions_at(child.key, name)
+                else:
+                    yield instance, None if name in (_LEGACY, _MODERN) else [name]
 
     def has_any(self, child: Child) -> bool:
         """Whether the child has additional instances."""
@@ -110,45 +119,21 @@ class Instances:
 
     def release(self, instance: Child) -> None:
         """A request is over: close an instance without a session once it has been idle."""
-        idle = self._idle.get(instance)
+        idle = self._idle_time(instance)
         if idle is None or instance.calls.in_flight or self._serving[instance]:
             return
-        idle = max(idle, self._held_for(instance))
+        idle = max(idle, self.tasks.held_for(instance))
         if not idle:
             self._close(instance)
             return
         last = instance.calls.last_answer
         asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
 
-    # Tasks.
-
-    def hold(self, instance: Child, task: str, ttl_ms: float | None, *, over: bool = False) -> str:
-        """Keep a child or instance while a task of it is open; what the ids of an instance's tasks name it."""
-        if instance not in self._tasks:
-            self._tasks[instance] = name, _ = secrets.token_urlsafe(9), {}
-            self._named[name] = instance
-        name, tasks = self._tasks[instance]
-        tasks.pop(task, None)
-        if not over:
-            life = ttl_ms / 1000 if isinstance(ttl_ms, int | float) else _TASK_LIFE
-            tasks[task] = asyncio.get_running_loop().time() + min(life, _TASK_LIFE)
-        if len(tasks) > _TASKS:
-            del tasks[next(iter(tasks))]
-        return name
-
-    def has_open_tasks(self, child: Child) -> bool:
-        """Whether a child or instance is kept for a task."""
-        return self._held_for(child) > 0
-
-    def named(self, name: str) -> Child | None:
-        """The instance that the id of a task names."""
-        return self._named.get(name)
-
     async def taking_tasks(self, child: Child, first: Child) -> Child | None:
         """A child, or its first instance, or one more, whose connection is modern and so has tasks; None: none has."""
         if child.session is not None and child.session.era == _MODERN:
             return child
-        if first.options.own.isolation == "session" and not first.context.profile.is_single:
+        if not first.evidence.is_shared and not first.context.profile.is_single:
             return None
         if first.session is not None and first.session.era == _MODERN:
             return first
@@ -158,35 +143,76 @@ class Instances:
         await instance.until_settled()
         return instance if instance.is_serving else None
 
-    def _held_for(self, instance: Child) -> float:
-        """Seconds for which an instance is kept for its tasks."""
-        _, tasks = self._tasks.get(instance, ("", {}))
-        now = asyncio.get_running_loop().time()
-        for task in [task for task, end in tasks.items() if end <= now]:
-            del tasks[task]
-        return max(tasks.values(), default=now) - now
-
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
-        self._forget(child)
+        self.places.drop(child)
+        self.tasks.forget(child)
         for instance in list(self._of.pop(child, {}).values()):
             self._idle.pop(instance, None)
             self._accounts.pop(instance, None)
-            self._forget(instance)
+            self.tasks.forget(instance)
             self._supervisor.retire(instance, "its entry in the config was changed or removed")
+
+    def _idle_time(self, instance: Child) -> float | None:
+        """Seconds without a request after which it is closed; None: it ends with its session."""
+        place = place_of(instance)
+        if not isinstance(place, Place):
+            return self._idle.get(instance)
+        if self.places.sessions_at(instance.key, place):
+            return None
+        return instance.context.timings.session_idle if self._is_subscribed(instance) else 0.0
+
+    def _needs_legacy_era(self, child: Child, caller: Caller) -> bool:
+        """Whether the child could ask the caller more if it spoke the caller's era, which it may."""
+        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
+            return False
+        return child.options.era == "auto" and child.session not in self._modern_only and caller.can_be_asked
+
+    async def _own_of(self, child: Child, caller: Caller) -> Child:
+        """The instance of the caller's place or session."""
+        if child.evidence.decision.isolation == "directory":
+            place = await self.places.of(child, caller, needs_legacy_era=self._needs_legacy_era(child, caller))
+            if place is not None:
+                return self._at(place, child, caller)
+        return self._isolated(child, caller)
+
+    def _at(self, place: Place, child: Child, caller: Caller) -> Child:
+        known = self._of.setdefault(child, {})
+        if place not in known:
+            roots = None if place.roots is None else place.roots.as_result()
+            self._begin_for(child, place, caller, ClientProfile.of_folder(roots, is_legacy=place.needs_legacy_era))
+        return known[place]
+
+    def _left(self, child: Child, place: Place) -> None:
+        """The last client at a place is no longer there."""
+        if (instance := self._of.get(child, {}).get(place)) is not None:
+            self.release(instance)
 
     def _isolated(self, child: Child, caller: Caller) -> Child:
         session = object() if caller.session is None else caller.session
         known = self._of.setdefault(child, {})
         if session in known:
             return known[session]
-        if not self._has_room(known.values(), caller.account):
-            reason = f"{self._limit} client sessions have an instance of their own already (max_isolated_sessions)"
-            raise ChildServerError(child.key, "runtime", reason)
-        instance = self._begin(child, session, caller.profile(), child.options.era)
-        self._accounts[instance] = caller.account
+        instance = self._begin_for(child, session, caller, caller.profile())
         if not caller.at_end_of_session(lambda: self._close(instance)):
             self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
+        return instance
+
+    def _begin_for(self, child: Child, name: Hashable, caller: Caller, profile: ClientProfile) -> Child:
+        """One more instance, for a caller, in the folder in which its client works.
+
+        Raises:
+            ChildServerError: there are too many.
+        """
+        known = self._of[child]
+        if not self._has_room(known.values(), caller.account):
+            reason = (
+                f"{len(known)} clients or folders have an instance of their own already, and no more may; "
+                "close some, or raise `max_isolated_sessions`"
+            )
+            raise ChildServerError(child.key, "runtime", reason)
+        instance = self._begin(child, name, profile, child.options.era, in_folder(child.server, caller.working_folder))
+        self._accounts[instance] = caller.account
         return instance
 
     def _has_room(self, known: Collection[Child], account: Hashable) -> bool:
@@ -208,12 +234,15 @@ class Instances:
             self._close(instance)
         return child if session in self._modern_only else instance
 
-    def _begin(self, child: Child, name: Hashable, profile: ClientProfile, era: str) -> Child:
+    def _begin(
+        self, child: Child, name: Hashable, profile: ClientProfile, era: str, server: ServerConfig | None = None
+    ) -> Child:
         instance = Child(
-            child.server,
+            server or child.server,
             replace(child.options, era=era),
             replace(child.context, profile=profile),
             place=(child.key, name),
+            evidence=child.evidence,
         )
         self._of[child][name] = instance
         self._supervisor.begin(instance)
@@ -221,12 +250,12 @@ class Instances:
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
         is_used = instance.calls.in_flight or self._serving[instance]
-        if instance.calls.last_answer == last_answer and not is_used:
+        if instance.calls.last_answer != last_answer or is_used:
+            return
+        if isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0:
+            self.release(instance)
+        else:
             self._close(instance)
-
-    def _forget(self, instance: Child) -> None:
-        name, _ = self._tasks.pop(instance, ("", {}))
-        self._named.pop(name, None)
 
     def _close(self, instance: Child) -> None:
         for of_child in self._of.values():
@@ -234,5 +263,11 @@ class Instances:
                 del of_child[name]
                 self._idle.pop(instance, None)
                 self._accounts.pop(instance, None)
-                self._forget(instance)
+                self.tasks.forget(instance)
                 self._supervisor.retire(instance, "its client session is over")
+
+
+def place_of(instance: Child) -> Hashable:
+    """The place, session or era that an instance is for."""
+    _, name = instance.place  # type: ignore[misc]
+    return name  # type: ignore[no-any-return, has-type]

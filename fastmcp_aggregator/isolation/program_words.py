@@ -1,0 +1,31 @@
+"""The words in the names of a server's program and package that tell what kind of server it is."""
+
+from __future__ import annotations
+
+import re
+
+from fastmcp_aggregator.config import StdioServer
+
+_STATEFUL = """
+    memory knowledge thinking sequentialthinking
+    browser browsers browsermcp playwright puppeteer selenium chrome chromium firefox devtools stagehand
+    shell terminal tmux commander ssh repl jupyter ipython kernel debugger
+"""
+STATEFUL_WORDS = frozenset(_STATEFUL.split())
+"""Of a program or package that keeps state: memories, browsers, shells."""
+FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "gopls", "ng", "nx", "serena"])
+"""Of a program that works in the folder in which it is started."""
+_WORD = re.compile(r"[a-z]+")
+_MOST_ARGUMENTS = 50
+
+
+def word_among(words: frozenset[str], server: StdioServer) -> str | None:
+    """The first of these words in the name of the command, or of a package or script among its arguments."""
+    names = [server.command, *(arg for arg in server.args[:_MOST_ARGUMENTS] if not arg.startswith("-"))]
+    found = (word for name in names for word in _WORD.findall(_own_part(name).lower()) if word in words)
+    return next(found, None)
+
+
+def _own_part(name: str) -> str:
+    """What of a path names the program; a package of npm is named by its scope, too: `@playwright/mcp`."""
+    return name if name.startswith("@") else name.rpartition("/")[2]

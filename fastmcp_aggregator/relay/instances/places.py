@@ -1,0 +1,90 @@
+"""Where clients are: the folder in which each works and its roots, as far as servers are to have an instance for each.
+
+A client is asked for its roots when such a server is first used, and is at the same place until it says that they have
+changed, or leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+from functools import partial
+
+from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.callers.client_roots import Roots, roots_are_current, roots_of
+from fastmcp_aggregator.children.child import Child
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One working folder and set of roots, of those who have authenticated as the same, or of all who have not."""
+
+    account: Hashable
+    folder: str | None
+    roots: Roots | None
+    needs_legacy_era: bool
+    """Whether its clients can be asked more by a server that speaks their era."""
+
+
+class Places:
+    """The place of each client for each child, once it is known.
+
+    `on_left` is told of a place that no client is at any more, `on_joined` that a client has come to one.
+    """
+
+    def __init__(self, on_left: Callable[[Child, Place], None], on_joined: Callable[[], None]) -> None:
+        self._on_left = on_left
+        self._on_joined = on_joined
+        self._of: dict[tuple[Child, Hashable], Place] = {}
+        """By child and client session."""
+        self._watched: set[Hashable] = set()
+        """The sessions whose end is watched for."""
+
+    async def of(self, child: Child, caller: Caller, *, needs_legacy_era: bool) -> Place | None:
+        """Where the caller's client is; None: nobody knows, so it shares with nobody."""
+        key = child, caller.session
+        if key in self._of:
+            return self._of[key]
+        roots, folder = await roots_of(caller), caller.working_folder
+        tells_with_each_call = caller.is_modern and "roots" in caller.capabilities
+        if tells_with_each_call or (folder is None and not (roots and roots.addresses)):
+            return None
+        place = Place(caller.account, folder, roots, needs_legacy_era)
+        if not roots_are_current(caller):
+            return place  # for this request alone
+        if key not in self._of:
+            self._of[key] = place
+            self._watch(caller)
+            self._on_joined()
+        return self._of[key]
+
+    def sessions_at(self, child_key: str, place: Place) -> Collection[Hashable]:
+        """The client sessions that are there for a child."""
+        return [session for (child, session), other in self._of.items() if child.key == child_key and other == place]
+
+    def leave(self, session: Hashable) -> None:
+        """A client is no longer where it was."""
+        left = {(child, place) for (child, other), place in self._of.items() if other is session}
+        self._of = {key: place for key, place in self._of.items() if key[1] is not session}
+        for child, place in left:
+            if not self.sessions_at(child.key, place):
+                self._on_left(child, place)
+
+    def drop(self, child: Child) -> None:
+        """A child is gone."""
+        self._of = {key: place for key, place in self._of.items() if key[0] is not child}
+
+    def _watch(self, caller: Caller) -> None:
+        session = caller.session
+        if session not in self._watched:
+            self._watched.add(session)
+            caller.at_end_of_session(partial(self._is_leaving, session))
+
+    def _is_leaving(self, session: Hashable) -> None:
+        """Its end is dealt with when whatever else ends with it has ended."""
+        asyncio.get_running_loop().call_soon(self._gone, session)
+
+    def _gone(self, session: Hashable) -> None:
+        self._watched.discard(session)
+        self.leave(session)

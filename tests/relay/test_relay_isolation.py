@@ -1,0 +1,251 @@
+"""`isolation = "auto"` and `"directory"`: which instance a client has, when it has another, and when that ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.harness import RawClient, config, connected, lean, talking, until
+from support.memory import build_aggregator, scripted
+from support.serving import served
+
+from fastmcp_aggregator import Aggregator
+
+ROOTS = {"roots": {"listChanged": True}}
+ASK_FOR_ROOTS = {"ask": {"a": {"method": "roots/list"}}}
+CHANGED = "notifications/roots/list_changed"
+
+
+def hub(entry: dict[str, Any], *, isolation: str = "auto", **settings: Any) -> Aggregator:
+    return build_aggregator(config(a=entry), isolation=isolation, **settings)
+
+
+@asynccontextmanager
+async def working_in(app: Aggregator, folder: str | None, *roots: str, **options: Any) -> AsyncIterator[RawClient]:
+    """A client in a folder; with roots, it tells these."""
+    declared = ROOTS if roots else None
+    async with connected(app, folder=folder, capabilities=declared, **options) as client:
+        tell(client, *roots)
+        yield client
+
+
+def tell(client: RawClient, *roots: str) -> None:
+    client.on_question = lambda method, params: {"result": {"roots": [{"uri": root} for root in roots]}}
+
+
+async def pid(client: RawClient) -> int:
+    found: int = (await client.call("a:pid"))["pid"]
+    return found
+
+
+def instances(app: Aggregator) -> list[Any]:
+    runtime = app._backend.runtime
+    assert runtime is not None
+    return [instance for instance, _ in runtime.instances]
+
+
+async def test_clients_in_one_folder_share_an_instance_and_others_have_another() -> None:
+    async with (
+        hub(lean(), isolation="directory") as app,
+        working_in(app, "/a") as one,
+        working_in(app, "/a", modern=True) as same,
+        working_in(app, "/b") as other,
+    ):
+        found = await asyncio.gather(*(pid(client) for client in (one, same, other, one, same, other)))
+        assert found[0] == found[1] == found[3] == found[4]
+        assert found[2] == found[5] != found[0]
+        assert [instance.server.cwd for instance in instances(app)] == ["/a", "/b"]
+
+
+async def test_clients_with_the_same_roots_share_in_whatever_order_they_name_them() -> None:
+    async with (
+        hub(talking(), isolation="directory") as app,
+        working_in(app, "/a", "file:///x", "file:///y") as one,
+        working_in(app, "/a", "file:///y", "file:///x") as same,
+        working_in(app, "/a", "file:///x") as fewer,
+        working_in(app, "/a") as none,
+    ):
+        found = [await pid(client) for client in (one, same, fewer, none)]
+        assert found[0] == found[1]
+        assert len(set(found)) == 3
+
+
+async def test_where_no_folder_is_known_roots_decide_and_else_the_session() -> None:
+    async with hub(talking(), isolation="directory") as app, served(app) as front:
+        one, same = [await front.connect(capabilities=ROOTS) for _ in range(2)]
+        for client in (one, same):
+            tell(client, "file:///x")
+        bare, empty = await front.connect(), await front.connect(capabilities=ROOTS)
+        tell(empty)
+        found = [await pid(client) for client in (one, same, bare, empty)]
+        assert found[0] == found[1]
+        assert len(set(found)) == 3
+
+
+async def test_an_instance_is_told_the_roots_of_its_clients_and_no_others() -> None:
+    async with (
+        hub(talking(), isolation="directory") as app,
+        working_in(app, "/a", "file:///a") as one,
+        working_in(app, "/b", "file:///b") as other,
+        working_in(app, "/b") as bare,
+    ):
+        for client, root in ((one, "file:///a"), (other, "file:///b")):
+            assert await client.play("a", ASK_FOR_ROOTS) == [{"a": {"roots": [{"uri": root}]}}]
+        answer = (await bare.play("a", ASK_FOR_ROOTS))[0]["a"]
+        assert "told the roots of none" in str(answer)
+
+
+async def test_a_client_whose_roots_change_has_another_instance_from_its_next_call_on_and_the_old_one_ends() -> None:
+    async with (
+        hub(talking(), isolation="directory") as app,
+        working_in(app, "/a", "file:///x") as one,
+        working_in(app, "/a", "file:///x") as stays,
+    ):
+        before = await pid(one), await pid(stays)
+        assert before[0] == before[1]
+        tell(one, "file:///y")
+        one.notify(CHANGED)
+        moved = await pid(one)
+        assert moved != before[0]
+        assert await one.play("a", ASK_FOR_ROOTS) == [{"a": {"roots": [{"uri": "file:///y"}]}}]
+        assert await pid(stays) == before[0]
+        tell(one, "file:///x")
+        one.notify(CHANGED)
+        assert await pid(one) == before[0]
+        await until(lambda: len(instances(app)) == 1)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_an_instance_ends_when_the_last_of_its_clients_leaves(modern: bool) -> None:
+    async with hub(lean(), isolation="directory") as app:
+        async with working_in(app, "/a", modern=modern) as one:
+            async with working_in(app, "/a", modern=modern) as two:
+                assert await pid(one) == await pid(two)
+            assert await pid(one)
+            assert len(instances(app)) == 1
+        await until(lambda: not instances(app))
+        assert app._backend.runtime is not None
+        assert not app._backend.runtime.instances.places._of
+
+
+async def test_what_is_in_flight_when_the_roots_change_is_answered_by_the_old_instance() -> None:
+    async with hub(talking(), isolation="directory") as app, working_in(app, "/a", "file:///x") as client:
+        before = await pid(client)
+        waiting = asyncio.ensure_future(client.play("a", {"wait": "gate"}, ASK_FOR_ROOTS))
+        (old,) = instances(app)
+        await until(lambda: old.calls.in_flight)
+        tell(client, "file:///y")
+        client.notify(CHANGED)
+        assert await pid(client) != before
+        assert len(instances(app)) == 2
+        await old.calls.request("tools/call", {"name": "open", "arguments": {"gate": "gate"}})
+        assert (await waiting)[-1] == {"a": {"roots": [{"uri": "file:///x"}]}}
+        await until(lambda: len(instances(app)) == 1)
+
+
+async def test_too_many_folders_are_told_so_and_a_place_is_free_when_one_ends() -> None:
+    async with hub(lean(), isolation="directory", max_isolated_sessions=1) as app, working_in(app, "/b") as second:
+        async with working_in(app, "/a") as first, working_in(app, "/a") as same:
+            assert await pid(first) == await pid(same)
+            error = await second.error("tools/call", {"name": "a:pid", "arguments": {}})
+            assert "'a'" in error["message"]
+            assert "raise `max_isolated_sessions`" in error["message"]
+        await until(lambda: not instances(app))
+        assert await pid(second)
+
+
+# Automatically.
+
+
+async def test_under_auto_a_server_is_shared_until_it_asks_for_roots_which_it_is_not_told_then() -> None:
+    async with (
+        hub(talking()) as app,
+        working_in(app, "/a", "file:///a") as one,
+        working_in(app, "/b", "file:///b") as other,
+    ):
+        assert await pid(one) == await pid(other)
+        assert app.health()["a"].isolation == "shared"
+        answer = (await one.play("a", ASK_FOR_ROOTS))[0]["a"]
+        assert "told the roots of none" in str(answer)
+        assert app.health()["a"].isolation == "directory"
+        assert app.health()["a"].isolation_reason == "it asks for the roots of its client"
+        for client, root in ((one, "file:///a"), (other, "file:///b")):
+            assert await client.play("a", ASK_FOR_ROOTS) == [{"a": {"roots": [{"uri": root}]}}]
+        assert await pid(one) != await pid(other)
+        assert app.health()["a"].instances == 2
+
+
+async def test_what_is_in_flight_on_the_shared_instance_meanwhile_is_answered_there() -> None:
+    async with hub(talking()) as app, working_in(app, "/a", "file:///a") as one, working_in(app, "/b") as other:
+        waiting = asyncio.ensure_future(other.play("a", {"wait": "gate"}, {"say": "notifications/none"}))
+        child = app.children["a"]
+        await until(lambda: child.calls.in_flight)
+        await one.play("a", ASK_FOR_ROOTS)
+        assert not child.evidence.is_shared
+        assert await pid(other) != child.status().pid
+        await child.calls.request("tools/call", {"name": "open", "arguments": {"gate": "gate"}})
+        await waiting
+
+
+async def test_a_server_that_keeps_state_has_an_instance_for_each_client_in_the_clients_folder() -> None:
+    entry = lean()
+    async with (
+        hub(entry, servers={"a": {"stateful": True}}) as app,
+        working_in(app, "/a") as one,
+        working_in(app, "/a") as other,
+    ):
+        assert await pid(one) != await pid(other)
+        assert [instance.server.cwd for instance in instances(app)] == ["/a", "/a"]
+
+
+async def test_what_a_server_has_shown_counts_from_the_next_start_on(tmp_path: Path) -> None:
+    first = hub(talking(), catalogue="on")
+    async with first, working_in(first, "/a") as client:
+        await client.play("a", ASK_FOR_ROOTS)
+    assert first._backend._catalogues is not None
+    assert first._backend._catalogues.flush(10)
+    async with hub(talking(), catalogue="on") as app, working_in(app, "/a") as one, working_in(app, "/b") as other:
+        assert app.health()["a"].isolation == "directory"
+        assert await pid(one) != await pid(other)
+
+
+async def test_a_server_that_asks_for_roots_when_it_starts_is_told_those_of_each_folder_from_the_first_call_on() -> (
+    None
+):
+    async with (
+        hub(lean(asks_for_roots=True)) as app,
+        working_in(app, "/a", "file:///a") as one,
+        working_in(app, "/b", "file:///b") as other,
+    ):
+        found = await asyncio.gather(*(client.call("a:roots") for client in (one, other)))
+        assert found == [{"roots": [{"uri": "file:///a"}]}, {"roots": [{"uri": "file:///b"}]}]
+
+
+async def test_a_server_that_lists_by_capability_is_known_by_its_catalogues_and_then_each_client_has_its_own() -> None:
+    entry = lean(tools_if={"sampling": "think"})
+    settings: dict[str, Any] = {"catalogue": "on", "isolation": "auto"}
+    for declared in ({}, {"sampling": {}}):
+        alone = build_aggregator(config(a=entry), **settings)
+        alone._backend.profile.expect_one()  # as on stdio
+        async with connected(alone, capabilities=declared) as client:
+            assert ("a:think" in await client.names()) == bool(declared)
+        assert alone._backend._catalogues is not None
+        assert alone._backend._catalogues.flush(10)
+    async with hub(entry, catalogue="on") as app, working_in(app, "/a") as one, working_in(app, "/a") as other:
+        assert app.health()["a"].isolation_reason == "what it lists depends on what its client can do"
+        assert await pid(one) != await pid(other)
+
+
+async def test_an_instance_that_died_is_replaced_for_its_folder_alone() -> None:
+    app = hub(lean(), isolation="directory")
+    lives = scripted(app)
+    async with app, working_in(app, "/a") as one, working_in(app, "/b") as other:
+        before = await pid(one), await pid(other)
+        next(life for life in lives["a"].lives if life.pid == before[0]).die()
+        assert await pid(one) not in before
+        assert await pid(other) == before[1]
+        assert {life.folder for life in lives["a"].lives} == {None, "/a", "/b"}
