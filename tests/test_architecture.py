@@ -33,6 +33,7 @@ FLOORS = [
         "library_internals",
         "message_streams",
         "children.process_groups",
+        "service",
     ],
     ["files"],
     ["access", "client_configs", "groups", "observability", "settings"],
@@ -93,6 +94,7 @@ SPEAKS_MCP = {
     "relay",
     "routing",
     "runtime",
+    "service",
     "virtual_server",
 }
 """The rooms that import FastMCP or the SDK."""
@@ -137,6 +139,7 @@ TELLS_THE_DATE = {
     "cli.actions.login": "the date on which a token ends is kept in a file",
     "replicas.seal": "a message is good for a minute, by the clocks of two machines",
     "observability.audit_log": "when each line was written",
+    "scaffold.project": "the year of a new project's licence",
 }
 """Where the wall clock is read, and what for. It jumps, so how long something takes is told by the monotonic one."""
 

@@ -10,13 +10,16 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
+from datetime import date
 from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.scaffold.rules import RULES, Plan, Resource
+from fastmcp_aggregator.scaffold.rules import Plan, Resource
+from fastmcp_aggregator.service import limits
+from fastmcp_aggregator.version import VERSION
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".jinja"
 _LINE = 90
+"""Of a text that is broken into several."""
+_LINE_LENGTH = 120
+"""That the formatters of the projects are set to."""
 # Names that a generated module has for something else.
-_TAKEN_NAMES = {"tools", "resources", "prompts", "runs", "says", "all", "str", "int", "len"}
+_TAKEN_NAMES = {"mcp", "settings", "str", "int", "len"}
 
 
 def rendered(plan: Plan) -> dict[str, str]:
@@ -35,12 +41,25 @@ def rendered(plan: Plan) -> dict[str, str]:
     """
     if problems := plan.problems():
         raise AggregatorError("\n".join(problems))
-    environment = _environment(TEMPLATES / plan.language, TEMPLATES / "shared")
-    values = {"plan": plan, "rules": asdict(RULES), "fastmcp": _requirement("fastmcp")}
+    environment = _environment(*(TEMPLATES / layer for layer in _layers(plan)))
+    values = {
+        "plan": plan,
+        "description": plan.description or f"The MCP server {plan.name}.",
+        "limits": vars(limits),
+        "fastmcp": _requirement("fastmcp"),
+        "aggregator": VERSION,
+        "year": date.today().year,
+    }
     return {
         _target(path, plan): environment.get_template(path).render(values)
         for path in environment.list_templates(filter_func=_is_file)
     }
+
+
+def _layers(plan: Plan) -> tuple[str, ...]:
+    """Folders of templates. A file of the first takes the place of one with its name in another."""
+    layers = (plan.language, "shared")
+    return (f"{plan.language}-service", *layers) if plan.hub_grade else layers
 
 
 def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = False) -> list[Path]:
@@ -109,10 +128,12 @@ def _environment(*roots: Path) -> Environment:
     environment.filters.update(
         literal=_literal,
         jsonstr=lambda text: json.dumps(text, ensure_ascii=False),
+        called=_called,
         set_of=_set_of,
         function_name=_function_name,
         wrapped=_wrapped,
         shown=lambda parameter: f"{{{parameter}}}",
+        typed=lambda parameter: f"{parameter}: str",
         filled=lambda uri: re.sub(r"\{([^{}]*)\}", r"some-\1", uri),
     )
     return environment
@@ -136,6 +157,14 @@ def _wrapped(text: str) -> str:
     if len(lines) == 1:
         return _literal(text)
     return "\n".join(["(", *(f"    {_literal(line)}" for line in lines), ")"])
+
+
+def _called(head: str, arguments: Iterable[str], tail: str = ")") -> str:
+    """A call or a signature, on one line if it fits, else with each argument on its own, as formatters want it."""
+    arguments = tuple(arguments)
+    if len(line := f"{head}({', '.join(arguments)}{tail}") <= _LINE_LENGTH:
+        return line
+    return "".join([f"{head}(\n", *(f"    {argument},\n" for argument in arguments), tail])
 
 
 def _set_of(values: Iterable[str]) -> str:
@@ -162,4 +191,5 @@ def example_plan(plan: Plan) -> Plan:
         tools=("count_words",),
         resources=(Resource(name="about", uri="info://about"), Resource(name="note", uri="notes://{name}")),
         prompts=("summarise",),
+        examples=True,
     )

@@ -1,7 +1,4 @@
-"""What a server is held to: values and validators, for the command that writes one and for what it writes.
-
-Pure. The generated projects get the values as data, rendered into one `limits` module each; nothing is written twice.
-"""
+"""What a new server is called, and what it has to begin with: values and validators. Pure."""
 
 from __future__ import annotations
 
@@ -12,51 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fastmcp_aggregator.service import limits
+
 Language = Literal["python", "typescript"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The values. Times are in seconds; patterns are in the syntax that Python and JavaScript share."""
-
-    server_name: str = "^[a-z0-9-]+$"
-    server_name_length: int = 64
-    component_name: str = "^[a-z][a-z0-9_]*$"
-    component_name_length: int = 64
-    description_length: int = 500
-    # https://semver.org/#is-there-a-suggested-regular-expression-regex-to-check-a-semver-string
-    version: str = (
-        r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
-        r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
-        r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
-    )
-    tool_timeout: int = 30
-    resource_timeout: int = 10
-    prompt_timeout: int = 5
-    longest_timeout: int = 300
-    most_attempts: int = 5
-    max_running: int = 100
-    max_waiting: int = 1000
-    max_response_size_mb: int = 100
-    rate_limit_per_minute: int = 100
-    rate_limit_burst: int = 20
-    lowest_port: int = 1024
-    highest_port: int = 65535
-    drain_timeout: int = 30
-    log_levels: tuple[str, ...] = ("debug", "info", "warning", "error")
-    transports: tuple[str, ...] = ("stdio", "http")
-    profiles: tuple[str, ...] = ("development", "production")
-    states: tuple[str, ...] = ("initializing", "ready", "shutting_down", "stopped")
-    # https://www.jsonrpc.org/specification#error_object
-    parse_error: int = -32700
-    invalid_request: int = -32600
-    method_not_found: int = -32601
-    invalid_params: int = -32602
-    internal_error: int = -32603
-    server_error: int = -32000
-
-
-RULES = Rules()
+COMPONENT_NAME = r"^[a-z][a-z0-9_]*$"
+"""Of what a project begins with: each is the name of a function, too."""
+COMPONENT_NAME_LENGTH = 64
+DESCRIPTION_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +43,10 @@ class Plan:
     tools: tuple[str, ...] = ()
     resources: tuple[Resource, ...] = ()
     prompts: tuple[str, ...] = ()
+    examples: bool = False
+    """With what shows the use of a request's context: progress, log messages, questions, images, links."""
+    hub_grade: bool = False
+    """With limits, authentication, deadlines and a graceful end of its own."""
 
     @property
     def project(self) -> str:
@@ -103,17 +68,17 @@ class Plan:
 
 
 def _server_problems(plan: Plan) -> Iterator[str]:
-    if not re.search(RULES.server_name, plan.name) or len(plan.name) > RULES.server_name_length or "\n" in plan.name:
+    if not re.search(limits.SERVER_NAME, plan.name) or len(plan.name) > limits.SERVER_NAME_LENGTH or "\n" in plan.name:
         yield (
             f"the server name {plan.name!r} cannot be used: "
-            f"write a-z, 0-9 and `-`, at most {RULES.server_name_length} characters"
+            f"write a-z, 0-9 and `-`, at most {limits.SERVER_NAME_LENGTH} characters"
         )
     elif plan.project in _TAKEN_PROJECTS:
         yield f"the server name {plan.name!r} is that of a library which the server uses; choose another"
-    if not re.search(RULES.version, plan.version) or "\n" in plan.version:
+    if not re.search(limits.VERSION, plan.version) or "\n" in plan.version:
         yield f"the version {plan.version!r} is not a semantic version; write one such as 1.0.0 (semver.org)"
-    if len(plan.description) > RULES.description_length:
-        yield f"the description has {len(plan.description)} characters; at most {RULES.description_length} are allowed"
+    if len(plan.description) > DESCRIPTION_LENGTH:
+        yield f"the description has {len(plan.description)} characters; at most {DESCRIPTION_LENGTH} are allowed"
     if any(not character.isprintable() for character in plan.description):
         yield "the description must be one line of printable characters"
 
@@ -129,10 +94,10 @@ def _component_problems(plan: Plan) -> Iterator[str]:
 
 
 def _name_problems(kind: str, name: str) -> Iterator[str]:
-    if not re.search(RULES.component_name, name) or len(name) > RULES.component_name_length or "\n" in name:
+    if not re.search(COMPONENT_NAME, name) or len(name) > COMPONENT_NAME_LENGTH or "\n" in name:
         yield (
             f"the {kind} name {name!r} cannot be used: write a-z, 0-9 and `_`, begin with a letter, "
-            f"at most {RULES.component_name_length} characters"
+            f"at most {COMPONENT_NAME_LENGTH} characters"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,13 +27,22 @@ def test_a_server_is_written_and_added_and_the_next_commands_are_told(
     assert main(["new", "my-server", "--config", "mcp.json", "--tool", "fetch_url", "fetch_text"]) == 0
     told = capfd.readouterr().out
     assert f"{folder}/my-server: the server my-server in python" in told
-    assert "  cd my-server\n  python3 -m venv .venv\n" in told
+    assert "  cd my-server\n  uv sync\n" in told
     assert f"fastmcp-aggregator call {folder}/mcp.json my-server:fetch_url text=" in told
     entry = json.loads((folder / "mcp.json").read_text())["mcpServers"]["my-server"]
     assert entry == {"command": f"{folder}/my-server/.venv/bin/my-server", "cwd": f"{folder}/my-server"}
-    tools = (folder / "my-server/src/my_server/tools.py").read_text()
-    assert "async def fetch_url(" in tools
-    assert "async def fetch_text(" in tools
+    server = (folder / "my-server/src/my_server/server.py").read_text()
+    assert "def fetch_url(" in server
+    assert "def fetch_text(" in server
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_project_becomes_a_git_repository_unless_it_is_in_one(folder: Path) -> None:
+    assert main(["new", "outer"]) == 0
+    assert (folder / "outer" / ".git" / "HEAD").read_text() == "ref: refs/heads/main\n"
+    assert main(["new", "inner", "--dir", "outer/servers/inner", "--hub-grade"]) == 0
+    assert not (folder / "outer" / "servers" / "inner" / ".git").exists()
+    assert "Service(" in (folder / "outer/servers/inner/src/inner/server.py").read_text()
 
 
 def test_for_programs_everything_is_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +53,7 @@ def test_for_programs_everything_is_json(folder: Path, capfd: pytest.CaptureFixt
     assert told["folder"] == f"{folder}/b c"
     assert told["nextSteps"][0] == "cd 'b c'"
     written = {path.relative_to(folder / "b c").as_posix() for path in (folder / "b c").rglob("*") if path.is_file()}
+    written = {name for name in written if not name.startswith(".git/")}
     assert set(told["files"]) == written
 
 

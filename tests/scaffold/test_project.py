@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from fastmcp_aggregator.scaffold.project import TEMPLATES, example_plan, rendered, write_project
-from fastmcp_aggregator.scaffold.rules import RULES, Language, Plan, Resource
+from fastmcp_aggregator.scaffold.rules import Language, Plan, Resource
+from fastmcp_aggregator.service import limits
+from fastmcp_aggregator.version import VERSION
 
 
 def full_plan(language: Language) -> Plan:
@@ -27,8 +29,9 @@ def full_plan(language: Language) -> Plan:
     )
 
 
-def test_a_python_project_is_valid_python_of_valid_metadata() -> None:
-    files = rendered(full_plan("python"))
+@pytest.mark.parametrize("hub_grade", [False, True])
+def test_a_python_project_is_valid_python_of_valid_metadata(hub_grade: bool) -> None:
+    files = rendered(replace(full_plan("python"), hub_grade=hub_grade))
     for name, text in files.items():
         if name.endswith(".py"):
             ast.parse(text, name)
@@ -36,10 +39,27 @@ def test_a_python_project_is_valid_python_of_valid_metadata() -> None:
     assert (project["name"], project["version"]) == ("my-server", "1.2.3")
     assert project["description"] == 'Says "hello" \\ and {more}.'
     assert project["scripts"] == {"my-server": "my_server.__main__:main"}
-    assert any(requirement.startswith("fastmcp") for requirement in project["dependencies"])
-    tomllib.loads(files["config.toml"])
-    assert 'name="class"' in files["src/my_server/tools.py"]
-    assert "async def class_(" in files["src/my_server/tools.py"]
+    assert {project["readme"], project["license"]} == {"README.md", "MIT"}
+    assert "Copyright (c) 20" in files["LICENSE"]
+    assert '@mcp.tool(name="class")' in files["src/my_server/server.py"]
+    assert "def class_(" in files["src/my_server/server.py"]
+
+
+def test_a_plain_server_has_none_of_what_makes_a_service() -> None:
+    assert [name for name in rendered(full_plan("python")) if name.startswith("src/")] == [
+        f"src/my_server/{name}.py" for name in ("__init__", "__main__", "server", "settings")
+    ]
+    assert sorted(name for name in rendered(full_plan("typescript")) if name.startswith("src/")) == [
+        f"src/{name}.ts" for name in ("main", "server", "settings")
+    ]
+    assert "fastmcp-aggregator" not in rendered(full_plan("python"))["pyproject.toml"]
+
+
+def test_the_example_in_python_has_at_most_120_lines_of_code() -> None:
+    files = rendered(example_plan(Plan(name="my-server")))
+    code = "\n".join(text for name, text in files.items() if name.startswith("src/"))
+    lines = [line for line in code.splitlines() if line.strip() and not line.strip().startswith(("#", '"""'))]
+    assert len(lines) <= 120
 
 
 def test_the_fastmcp_of_a_new_server_is_the_one_that_the_aggregator_asks_for() -> None:
@@ -50,36 +70,39 @@ def test_the_fastmcp_of_a_new_server_is_the_one_that_the_aggregator_asks_for() -
     ]
 
 
-def test_a_typescript_project_has_valid_metadata() -> None:
-    files = rendered(full_plan("typescript"))
+def test_a_service_in_python_is_made_of_a_library() -> None:
+    files = rendered(replace(full_plan("python"), hub_grade=True))
+    dependencies = tomllib.loads(files["pyproject.toml"])["project"]["dependencies"]
+    assert dependencies == [f"fastmcp-aggregator[service]>={VERSION}"]
+    assert "mcp = Service(" in files["src/my_server/server.py"]
+    assert tomllib.loads(files["config.toml"])["tool_timeout"] == limits.TOOL_TIMEOUT
+
+
+@pytest.mark.parametrize("hub_grade", [False, True])
+def test_a_typescript_project_has_valid_metadata(hub_grade: bool) -> None:
+    files = rendered(replace(full_plan("typescript"), hub_grade=hub_grade))
     package = json.loads(files["package.json"])
     assert (package["name"], package["version"]) == ("my-server", "1.2.3")
     assert package["description"] == 'Says "hello" \\ and {more}.'
+    assert (package["files"], "private" in package) == (["dist/src"], False)
     assert json.loads(files["tsconfig.json"])["compilerOptions"]["strict"] is True
-    assert 'name: "class"' in files["src/tools.ts"]
+    assert '    "class",' in files["src/server.ts"]
 
 
+def test_a_service_in_typescript_has_the_limits_of_one_in_python() -> None:
+    files = rendered(replace(full_plan("typescript"), hub_grade=True))
+    for name in ("MAX_RUNNING", "MAX_WAITING", "DRAIN_TIMEOUT"):
+        assert f"{name} = {getattr(limits, name)};" in files["src/service.ts"]
+    for name in ("TOOL_TIMEOUT", "RESOURCE_TIMEOUT", "PROMPT_TIMEOUT", "RATE_LIMIT_PER_MINUTE", "RATE_LIMIT_BURST"):
+        assert f"default({getattr(limits, name)})" in files["src/settings.ts"]
+
+
+@pytest.mark.parametrize("hub_grade", [False, True])
 @pytest.mark.parametrize("language", get_args(Language))
-def test_every_rule_that_is_a_number_reaches_the_project(language: Language) -> None:
-    limits = next(text for name, text in rendered(full_plan(language)).items() if "service/limits." in name)
-    for name, value in asdict(RULES).items():
-        if isinstance(value, int):
-            assert f"{name.upper()} = {value}" in limits, name
-    for pattern in (RULES.server_name, RULES.component_name):
-        assert pattern in limits
-
-
-def test_the_version_rule_is_the_same_in_python() -> None:
-    scope: dict[str, str] = {}
-    exec(rendered(full_plan("python"))["src/my_server/service/limits.py"], scope)
-    assert scope["VERSION"] == RULES.version
-
-
-@pytest.mark.parametrize("language", get_args(Language))
-def test_nothing_of_the_templates_is_left_in_a_project(language: Language) -> None:
-    files = rendered(full_plan(language))
+def test_nothing_of_the_templates_is_left_in_a_project(language: Language, hub_grade: bool) -> None:
+    files = rendered(replace(full_plan(language), hub_grade=hub_grade))
     assert not [name for name in files if "PACKAGE" in name or name.endswith(".jinja") or "dot-" in name]
-    assert not [name for name, text in files.items() if "{%" in text or "{{ plan" in text or "{{ rules" in text]
+    assert not [name for name, text in files.items() if "{%" in text or "{{ plan" in text or "{{ limits" in text]
     assert ".gitignore" in files
 
 

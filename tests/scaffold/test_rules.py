@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.scaffold.rules import RULES, Plan, Resource
+from fastmcp_aggregator.scaffold.rules import Plan, Resource
 
 
 def plan(**given: Any) -> Plan:
@@ -103,10 +103,3 @@ def test_a_description_is_one_line_of_limited_length(text: str, words: str) -> N
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     wrong = plan(name="No", version="1", tools=("A",), resources=(Resource(name="r", uri="x"),), description="x" * 501)
     assert len(wrong.problems()) == 5
-
-
-def test_the_values_are_those_that_are_documented() -> None:
-    assert (RULES.tool_timeout, RULES.longest_timeout, RULES.resource_timeout, RULES.prompt_timeout) == (30, 300, 10, 5)
-    assert (RULES.max_running, RULES.max_waiting, RULES.drain_timeout) == (100, 1000, 30)
-    assert (RULES.rate_limit_per_minute, RULES.rate_limit_burst, RULES.max_response_size_mb) == (100, 20, 100)
-    assert RULES.states == ("initializing", "ready", "shutting_down", "stopped")

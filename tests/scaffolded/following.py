@@ -19,18 +19,14 @@ class Followed:
 
     @property
     def python(self) -> Path:
-        """The interpreter that has what a new server in Python needs, and the guide's one."""
-        return self.folder / "my-notes" / ".venv" / "bin" / "python"
-
-    @property
-    def built(self) -> Path:
-        """Where the guide's server in TypeScript has been built."""
-        return self.folder / "my-tools" / "dist"
+        """The interpreter that has what a service in Python needs."""
+        return self.folder / "team-notes" / ".venv" / "bin" / "python"
 
 
 def run(command: list[str], folder: Path, **variables: str) -> str:
     """What a command prints, stderr included; it must succeed."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    environment.pop("VIRTUAL_ENV", None)
     environment.pop("PYTEST_ADDOPTS", None)  # it is for the tests that run this, not for those of a new server
     done = subprocess.run(
         command,

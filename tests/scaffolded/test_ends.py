@@ -23,50 +23,43 @@ SIZE = 400_000
 PYTHON = f"""
 import sys
 import anyio
-from fastmcp.server.providers import LocalProvider
-from my_notes.service.app import Server
-from my_notes.service.serving import serve
-from my_notes.service.settings import load_settings
+from fastmcp_aggregator.service import Service, ServiceSettings, load_settings, run
 
-provider = LocalProvider()
+mcp = Service("slow", settings=load_settings(ServiceSettings), version="1.0.0")
 
-@provider.tool
+@mcp.tool
 async def slow() -> dict[str, str]:
     "Say that it has begun, and take a while."
     print("begun", file=sys.stderr, flush=True)
     await anyio.sleep(0.5)
     return {{"said": "x" * {SIZE}}}
 
-anyio.run(serve, Server(load_settings(), version="1.0.0", instructions="", providers=[provider]))
+run(mcp)
 """
 
 TYPESCRIPT = f"""
-import {{ z }} from "zod";
-import {{ tool }} from "./src/service/define.js";
-import {{ Service }} from "./src/service/service.js";
-import {{ serve }} from "./src/service/serving.js";
-import {{ loadSettings }} from "./src/service/settings.js";
+import {{ serve, ServiceServer }} from "./src/service.js";
+import {{ loadSettings }} from "./src/settings.js";
 
-const slow = tool({{
-  name: "slow",
-  description: "Say that it has begun, and take a while.",
-  input: z.object({{}}),
-  output: z.object({{ said: z.string() }}),
-  run: async () => {{
+await serve(() => {{
+  const server = new ServiceServer({{ name: "slow", version: "1.0.0" }});
+  server.registerTool("slow", {{ description: "Say that it has begun, and take a while." }}, async () => {{
     console.error("begun");
     await new Promise((resolve) => setTimeout(resolve, 500));
-    return {{ said: "x".repeat({SIZE}) }};
-  }},
-}});
-const offer = {{ tools: [slow], resources: [], prompts: [] }};
-await serve(new Service(loadSettings(), {{ version: "1.0.0", instructions: "" }}, offer));
+    const said = "x".repeat({SIZE});
+    return {{ content: [], structuredContent: {{ said }} }};
+  }});
+  return server;
+}}, loadSettings());
 """
 
 
-def command(language: str, followed: Followed) -> tuple[list[str], Path]:
-    if language == "python":
+@pytest.fixture(params=["python", "typescript"])
+def command(request: pytest.FixtureRequest, followed: Followed) -> tuple[list[str], Path]:
+    """The command of a server with a slow tool, and the folder that it runs in."""
+    if request.param == "python":
         return [str(followed.python), "-c", PYTHON], followed.folder
-    return ["node", "--input-type=module", "--eval", TYPESCRIPT], followed.built
+    return ["node", "--input-type=module", "--eval", TYPESCRIPT], request.getfixturevalue("typescript_service")
 
 
 @asynccontextmanager
@@ -95,12 +88,11 @@ async def answered(port: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("language", ["python", "typescript"])
 async def test_a_call_in_flight_over_http_is_answered_when_a_signal_comes(
-    language: str, mode: Any, followed: Followed
+    mode: Any, command: tuple[list[str], Path]
 ) -> None:
     port = free_port()
-    async with asyncio.timeout(PATIENCE), serving(*command(language, followed), port) as process:
+    async with asyncio.timeout(PATIENCE), serving(*command, port) as process:
         await answered(port)
         async with Client(f"http://127.0.0.1:{port}/mcp", auth=SECRET, mode=mode) as client:
             await client.list_tools()  # which it would ask for after the call

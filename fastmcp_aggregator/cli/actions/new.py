@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_pr
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
 
 _INSTALL = {
-    "python": ["python3 -m venv .venv", '.venv/bin/pip install -e ".[dev]"', ".venv/bin/pytest"],
+    "python": ["uv sync", "uv run pytest"],
     "typescript": ["npm install", "npm test"],
 }
 
@@ -32,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
     # Everything that can be refused is refused before anything is written.
     planned = None if config is None else addition(config, plan.name, entry)
     files = write_project(folder, rendered(plan), overwrite=options.force)
+    _make_repository(folder)
     if planned is not None:
         with locked(planned.path):
             planned = addition(planned.path, plan.name, entry)  # with what has come meanwhile
@@ -54,6 +57,14 @@ def run(options: argparse.Namespace) -> int:
     return FINE
 
 
+def _make_repository(folder: Path) -> None:
+    """Make the folder a git repository, if there is git and the folder is in none yet."""
+    git = shutil.which("git")
+    if git is None or any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
+        return
+    subprocess.run([git, "init", "--quiet", "--initial-branch=main"], cwd=folder, capture_output=True, check=False)
+
+
 def _plan(options: argparse.Namespace) -> Plan:
     return Plan(
         name=options.name,
@@ -63,6 +74,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         tools=tuple(options.tool),
         resources=tuple(_resources(options.resource)),
         prompts=tuple(options.prompt),
+        hub_grade=options.hub_grade,
     )
 
 

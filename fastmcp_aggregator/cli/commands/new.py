@@ -17,6 +17,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resource", metavar="NAME=URI", nargs="+", action="extend", default=[], help="resources to begin with"
     )
     parser.add_argument("--prompt", metavar="PROMPT", nargs="+", action="extend", default=[], help="prompts likewise")
+    parser.add_argument(
+        "--hub-grade", action="store_true", help="with limits, deadlines, authentication and a graceful end of its own"
+    )
     parser.add_argument("--server-version", metavar="V", default="0.1.0", help="its version (default 0.1.0)")
     parser.add_argument("--description", metavar="TEXT", default="", help="what it is for, in one line")
     parser.add_argument("--config", metavar="FILE", help="add it to this `mcpServers` file, which may be new")

@@ -1,0 +1,105 @@
+"""The settings: `MCP_…` in the environment, before `config.toml` or `config.json`, before defaults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    JsonConfigSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from fastmcp_aggregator.service import limits
+from fastmcp_aggregator.service.errors import ConfigurationError
+
+Seconds = Annotated[float, Field(gt=0, le=limits.LONGEST_TIMEOUT)]
+Secret = Annotated[SecretStr, Field(min_length=16)]
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class ServiceSettings(BaseSettings):
+    """The settings of a service, to be subclassed with your own.
+
+    A secret has at least 16 characters; keep it in the environment, not in the file.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="MCP_", env_ignore_empty=True, extra="forbid", frozen=True)
+
+    server_name: str | None = Field(default=None, pattern=limits.SERVER_NAME, max_length=limits.SERVER_NAME_LENGTH)
+    """Without it, the one that the server is made with."""
+    log_level: Annotated[limits.LogLevel, BeforeValidator(_lower)] = "info"
+    profile: limits.Profile = "development"
+    transport: limits.Transport = "stdio"
+    host: str | None = None
+    port: int | None = Field(default=None, ge=limits.LOWEST_PORT, le=limits.HIGHEST_PORT)
+    auth_token: Secret | None = None
+    api_key: Secret | None = None
+    tool_timeout: Seconds = limits.TOOL_TIMEOUT
+    resource_timeout: Seconds = limits.RESOURCE_TIMEOUT
+    prompt_timeout: Seconds = limits.PROMPT_TIMEOUT
+    max_response_size_mb: float = Field(default=limits.MAX_RESPONSE_SIZE_MB, gt=0)
+    rate_limit_per_minute: int = Field(default=limits.RATE_LIMIT_PER_MINUTE, ge=1)
+    rate_limit_burst: int = Field(default=limits.RATE_LIMIT_BURST, ge=1)
+
+    @model_validator(mode="after")
+    def _http_is_complete(self) -> Self:
+        missing = [name for name in ("host", "port") if getattr(self, name) is None]
+        if self.auth_token is None and self.api_key is None:
+            missing.append("auth_token or api_key")
+        if self.transport == "http" and missing:
+            raise ValueError(f"transport http needs {', '.join(missing)}")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        path = config_file()
+        if path is None:
+            return init_settings, env_settings
+        if path.suffix == ".json":
+            return init_settings, env_settings, JsonConfigSettingsSource(settings_cls, json_file=path)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+
+
+def config_file() -> Path | None:
+    """The file that `MCP_CONFIG` names, or else `config.toml` or `config.json` in the working directory."""
+    named = os.environ.get("MCP_CONFIG")
+    if named and not Path(named).is_file():
+        raise ConfigurationError(f"there is no file {named}, which MCP_CONFIG names")
+    found = [Path(name) for name in ([named] if named else ["config.toml", "config.json"]) if Path(name).is_file()]
+    if len(found) > 1:
+        raise ConfigurationError("there are config.toml and config.json; keep one of them")
+    return found[0] if found else None
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+def load_settings(settings_type: type[Settings]) -> Settings:
+    """The settings of this process.
+
+    Raises: ConfigurationError, with everything that is wrong.
+    """
+    try:
+        return settings_type()
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
+        raise ConfigurationError("\n".join(["the settings cannot be used:", *lines])) from None
+    except (SettingsError, ValueError, OSError) as error:
+        raise ConfigurationError(f"{config_file() or 'the environment'} cannot be read: {error}") from None

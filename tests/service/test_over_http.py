@@ -1,0 +1,102 @@
+"""What a service serves over HTTP beside MCP: the JSON face, and SSE for older clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import uvicorn
+from fastmcp import Client
+from fastmcp.client.transports import SSETransport
+from support.harness import PATIENCE, free_port
+
+from fastmcp_aggregator.service import Service, ServiceSettings
+from fastmcp_aggregator.service.http import http_app
+
+SECRET = "0123456789abcdef"
+
+
+def service(**settings: Any) -> Service:
+    options = ServiceSettings(transport="http", host="127.0.0.1", port=8000, api_key=SECRET, **settings)
+    mcp = Service("words", settings=options, version="1.0.0")
+
+    @mcp.tool
+    def count_words(text: str) -> dict[str, int]:
+        """Count the words of a text."""
+        return {"words": len(text.split())}
+
+    @mcp.resource("notes://{name}", name="note")
+    def note(name: str) -> str:
+        return f"About {name}."
+
+    return mcp
+
+
+@asynccontextmanager
+async def face(server: Service) -> AsyncIterator[httpx.AsyncClient]:
+    app = http_app(server)
+    web = httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000", headers={"X-API-Key": SECRET}
+    )
+    async with app.router.lifespan_context(app), web as client:
+        yield client
+
+
+async def test_the_json_face_answers_with_results() -> None:
+    async with face(service()) as client:
+        tools = (await client.post("/mcp/tools/list")).json()["tools"]
+        called = await client.post("/mcp/tools/call", json={"name": "count_words", "arguments": {"text": "a b"}})
+        read = await client.post("/mcp/resources/read", json={"uri": "notes://a"})
+    assert [tool["name"] for tool in tools] == ["count_words"]
+    assert (called.status_code, called.json()["structuredContent"]) == (200, {"words": 2})
+    assert read.json()["contents"][0]["text"] == "About a."
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "status", "words"),
+    [
+        ("tools/forget", b"", "application/json", 404, "there is no method 'tools/forget'"),
+        ("tools/call", b"{", "application/json", 400, "is not JSON"),
+        ("tools/call", b"[" * 100_000, "application/json", 400, "is not JSON"),
+        ("tools/call", b"[]", "application/json", 400, "params are an object"),
+        ("tools/call", b'{"task": {}}', "application/json", 400, "params are an object"),
+        ("tools/call", b"{}", "application/json", 400, "not the params of this method"),
+        ("tools/call", b'{"name": "missing"}', "application/json", 400, "there is no tool 'missing'"),
+        ("tools/list", b"{}", "text/plain", 415, "application/json"),
+        ("tools/list", b" " * (4 * 1024 * 1024 + 1), "application/json", 413, "the body has more than"),
+    ],
+)
+async def test_the_json_face_refuses_with_the_status_of_the_error(
+    path: str, body: bytes, kind: str, status: int, words: str
+) -> None:
+    async with face(service()) as client:
+        refused = await client.post(f"/mcp/{path}", content=body, headers={"Content-Type": kind})
+    assert refused.status_code == status
+    assert words in refused.json()["error"]["message"]
+
+
+async def test_the_json_face_has_the_limits_and_the_authentication_of_the_rest() -> None:
+    async with face(service(rate_limit_per_minute=1, rate_limit_burst=1)) as client:
+        call = {"name": "count_words", "arguments": {"text": "a"}}
+        assert (await client.post("/mcp/tools/call", json=call)).status_code == 200
+        assert (await client.post("/mcp/tools/call", json=call)).status_code == 503
+        assert (await client.post("/mcp/tools/call", json=call, headers={"X-API-Key": "wrong"})).status_code == 401
+
+
+@pytest.mark.process
+async def test_a_client_of_sse_is_served() -> None:
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(http_app(service()), port=port, log_config=None))
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(PATIENCE):
+        while not server.started:
+            await asyncio.sleep(0.01)
+        transport = SSETransport(f"http://127.0.0.1:{port}/mcp/sse", headers={"X-API-Key": SECRET})
+        async with Client(transport, mode="legacy") as client:
+            assert (await client.call_tool("count_words", {"text": "a b c"})).data == {"words": 3}
+        server.should_exit = True
+        await serving
