@@ -10,6 +10,7 @@ from typing import Any
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
 
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.protocol.methods import ROOTS_LIST
@@ -45,7 +46,11 @@ class _Known:
 
 
 async def roots_of(caller: Caller) -> Roots | None:
-    """The roots of the caller's client; None: it has declared none, tells none, or speaks of them call by call."""
+    """The roots of the caller's client; None: it has declared none, tells none, or speaks of them call by call.
+
+    Raises:
+        MCPError: it has left.
+    """
     if caller.is_modern or "roots" not in caller.capabilities:
         return None
     known = _known(caller.connection)
@@ -82,6 +87,8 @@ async def _asked(caller: Caller) -> Roots | None:
         async with asyncio.timeout(_ASK_BOUND):
             result = await caller.ask(ROOTS_LIST.name, {}, _ignore_progress)
     except (MCPError, TimeoutError) as error:
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            raise  # it has left: nothing is to be started for it
         logger.debug("a client does not tell its roots: %s", type(error).__name__)
         return None
     listed = result.get("roots")

@@ -166,8 +166,9 @@ class Child:
 
     def stop(self, why: str = "it is stopped with the aggregator") -> None:
         """Ask `run` to end: it closes the child gracefully and returns. Calls meanwhile fail with `why`."""
-        if not self._stopping.is_set():
-            self.why_stopped = why
+        if self._stopping.is_set():
+            return
+        self.why_stopped = why
         self._stopping.set()
         if self._startup is not None:
             self._startup.reschedule(asyncio.get_running_loop().time())

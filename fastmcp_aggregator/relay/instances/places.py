@@ -38,6 +38,8 @@ class Places:
         self._on_joined = on_joined
         self._of: dict[tuple[Child, Hashable], Place] = {}
         """By child and client session."""
+        self._at: dict[tuple[str, Place], set[Hashable]] = {}
+        """The client sessions at each place, by server key."""
         self._watched: set[Hashable] = set()
         """The sessions whose end is watched for."""
 
@@ -55,25 +57,30 @@ class Places:
             return place  # for this request alone
         if key not in self._of:
             self._of[key] = place
+            self._at.setdefault((child.key, place), set()).add(caller.session)
             self._watch(caller)
             self._on_joined()
         return self._of[key]
 
-    def sessions_at(self, child_key: str, place: Place) -> Collection[Hashable]:
+    def sessions_at(self, server_key: str, place: Place) -> Collection[Hashable]:
         """The client sessions that are there for a child."""
-        return [session for (child, session), other in self._of.items() if child.key == child_key and other == place]
+        return self._at.get((server_key, place), ())
 
     def leave(self, session: Hashable) -> None:
         """A client is no longer where it was."""
-        left = {(child, place) for (child, other), place in self._of.items() if other is session}
-        self._of = {key: place for key, place in self._of.items() if key[1] is not session}
-        for child, place in left:
-            if not self.sessions_at(child.key, place):
+        left = [(key, place) for key, place in self._of.items() if key[1] is session]
+        for (child, _), place in left:
+            del self._of[child, session]
+            sessions = self._at[child.key, place]
+            sessions.discard(session)
+            if not sessions:
+                del self._at[child.key, place]
                 self._on_left(child, place)
 
     def drop(self, child: Child) -> None:
         """A child is gone."""
         self._of = {key: place for key, place in self._of.items() if key[0] is not child}
+        self._at = {key: sessions for key, sessions in self._at.items() if key[0] != child.key}
 
     def _watch(self, caller: Caller) -> None:
         session = caller.session
