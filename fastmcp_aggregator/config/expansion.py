@@ -179,6 +179,19 @@ def missing_in(value: Any, environ: Mapping[str, str]) -> Iterator[str]:
                 yield from missing_in(item, environ)
 
 
+def variables_in(value: Any) -> Iterator[str]:
+    """The variables that a value names, at every depth, in defaults too."""
+    match value:
+        case str():
+            yield from (name for token in _TOKEN.finditer(value) if (name := token["bare"] or token["braced"]))
+        case Mapping():
+            for item in value.values():
+                yield from variables_in(item)
+        case list() | tuple():
+            for item in value:
+                yield from variables_in(item)
+
+
 def plain(value: Any) -> Any:
     """The same value with plain strings instead of `Text`."""
     match value:

@@ -12,6 +12,7 @@ from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig
 from fastmcp_aggregator.config.servers import read_server, say_ignored
+from fastmcp_aggregator.config.working_folder import with_working_folder
 from fastmcp_aggregator.errors import ConfigError
 
 
@@ -37,7 +38,7 @@ def load_config(
 
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
     name, root = _name(source), Place()
-    servers = _read(source, root, environ)
+    servers = _read(source, root, with_working_folder(environ))
     if any(problem.code != "missing_env_var" for problem in root.problems):
         raise ConfigError(name, root.problems)
     for server in servers.values():

@@ -5,7 +5,7 @@ What may be secret is a `SecretStr` or left out of the repr; `label` is what of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,10 @@ class StdioServer:
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    folder_variables: tuple[str, ...] = ()
+    """The variables for the working folder that it was read with."""
+    read_in: Callable[[str], StdioServer] | None = field(default=None, repr=False, compare=False)
+    """The same entry, read with these variables for another working folder."""
 
     def environment(self) -> dict[str, str]:
         """The plain values of `env`, for the process and nothing else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
@@ -13,6 +14,7 @@ from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
 from fastmcp_aggregator.config.fields import Fields, kind_of
 from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault
+from fastmcp_aggregator.config.working_folder import folder_variables_of, in_working_folder, with_working_folder
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +42,23 @@ def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str
     place.problems.extend(own.problems)
     if not is_enabled:
         return None
-    missing = _missing(entry, environ)
-    return _unresolved(key, fields, missing) if missing else server
+    if missing := _missing(entry, environ):
+        return _unresolved(key, fields, missing)
+    names = folder_variables_of(entry) if isinstance(server, StdioServer) else ()
+    if not names or not isinstance(server, StdioServer):
+        return server
+
+    def read_in(folder: str) -> StdioServer:
+        there = read_server(key, entry, Place(), in_working_folder(environ, folder))
+        assert isinstance(there, StdioServer)  # no value makes another kind of it
+        return there
+
+    return replace(server, folder_variables=names, read_in=read_in)
 
 
 def missing_variables(entries: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The variables that have neither a value nor a default, of each enabled entry that needs any."""
+    environ = with_working_folder(environ)
     missing = {key: _missing(entry, environ) for key, entry in entries.items() if _is_enabled(Fields(entry, Place()))}
     return {key: names for key, names in missing.items() if names}
 

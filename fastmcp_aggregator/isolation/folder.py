@@ -27,10 +27,14 @@ def in_folder(server: ServerConfig, folder: str | None) -> ServerConfig:
     """The server as a client that works in this folder would start it; the same where that is not known."""
     if folder is None or not isinstance(server, StdioServer):
         return server
+    if server.read_in is not None:
+        server = server.read_in(folder)
     return replace(server, cwd=folder if server.cwd is None else os.path.join(folder, server.cwd))
 
 
 def _reasons(server: StdioServer) -> Iterator[str]:
+    if server.folder_variables:
+        yield f"its entry has the variable {server.folder_variables[0]}, which stands for the working folder"
     if server.cwd is not None:
         if not _is_absolute(server.cwd):
             yield "its `cwd` is relative to the working folder"

@@ -191,7 +191,12 @@ def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pyt
     code, out, _ = check(capfd, path, "--json")
     document = json.loads(out)
     assert code == 0
-    assert document["servers"]["my.a"] == {"transport": "stdio", "target": sys.executable}
+    assert document["servers"]["my.a"] == {
+        "transport": "stdio",
+        "target": sys.executable,
+        "isolation": "shared",
+        "isolationReason": "`isolation` for every server is `shared`",
+    }
     assert document["clients"][0]["names"]["my.a"]["pattern"] == "my_a__<tool>_<hash>"
     assert [finding["server"] for finding in document["findings"]] == ["b"]
     assert "connected" not in document

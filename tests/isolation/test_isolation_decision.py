@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fastmcp_aggregator.config import ServerConfig, load_config
+from fastmcp_aggregator.config import ServerConfig, StdioServer, UnresolvedServer, load_config
 from fastmcp_aggregator.isolation.decision import Decision, Shown, decide
 from fastmcp_aggregator.isolation.evidence import Evidence
 from fastmcp_aggregator.isolation.folder import in_folder
@@ -26,6 +27,7 @@ def decided(entry: dict[str, Any], *shown: str, **settings: Any) -> Decision:
     return decide(server(entry), options(entry, **settings), shown)
 
 
+FIXED = {"WORKSPACE_FOLDER": "/fixed"}
 PLAIN = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-everything"]}
 
 
@@ -104,6 +106,42 @@ def test_what_is_set_is_done_whatever_the_server_shows(setting: str) -> None:
     assert own == Decision(setting, f"`isolation` for this server is `{setting}`")  # type: ignore[arg-type]
     general = decided({"command": "memory"}, *Shown, general=setting)
     assert general == Decision(setting, f"`isolation` for every server is `{setting}`")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["workspaceFolder", "WORKSPACE_FOLDER", "PWD"])
+def test_an_entry_with_a_variable_for_the_working_folder_is_read_for_each_client(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PWD", str(tmp_path))
+    monkeypatch.setenv("TOKEN", "of the environment")
+    monkeypatch.chdir(tmp_path)
+    entry = {
+        "command": "x",
+        "args": [f"${{{name}}}/data", "${TOKEN}"],
+        "env": {"ROOT": f"${name}", "TOKEN": "$TOKEN"},
+        "cwd": f"${{{name}:-/elsewhere}}/sub",
+    }
+    decision = decided(entry)
+    assert decision == Decision("directory", f"its entry has the variable {name}, which stands for the working folder")
+    for folder, read in ((tmp_path, server(entry)), ("/home/ann", in_folder(server(entry), "/home/ann"))):
+        assert isinstance(read, StdioServer)
+        assert read.args == (f"{folder}/data", "of the environment")
+        assert read.environment() == {"ROOT": str(folder), "TOKEN": "of the environment"}
+        assert read.cwd == f"{folder}/sub"
+
+
+def test_a_variable_of_that_name_in_the_environment_is_what_the_server_is_first_read_with() -> None:
+    loaded = load_config({"mcpServers": {"a": {"command": "x", "args": ["$WORKSPACE_FOLDER"]}}}, environ=FIXED)
+    found = loaded.servers["a"]
+    assert isinstance(found, StdioServer)
+    assert found.args == ("/fixed",)
+
+
+def test_an_entry_whose_variables_have_no_value_in_any_folder_stays_without() -> None:
+    entry = {"command": "x", "args": ["$PWD", "$NO_SUCH_VARIABLE_ANYWHERE"]}
+    found = load_config({"mcpServers": {"a": entry}}, strict=False).servers["a"]
+    assert isinstance(found, UnresolvedServer)
+    assert in_folder(found, "/home/ann") is found
 
 
 def test_a_reason_tells_nothing_of_arguments_and_variables() -> None:

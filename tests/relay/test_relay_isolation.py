@@ -13,6 +13,7 @@ from support.harness import RawClient, config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
 
+import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 
 ROOTS = {"roots": {"listChanged": True}}
@@ -249,3 +250,39 @@ async def test_an_instance_that_died_is_replaced_for_its_folder_alone() -> None:
         assert await pid(one) not in before
         assert await pid(other) == before[1]
         assert {life.folder for life in lives["a"].lives} == {None, "/a", "/b"}
+
+
+@pytest.mark.parametrize("isolation", ["directory", "session"])
+async def test_the_variables_for_the_working_folder_are_those_of_the_client(isolation: str) -> None:
+    entry = lean()
+    entry["env"] = {"ROOT": "${workspaceFolder}/data"}
+    async with hub(entry, isolation=isolation) as app, working_in(app, "/a") as one, working_in(app, "/b") as other:
+        await asyncio.gather(pid(one), pid(other))
+        assert [each.server.environment()["ROOT"] for each in instances(app)] == ["/a/data", "/b/data"]
+
+
+@pytest.mark.process
+async def test_a_process_runs_in_the_folder_of_its_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    app = fastmcp_aggregator.build_aggregator(config(a=lean(record="pids")), isolation="directory")
+    async with (
+        app,
+        working_in(app, str(folders[0])) as one,
+        working_in(app, str(folders[0]), modern=True) as same,
+        working_in(app, str(folders[1])) as other,
+    ):
+        found = await asyncio.gather(*map(pid, (one, same, other)))
+        assert [(folder / "pids").read_text().split() for folder in folders] == [[str(found[0])], [str(found[2])]]
+        assert found[0] == found[1]
+        assert (tmp_path / "pids").read_text().split() == [str(app.health()["a"].pid)]
+
+
+@pytest.mark.process
+async def test_a_folder_that_is_not_there_is_named_as_the_reason(tmp_path: Path) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), isolation="directory")
+    async with app, working_in(app, str(tmp_path / "gone")) as client:
+        error = await client.error("tools/call", {"name": "a:pid", "arguments": {}})
+        assert "its working directory (`cwd`) does not exist" in error["message"]
