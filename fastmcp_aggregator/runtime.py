@@ -158,8 +158,10 @@ class Runtime:
         self._changes.updated(child, uri)
 
     def is_needed(self, child: Child) -> bool:
-        """Whether somebody has subscribed to a resource of it, or it has instances or open tasks."""
-        has_instances = self.instances.has_any(child)
+        """Whether somebody has subscribed to a resource of it, or it has instances beside which it is called, or open
+        tasks.
+        """
+        has_instances = child.evidence.is_shared and self.instances.has_any(child)
         return has_instances or self.subscriptions.has_any(child) or self.instances.tasks.held_for(child) > 0
 
     async def _publish_update(self, uri: str) -> None:

@@ -274,12 +274,17 @@ class Child:
         """Seconds until the child is to sleep, if nobody uses it meanwhile; infinite for one that is to run."""
         idle, catalogue = self.options.settings.idle_timeout, self.catalogue
         is_of_one = self.place != self.key and not self.context.profile.is_of_folder
-        if is_of_one or catalogue is None or not stops_when_idle(self.server, self.options, catalogue):
+        if is_of_one or catalogue is None or not self._stops_when_idle(catalogue):
             return math.inf
         is_used = self.calls.in_flight or self.calls.waiting or self._awaited
         if is_used or self._events.is_needed(self):
             return idle
         return max(0.0, self.calls.last_used + idle - self._clock())
+
+    def _stops_when_idle(self, catalogue: Catalogue) -> bool:
+        is_first_of_several = self.place == self.key and not self.context.profile.is_single
+        is_called = self.evidence.is_shared or not is_first_of_several
+        return stops_when_idle(self.server, self.options, catalogue, is_called=is_called)
 
     def _fall_asleep(self) -> None:
         self._woken.clear()

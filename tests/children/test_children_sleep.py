@@ -283,3 +283,20 @@ async def test_a_server_that_completes_its_lists_late_is_told_of_once_or_not_at_
         assert answered(await call(client, "a:echo", text="x")) == "x"
         assert await client.result("tools/list") == before
         assert len(told(client, "notifications/tools/list_changed")) == 1
+
+
+@pytest.mark.parametrize(("settings", "sleeps"), [({}, True), ({"servers": {"a": {"stateful": True}}}, False)])
+async def test_an_instance_of_a_folder_is_stopped_while_it_is_idle_and_the_first_one_that_no_call_reaches(
+    settings: dict[str, Any], sleeps: bool
+) -> None:
+    app = build_aggregator(config(a=lean()), **AUTO, isolation="directory", idle_timeout=60, **settings)
+    scripts = scripted(app, Timings(clock=now))
+    async with app, connected(app, folder="/a") as client:
+        await call(client, "a:echo")
+        ((instance, _),) = app._backend.runtime.instances
+        await asyncio.sleep(3600)
+        assert app.children["a"].state is ChildState.SLEEPING
+        assert (instance.state is ChildState.SLEEPING) is sleeps
+        assert answered(await call(client, "a:echo", text="back")) == "back"
+        assert app.children["a"].state is ChildState.SLEEPING
+        assert [life.folder for life in scripts["a"].lives] == [None, "/a", "/a"][: 3 if sleeps else 2]

@@ -10,13 +10,18 @@ from fastmcp_aggregator.isolation.decision import is_stateful
 from fastmcp_aggregator.settings.options import ChildOptions
 
 
-def may_sleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
-    """Whether a server need not run while nobody uses it, by what it has offered."""
+def may_sleep(
+    server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue], *, is_called: bool = True
+) -> bool:
+    """Whether a server need not run while nobody uses it, by what it has offered. One that no call reaches, because
+    its clients have other instances, has no state to keep.
+    """
     start = options.settings.start
     if start != "auto":
         return start == "on_demand"
     is_shared_process = isinstance(server, StdioServer) and options.settings.isolation != "session"
-    return is_shared_process and not is_stateful(server, options) and not any(map(_announces_changes, catalogues))
+    keeps_state = is_called and is_stateful(server, options)
+    return is_shared_process and not keeps_state and not any(map(_announces_changes, catalogues))
 
 
 def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
@@ -27,12 +32,14 @@ def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Itera
     return may_sleep(server, options, known)
 
 
-def stops_when_idle(server: ServerConfig, options: ChildOptions, catalogue: Catalogue) -> bool:
+def stops_when_idle(
+    server: ServerConfig, options: ChildOptions, catalogue: Catalogue, *, is_called: bool = True
+) -> bool:
     """Whether it is stopped when nobody has used it for a while."""
     return (
         options.settings.idle_timeout > 0
-        and not is_stateful(server, options)
-        and may_sleep(server, options, [catalogue])
+        and not (is_called and is_stateful(server, options))
+        and may_sleep(server, options, [catalogue], is_called=is_called)
     )
 
 
