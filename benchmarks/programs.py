@@ -172,6 +172,17 @@ class Programs:
         command = [sys.executable, str(HERE / "bare_server.py"), parser]
         return self._served(command, clean_environment(), lambda said: after(said, "serving on port "))
 
+    def remote_child(self) -> tuple[HttpServer, str]:
+        """A server over HTTP that answers at once; and the config of an aggregator with it alone."""
+        server = self._served(
+            [sys.executable, str(HERE / "remote_server.py")],
+            clean_environment(),
+            lambda said: after(said, "serving on port "),
+        )
+        config = self._new("remote.json")
+        config.write_text(json.dumps({"mcpServers": {"s5": {"url": f"http://127.0.0.1:{server.port}/mcp"}}}))
+        return server, str(config)
+
     def mcp_hub(self, config: str) -> HttpServer | None:
         """mcp-hub, once its servers are connected; None where it is not installed."""
         if self._mcp_hub is None:

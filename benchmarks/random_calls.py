@@ -2,10 +2,11 @@
 
     python -m benchmarks.random_calls [--calls N] [--json FILE]
 
-Clients of both eras, on pipes and over HTTP, call servers of both eras, all in this process, whose counters can so be
-looked at: plain calls, calls with progress, log messages, questions and errors, calls that are cancelled, and rounds
-that nobody continues; servers die and clients leave at any moment. Each answer must be the call's own, or an error that
-names its server. Afterwards every counter of the aggregator must be back at 0, and memory flat. Exits with 1 otherwise.
+Clients of both eras, on pipes and over HTTP, call servers of both eras, on pipes and over HTTP, all in this process,
+whose counters can so be looked at: plain calls, calls with progress, log messages, questions and errors, calls that are
+cancelled, and rounds that nobody continues; servers die and clients leave at any moment. Each answer must be the call's
+own, or an error that names its server. Afterwards every counter of the aggregator must be back at 0, and memory flat.
+Exits with 1 otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,6 +28,7 @@ import psutil
 from support.harness import config, connected, lean, talking
 from support.memory import Scripts, build_aggregator, scripted
 from support.serving import Served, served
+from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING, Message, RawClient, text_of
 from support.wire_http import HttpClient
 
@@ -42,10 +45,16 @@ SERVERS = {
     "new": talking(era="modern"),
     "both": talking(era="both"),
 }
+REMOTE = {"far": "legacy", "farther": "modern"}
+"""Servers over HTTP, and their eras."""
+CALLED = [*SERVERS] * 4 + [*REMOTE]
+"""Each as often as it is called: those over HTTP take longer."""
 PIPES, HTTPS = 12, 3
 """Callers, each with a client of its own."""
 BURSTS = {"pipe": 12, "http": 2}
 """Plain calls that a client makes at once."""
+GATE = ("requests", "running", "body_bytes", "unread_bytes")
+"""What requests share that pass the gate."""
 HEARD = ("notifications", "requests", "answers_outside")
 """What a talking child keeps of what it hears."""
 QUESTION = {"ask": {"x": {"method": "roots/list"}}}
@@ -103,9 +112,18 @@ class Open(Policy):
 class Run:
     """One run."""
 
-    def __init__(self, app: Aggregator, scripts: Scripts, front: Served, report: Report, calls: int) -> None:
+    def __init__(
+        self,
+        app: Aggregator,
+        scripts: Scripts,
+        remote: Sequence[TalkingServer],
+        front: Served,
+        report: Report,
+        calls: int,
+    ) -> None:
         self.app = app
         self.scripts = scripts
+        self.remote = remote
         self.front = front
         self.report = report
         self.most = calls
@@ -140,7 +158,7 @@ class Run:
     async def _act(self, client: RawClient) -> bool:
         """One thing; whether the client stays."""
         action = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        acting = getattr(self, f"_{action}")(client, random.choice(list(SERVERS)))
+        acting = getattr(self, f"_{action}")(client, random.choice(CALLED))
         try:
             async with asyncio.timeout(60):
                 return await acting is not False
@@ -188,7 +206,8 @@ class Run:
             client.notify("notifications/cancelled", {"requestId": request_id})
         answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
 
-    async def _die(self, client: RawClient, server: str) -> None:
+    async def _die(self, client: RawClient, _: str) -> None:
+        server = random.choice([*SERVERS])
         script = self.scripts[server]
         begun = [self._begin(client, server)[1] for _ in range(5)]
         for _ in range(random.randrange(5)):
@@ -247,11 +266,13 @@ class Run:
                 del client._posts[key]
         else:
             client.lines.clear()  # type: ignore[attr-defined]
-        for script in self.scripts.values():
-            for life in script.lives:
-                for heard in (life.received, life.stderr, *map(vars(life.child).get, HEARD)):
-                    if heard is not None:
-                        heard.clear()
+        lives = [life for script in self.scripts.values() for life in script.lives]
+        servers = [life.child for life in lives] + [talk for server in self.remote for talk in server.children.values()]
+        heard = [kept for life in lives for kept in (life.received, life.stderr)]
+        heard += [server.requests for server in self.remote]
+        heard += [vars(server)[name] for server in servers for name in HEARD if name in vars(server)]
+        for kept in heard:
+            kept.clear()
 
 
 def counters(app: Aggregator, opened: Open) -> dict[str, int]:
@@ -264,28 +285,27 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         "cancellable calls": len(pipeline.fast_path._cancellable),
         "admissions": opened.count,
         "requests at the gate": sum(backend.places.counts()),
-        "places at the gate": len(backend.places._admitted._held) + len(backend.places.turns._waiting),
-        "bytes at the gate": backend.places._body_bytes.taken,
+        "waiting at the gate": len(backend.places.turns._waiting),
+        **{f"{what} at the gate": backend.places.usage()[what].taken for what in GATE},
         "pending calls": len(runtime.rounds._pending._pending),
     }
     children: list[Child] = [*runtime.children.values(), *(child for child, _ in runtime.instances)]
     for child in children:
         calls, session = child.calls, child.session
         of_child = {
-            "slots": calls.in_flight + calls.waiting + len(calls._limiter._slots._held) + len(calls._limiter._waiting),
+            "slots": calls.in_flight + calls.waiting + len(calls._limiter.slots._held) + len(calls._limiter._waiting),
             "places": calls._places.taken,
             "owners": 0 if session is None else len(session._ownership._in_flight),
         }
-        if session is not None and session._transport.direct is not None:
-            of_child["direct requests"] = len(session._transport.direct._pending)
+        if session is not None:
+            of_child["direct requests"] = session.direct.count
         found |= {f"{name} of {child.place}": count for name, count in of_child.items()}
     return found
 
 
 async def in_flight_by_metrics(app: Aggregator) -> int:
     """What the metrics say is in flight."""
-    backend = app._backend
-    rendered = await backend.policies.rendered_metrics(app.health(), backend.places.counts(), backend.path_counts)
+    rendered = await app.rendered_metrics()
     assert rendered is not None
     lines = [line for line in rendered[0].decode().splitlines() if "in_flight{" in line or "waiting{" in line]
     return int(sum(float(line.split()[-1]) for line in lines))
@@ -304,14 +324,17 @@ async def run(calls: int) -> Report:
     """Run it."""
     report, opened = Report(), Open()
     pending_calls.PENDING_TIMEOUT = 2.0
-    app = build_aggregator(config(**SERVERS), metrics=True, call_timeout=20.0)
+    stack = AsyncExitStack()
+    remote = [await stack.enter_async_context(talking_server(era=era)) for era in REMOTE.values()]
+    entries = {key: server.entry for key, server in zip(REMOTE, remote, strict=True)}
+    app = build_aggregator(config(**SERVERS, **entries), metrics=True, call_timeout=20.0)
     timings = Timings(first_ceiling=0.02, last_ceiling=0.05, crash_loop=10**9, failures_to_open=10**9)
     scripts = scripted(app, timings)
-    stack = app._backend.policies.stack
-    stack.policies = (opened, *stack.policies)
+    policies = app._backend.policies.stack
+    policies.policies = (opened, *policies.policies)
     began = time.monotonic()
-    async with app, served(app) as front:
-        each = Run(app, scripts, front, report, calls)
+    async with stack, app, served(app) as front:
+        each = Run(app, scripts, remote, front, report, calls)
         watching = asyncio.create_task(watch(report, calls))
         await asyncio.gather(*(each.caller(number) for number in range(PIPES + HTTPS)))
         watching.cancel()

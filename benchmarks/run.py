@@ -32,6 +32,7 @@ ROWS: dict[str, Row] = {
     "stdio": calls.stdio,
     "http": calls.http,
     "team": calls.team,
+    "remote": calls.remote,
     "json": json_face.json_face,
     "clients": clients.clients,
     "talking": talking.talking,

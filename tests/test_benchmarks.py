@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -125,3 +126,14 @@ def test_the_benchmark_measures_both_fronts_in_both_eras(tmp_path: Path) -> None
     assert all(line["rss_mb"] > 10 for line in rows["memory"])
     assert len(rows["talking"]) == 8
     assert all(line["p50_ms"] > 0 for line in rows["talking"])
+
+
+@pytest.mark.process
+def test_random_calls_leave_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    command = [sys.executable, "-m", "benchmarks.random_calls", "--calls", "600", "--seed", "1", "--json", str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=200, stdout=subprocess.DEVNULL)
+    report = json.loads(file.read_text())
+    assert report["calls"] >= 600
+    assert report["paths"]["answered"] > 100

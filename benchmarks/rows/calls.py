@@ -1,6 +1,8 @@
-"""Calls one at a time and 16 at once: over stdio, over HTTP, and over HTTP with all that a team's hub checks."""
+"""Calls one at a time and 16 at once: over stdio, HTTP, HTTP with all that a hub checks, and to servers over HTTP."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from benchmarks.clients import ERAS, HttpClient, Request
 from benchmarks.programs import DIRECT, HttpServer, Package, Programs, has_httptools
@@ -8,6 +10,7 @@ from benchmarks.rounds import IN_FLIGHT, Figures, Size, Subject, http_visit, int
 
 ARGUMENTS = {"x": 1}
 DIRECT_CALL = "direct call"
+DIRECT_HTTP = "direct call over HTTP"
 BARE = {"h11": "bare uvicorn", "httptools": "bare uvicorn, httptools"}
 
 
@@ -44,6 +47,24 @@ def team(programs: Programs, packages: list[Package], size: Size) -> list[Figure
     for package in packages:
         subjects += of_server(programs.team_aggregator(package, programs.config(10)), package, "HTTP for a team", size)
     return interleaved(subjects, anchors, size.rounds)
+
+
+def remote(programs: Programs, packages: list[Package], size: Size) -> list[Figures]:
+    """Calls to a server over HTTP, over stdio and HTTP, against a direct call to it."""
+    child, config = programs.remote_child()
+    clients = [child.client() for _ in range(IN_FLIGHT)]
+    requests = [client.request("tools/call", {"name": "echo", "arguments": ARGUMENTS}) for client in clients]
+    subjects = [Subject(DIRECT_HTTP, http_visit([*zip(clients, requests, strict=True)], child.pid, size))]
+    for package in packages:
+        for era in ERAS:
+            client = programs.aggregator(package, config, era=era)
+            request = client.request("tools/call", {"name": "s5:echo", "arguments": ARGUMENTS})
+            about = {"package": package.label, "era": era, "children": 1}
+            visit = stdio_visit(client, request, size)
+            subjects.append(Subject(f"{package.label}, stdio, {era}", visit, about | {"front": "stdio"}))
+        served = of_server(programs.http_aggregator(package, config), package, "HTTP", size)
+        subjects += [replace(subject, about={**subject.about, "front": "HTTP", "children": 1}) for subject in served]
+    return interleaved(subjects, [DIRECT_HTTP], size.rounds)
 
 
 def bare(programs: Programs, size: Size) -> list[Subject]:

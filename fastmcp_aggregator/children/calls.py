@@ -141,9 +141,7 @@ class Calls:
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
-            if error.failure.kind != "expired" or method == "tools/call":
-                raise self._explained(error) from None
-            return await self._ask_again(method, params, owner, waited)
+            return await self._after_failure(error, method, params, owner, waited)
         finally:
             self._release(holder)
 
@@ -166,7 +164,7 @@ class Calls:
         session = self._child.session
         assert session is not None
         limit = min(patience, self._deadlines.get(method, self._deadline))
-        request = session.send_directly(method, params, requester, limit=limit)
+        request = session.direct.send(method, params, requester, limit)
         holder = _holder(requester)
         self._limiter.acquire_nowait(holder)
         return StartedRequest(method, session, request, holder, self._clock())
@@ -182,7 +180,7 @@ class Calls:
         self.breaker.abandoned()
         self._release(started.holder)
 
-    async def adopt(self, started: StartedRequest, owner: Owner) -> Result:
+    async def adopt(self, started: StartedRequest, params: Mapping[str, Any], owner: Owner) -> Result:
         """Wait for a request that was started, as `request` waits for one.
 
         Raises:
@@ -190,8 +188,11 @@ class Calls:
             MCPError: the child's own error.
         """
         adopted = partial(started.request.adopted, owner)
+        spent = self._clock() - started.began
         try:
-            return await self._outcome(started.session, started.method, adopted, spent=self._clock() - started.began)
+            return await self._outcome(started.session, started.method, adopted, spent=spent)
+        except RemoteFailure as error:
+            return await self._after_failure(error, started.method, params, owner, 0.0)
         finally:
             self._release(started.holder)
 
@@ -254,7 +255,12 @@ class Calls:
             self._places.release(holder)
         return self._clock() - began
 
-    async def _ask_again(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
+    async def _after_failure(
+        self, failed: RemoteFailure, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
+    ) -> Result:
+        """Ask again what was not executed and only reads."""
+        if failed.failure.kind != "expired" or method == "tools/call":
+            raise self._explained(failed) from None
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:

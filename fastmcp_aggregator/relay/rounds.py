@@ -155,9 +155,10 @@ async def send(child: Child, call: Call, params: Params, owner: Owner) -> Result
         MCPError: the child's own error, unchanged.
     """
     started, call.started = call.started, None
+    told = forwarded(child, params, call.address)
     if started is not None:
-        return await child.calls.adopt(started, owner)
-    return await child.calls.request(call.method, forwarded(child, params, call.address), owner=owner)
+        return await child.calls.adopt(started, told, owner)
+    return await child.calls.request(call.method, told, owner=owner)
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:

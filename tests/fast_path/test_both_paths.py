@@ -15,9 +15,10 @@ import httpx2
 import pytest
 import pytest_asyncio
 from faults.fuzzing import Draw, draws
-from support.harness import LEGACY, MODERN, PipeClient, config, connected, lean, talking
+from support.harness import LEGACY, MODERN, PipeClient, config, connected, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import served
+from support.talking_server import talking_server
 
 from fastmcp_aggregator import Aggregator
 
@@ -33,6 +34,8 @@ SERVERS = {
     "m": lean(era="modern"),
     "t": talking(),
 }
+REMOTE = {"r": "legacy", "n": "modern"}
+"""Servers over HTTP, and their eras."""
 
 
 JSON = {"content-type": "application/json"}
@@ -91,7 +94,10 @@ async def sides() -> AsyncIterator[Sides]:
     async with AsyncExitStack() as stack:
         made = []
         for is_fast in (True, False):
-            app = build_aggregator(config(**SERVERS), fast_path=is_fast)
+            remote = {
+                key: (await stack.enter_async_context(talking_server(era=era))).entry for key, era in REMOTE.items()
+            }
+            app = build_aggregator(config(**SERVERS, **remote), fast_path=is_fast)
             front = await stack.enter_async_context(served(app))
             http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
             side = Side(app, front.url, http)
@@ -127,7 +133,11 @@ PLAIN = [
     ("tools/call", '{"name": "m:echo", "arguments": {}}', "m:echo"),
     ("tools/call", '{"name": "a:params", "arguments": {"x": 1}, "x-unknown": {"y":\n [2]}, "task": {}}', "a:params"),
     ("tools/call", '{\n "name": "m:params",\r\n "arguments": {"x":\n\t"a\\nb"}\n}', "m:params"),
+    ("tools/call", '{"name": "r:echo", "arguments": {"é": "ü\\u00e9", "n": [1, -0.0, 1e3, null]}}', "r:echo"),
+    ("tools/call", '{"name": "n:params", "arguments": {"x": 1}, "x-unknown": {"y":\n [2]}, "task": {}}', "n:params"),
     ("resources/read", '{"uri": "test://a/a/one"}', "test://a/a/one"),
+    ("resources/read", '{"uri": "note://r//a"}', "note://r//a"),
+    ("prompts/get", '{"name": "n:play", "arguments": {"script": "[]"}}', "n:play"),
     ("tools/list", "{}", None),
     ("prompts/list", "{}", None),
     ("resources/list", "{}", None),
@@ -161,6 +171,15 @@ ODD = [
     '{"name": "a:fail", "arguments": {}}',
     '{"name": "a:echo", "arguments": {"a": {"b": 1, "b": 2}}}',
     '{"name": "a:echo", "name": "m:echo"}',
+    '{"name": "r:nothing"}',
+    '{"name": "r:error", "arguments": {"code": -5, "message": "no", "data": {"x": 1}}}',
+    '{"name": "n:error", "arguments": {"code": -5, "message": "no", "data": {"x": 1}}}',
+    '{"name": "r:fail", "arguments": {}}',
+    '{"name": "r:echo", "arguments": null}',
+    '{"name": "r:echo", "arguments": {"x": "\\ud83d"}}',
+    '{"name": "r:echo", "arguments": {"a": {"b": 1, "b": 2}}}',
+    '{"name": "r:echo", "arguments": {"x": [1e999, 12345678901234567890123, 0.1e-400]}}',
+    '{"name": "n:echo", "arguments": {"x": ' + "[" * 150 + "]" * 150 + "}}",
     '{"name": "a:echo", "arguments": {"x": ' + "[" * 150 + "]" * 150 + "}}",
     '{"name": "a:echo", "arguments": {"x": ' + "[" * 250 + "]" * 250 + "}}",
     '{"name": "a:echo", "arguments": {"x": [' + "[]," * 250 + "{}]}}",
@@ -186,7 +205,7 @@ async def test_plain_requests_take_the_fast_path(
 
 
 @pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize("server", ["a", "m"])
+@pytest.mark.parametrize("server", ["a", "m", *REMOTE])
 @pytest.mark.parametrize("result", RESULTS)
 async def test_results_have_the_same_shape(sides: Sides, result: dict[str, Any], server: str, modern: bool) -> None:
     params = json.dumps({"name": f"{server}:raw", "arguments": result})
@@ -308,7 +327,9 @@ async def test_many_random_lines_are_answered_alike(sides: Sides) -> None:
             for draw in batch:
                 body = draw.random.choice(BODIES).replace(b"\n", b" ").replace(b"\r", b" ")
                 lines.append(mutated(body.replace(b'"id": 7', b'"id": %d' % (100_000 + 17 * draw.number)), draw.random))
-            answers = [await answers_to(lines, client) for client in (fast, full)]
+            answers = [
+                await answers_to(lines, client, side.app) for client, side in ((fast, sides.fast), (full, sides.full))
+            ]
             assert answers[0] == answers[1], (lines, str(batch[0]))
         assert sides.fast.counts.answered > before
         assert sides.full.counts.answered == 0
@@ -319,13 +340,14 @@ def batched(draws: Iterator[Draw], size: int) -> Iterator[list[Draw]]:
         yield batch
 
 
-async def answers_to(lines: list[bytes], client: PipeClient) -> list[str]:
+async def answers_to(lines: list[bytes], client: PipeClient, app: Aggregator) -> list[str]:
     """What the client is answered to these lines, in any order, but for ids of incidents."""
     client.forget()
     for line in lines:
         client._write(line + b"\n")
-    for server in ("a", "m"):  # what was sent to one before is answered by then
-        await client.call(f"{server}:echo")
+    await client.call("a:echo")  # what was sent before has begun by then
+    await until(lambda: not app._pipeline.in_flight._count)
+    await client.call("a:echo")
     own = {str(client._next_id - 1), str(client._next_id)}
     told = [message for message in client.messages if str(message.get("id")) not in own]
     return sorted(re.sub(r"id [0-9a-f]{8}\)", "…", json.dumps(message, sort_keys=True)) for message in told)

@@ -9,7 +9,6 @@ import pytest
 from support.harness import config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
-from support.talking_server import talking_server
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
@@ -226,15 +225,6 @@ async def test_calls_to_a_server_with_subscribers_keep_the_full_path_so_that_no_
         before = counts(app).declined["subscribed"]
         await client.call("a:echo")
         assert counts(app).declined["subscribed"] == before + 1
-
-
-async def test_calls_to_remote_servers_are_counted_as_declined(modern: bool) -> None:
-    async with talking_server() as remote, build_aggregator(config(r=remote.entry)) as app:
-        async with connected(app, modern=modern) as client:
-            for _ in range(2):
-                await client.call("r:echo")
-        assert counts(app).declined["remote server"] > 0
-        assert not counts(app).taken_over
 
 
 async def test_requests_that_come_while_others_are_read_are_counted(modern: bool) -> None:

@@ -1,16 +1,19 @@
-"""Direct requests to a child: sent beside the SDK's session, on the same pipe, and answered with the child's own bytes.
+"""Direct requests to a child: sent at once, by somebody who does not wait for the answer but is told of it.
 
-Theory. The SDK's session costs a stream, a scope and four passes of validation for each request. A direct request is a
-line out and, where nothing unusual happens, a line back. Everything else that the child says is read by the session as
-always, in order: an answer is taken here only when all lines before it have been dispatched. Whoever has sent a direct
-request may leave it to a caller of the full path at any time (`adopted`), with what has come of it so far.
+Theory. The SDK's session costs a stream, a scope and four passes of validation for each request. A direct request on a
+pipe is a line out, beside the session, and, where nothing unusual happens, a line back, with the child's own bytes.
+Everything else that the child says is read by the session as always, in order: an answer is taken here only when all
+lines before it have been dispatched. Beside the SDK's transport for HTTP nothing can be sent (which response is whose,
+sessions that expire, streams that break are its business), so there the session is asked, in a task for each request.
+Whoever has sent a direct request may leave it to a caller of the full path at any time (`adopted`), with what has come
+of it so far.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,7 +22,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
-from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership, asked_too_late
+from fastmcp_aggregator.children.session.ownership import (
+    ActivityDeadline,
+    InFlight,
+    Owner,
+    Ownership,
+    asked_too_late,
+    send_in_context,
+)
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, is_too_large
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
@@ -27,9 +37,14 @@ from fastmcp_aggregator.protocol import raw_json
 
 _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
-Outcome = Raw | dict[str, Any] | MCPError
+Outcome = Raw | dict[str, Any] | Exception
 """A result as the child wrote it, or decoded; or its error, or that of the connection."""
-_Notification = tuple[str, Mapping[str, Any]]
+_Told = Callable[[Owner], None]
+"""Passes on what the child has said."""
+Addressed = Callable[[str, Mapping[str, Any], InFlight], tuple[dict[str, Any], dict[str, Any]]]
+"""A request with what a child is told with each, and how the session is to send it."""
+Ask = Callable[[str, Mapping[str, Any], InFlight], Awaitable[dict[str, Any]]]
+"""Sends a request, and waits for its result."""
 _Question = asyncio.Future[Owner]
 """Of the child, which waits for who can be asked."""
 
@@ -64,9 +79,10 @@ class DirectRequest:
         self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, timeouts: Timeouts
     ) -> None:
         self.id = request_id
+        """Among those of its channel."""
         self.requester = requester
         self.outcome: Outcome | None = None
-        self._kept: deque[_Notification | _Question] = deque()
+        self._kept: deque[_Told | _Question] = deque()
         """What the child has said about it, in order, until it is adopted."""
         self._channel = channel
         self._in_flight = in_flight
@@ -82,6 +98,7 @@ class DirectRequest:
 
         Raises:
             MCPError: the child's error, or the connection was closed, or the result is too large to be decoded.
+            Exception: what went wrong here.
         """
         self._timeouts.end(self)
         try:
@@ -93,7 +110,7 @@ class DirectRequest:
             self.cancel()
             raise
         match self.outcome:
-            case MCPError() as error:
+            case Exception() as error:
                 raise error
             case dict() as result:
                 return result
@@ -138,10 +155,10 @@ class DirectRequest:
         if self._deadline is not None:
             self._deadline.waits_for_client(more=more)
 
-    def keep(self, method: str, params: Mapping[str, Any]) -> None:
+    def keep(self, tell: Callable[[Owner], None]) -> None:
         """Keep what the child has said, for who adopts the request."""
         if len(self._kept) < _MOST_KEPT:
-            self._kept.append((method, params))
+            self._kept.append(tell)
 
     async def adopter(self) -> Owner:
         """Who adopts the request, once all that the child has said before was passed on.
@@ -164,8 +181,8 @@ class DirectRequest:
             deadline.waits_for_client(more=True)
         while self._kept:
             kept = self._kept.popleft()
-            if isinstance(kept, tuple):
-                owner.notify(*kept)
+            if not isinstance(kept, asyncio.Future):
+                kept(owner)
             elif not kept.done():
                 kept.set_result(owner)
                 await asyncio.sleep(0)  # who waited for it goes on first
@@ -173,7 +190,7 @@ class DirectRequest:
 
     def _end(self) -> None:
         self._timeouts.end(self)
-        self._channel.ownership.end(self._in_flight)
+        self._channel.ended(self._in_flight)
 
 
 class Timeouts:
@@ -215,50 +232,72 @@ class Timeouts:
             self._loop.call_soon(on_expired)
 
 
-class DirectRequests:
-    """The direct requests on one pipe. `bind` it to the session on that pipe before the first."""
-
-    ownership: Ownership
-
-    def __init__(self, pipe: LineWriter) -> None:
-        self._pipe = pipe
-        self._joined = JoinedWrites(pipe.write)
-        self._pending: dict[int | str, DirectRequest] = {}
-        self._timeouts: dict[float, Timeouts] = {}
-        """By their length, of which a child has a few."""
-        self._next_id: Callable[[], int] | None = None
-
-    def bind(self, ownership: Ownership, next_id: Callable[[], int]) -> None:
-        """Number requests as the session does, and own them there."""
-        self.ownership, self._next_id = ownership, next_id
+class DirectRequests(Protocol):
+    """The direct requests on one session."""
 
     @property
     def is_open(self) -> bool:
         """Whether a request can be sent without waiting."""
-        return self._next_id is not None and self._pipe.has_room
+        ...
 
-    def send(
-        self, method: str, addressed: Callable[[InFlight], Mapping[str, Any]], requester: Requester, limit: float
-    ) -> DirectRequest:
+    @property
+    def count(self) -> int:
+        """Of those that are on their way."""
+        ...
+
+    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
         """Send a request, whose parameters may have undecoded parts; `limit` is the seconds that it has.
 
         Raises:
             OSError: the connection is lost.
         """
+        ...
+
+    def withdraw(self, request: DirectRequest) -> None:
+        """Cancel a request at the child."""
+
+    def ended(self, request: InFlight) -> None:
+        """A request has an outcome, or was withdrawn."""
+
+
+class PipeRequests:
+    """Those on a pipe: lines of our own. `bind` it to the session on that pipe before the first."""
+
+    def __init__(self, pipe: LineWriter) -> None:
+        self._pipe = pipe
+        self._joined = JoinedWrites(pipe.write)
+        self._pending: dict[int | str, DirectRequest] = {}
+        self._timeouts = _TimeoutsByLength()
+        self._next_id: Callable[[], int] | None = None
+        self._ownership: Ownership
+        self._addressed: Addressed
+
+    def bind(self, ownership: Ownership, next_id: Callable[[], int], addressed: Addressed) -> None:
+        """Number requests as the session does, own them there, and tell the child with each what it does."""
+        self._ownership, self._next_id, self._addressed = ownership, next_id, addressed
+
+    @property
+    def is_open(self) -> bool:
+        return self._next_id is not None and self._pipe.has_room
+
+    @property
+    def count(self) -> int:
+        return len(self._pending)
+
+    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
         assert self._next_id is not None
-        in_flight = self.ownership.begin(requester, None)
+        in_flight = self._ownership.begin(requester, None)
         request_id = self._next_id()
         write = self._joined.add if self._pending else self._pipe.write  # where one is on its way, there may be more
         try:
-            line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": addressed(in_flight)}
+            told = self._addressed(method, params, in_flight)[0]["params"]
+            line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": told}
             write(raw_json.encode(line) + b"\n")
         except Exception:
-            self.ownership.end(in_flight)
+            self._ownership.end(in_flight)
             raise
-        timeouts = self._timeouts.get(limit)
-        if timeouts is None:
-            timeouts = self._timeouts[limit] = Timeouts(limit)
-        request = self._pending[request_id] = DirectRequest(self, request_id, in_flight, requester, timeouts)
+        request = DirectRequest(self, request_id, in_flight, requester, self._timeouts[limit])
+        self._pending[request_id] = request
         return request
 
     def take(self, line: bytes) -> bool:
@@ -285,7 +324,6 @@ class DirectRequests:
         return False
 
     def withdraw(self, request: DirectRequest) -> None:
-        """Cancel a request at the child."""
         del self._pending[request.id]
         if self._pipe.has_room:
             params = {"requestId": request.id, "reason": "caller cancelled"}
@@ -293,6 +331,9 @@ class DirectRequests:
             self._joined.flush()  # the request may be there
             with suppress(OSError):
                 self._pipe.write(raw_json.encode(notice) + b"\n")
+
+    def ended(self, request: InFlight) -> None:
+        self._ownership.end(request)
 
     def close(self) -> None:
         """The connection has ended: nothing more is answered."""
@@ -305,3 +346,67 @@ class DirectRequests:
         if request is not None:
             request.settle(outcome)
         return request is not None
+
+
+class SessionRequests:
+    """Those of a session that alone can send: a task for each asks it, as the full path does. `bind` it first."""
+
+    is_open = True
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._ask: Ask
+        self._asking: dict[int, asyncio.Task[None]] = {}
+        self._timeouts = _TimeoutsByLength()
+
+    def bind(self, ask: Ask) -> None:
+        """Ask the session like this."""
+        self._ask = ask
+
+    @property
+    def count(self) -> int:
+        return len(self._asking)
+
+    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
+        """Raises: Malformed: a part that was not decoded cannot be."""
+        whole = {name: raw_json.decode(part) if isinstance(part, Raw) else part for name, part in params.items()}
+        in_flight = self._ownership.begin(requester, None)
+        request = DirectRequest(self, in_flight.token, in_flight, requester, self._timeouts[limit])
+        asking = asyncio.create_task(self._outcome(request, in_flight, method, whole), name=f"direct:{method}")
+        self._asking[request.id] = asking
+        asking.add_done_callback(lambda _: self._over(in_flight))
+        return request
+
+    def withdraw(self, request: DirectRequest) -> None:
+        self._asking[request.id].cancel()
+
+    def ended(self, request: InFlight) -> None:
+        """The child may still be told that it is cancelled."""
+
+    async def aclose(self) -> None:
+        """Wait for the requests, which end with the session."""
+        if self._asking:
+            await asyncio.wait(self._asking.values())
+
+    async def _outcome(
+        self, request: DirectRequest, in_flight: InFlight, method: str, params: Mapping[str, Any]
+    ) -> None:
+        send_in_context(in_flight)
+        outcome: Outcome
+        try:
+            outcome = await self._ask(method, params, in_flight)
+        except Exception as error:
+            outcome = error
+        request.settle(outcome)
+
+    def _over(self, in_flight: InFlight) -> None:
+        del self._asking[in_flight.token]
+        self._ownership.end(in_flight)
+
+
+class _TimeoutsByLength(dict[float, Timeouts]):
+    """Those of one child, which has a few."""
+
+    def __missing__(self, seconds: float) -> Timeouts:
+        timeouts = self[seconds] = Timeouts(seconds)
+        return timeouts

@@ -131,6 +131,11 @@ def request_of(context: Context | None) -> InFlight | None:
     return context.get(_CURRENT) if context is not None else None
 
 
+def send_in_context(request: InFlight) -> None:
+    """In a task of its own: what the child says from here on in this context belongs to the request."""
+    _CURRENT.set(request)
+
+
 def child_has_hung_up() -> None:
     """In the context of a request: the child has ended the response before the answer, and is asked for the rest later.
 

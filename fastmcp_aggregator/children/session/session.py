@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED, LOG_LEVEL
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
-from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
+from fastmcp_aggregator.children.session.direct import DirectRequests, SessionRequests
 from fastmcp_aggregator.children.session.incoming import Incoming, OnNotification, SessionEvents
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
 from fastmcp_aggregator.children.session.transport import WatchedTransport
@@ -45,14 +45,26 @@ _MODES = {"auto": "auto", "legacy": "legacy", "modern": "auto"}
 class ChildSession:
     """An initialised session. `lost` is set when it can no longer be used."""
 
-    def __init__(self, client: ProxyClient[WatchedTransport], ownership: Ownership, incoming: Incoming) -> None:
+    def __init__(
+        self,
+        client: ProxyClient[WatchedTransport],
+        ownership: Ownership,
+        incoming: Incoming,
+        asked: SessionRequests,
+    ) -> None:
+        """`asked` sends direct requests where the transport has no way beside the session."""
         self._session = client.session
         self._incoming = incoming
         self._ownership = ownership
         self.lost = client.transport.lost
         self._transport = client.transport
+        self.direct: DirectRequests = asked
+        """Those that are sent without waiting for the answer."""
+        asked.bind(self._ask)
         if self._transport.direct is not None:
-            self._transport.direct.bind(ownership, self._session._dispatcher._allocate_id)  # type: ignore[attr-defined]
+            next_id = self._session._dispatcher._allocate_id  # type: ignore[attr-defined]
+            self._transport.direct.bind(ownership, next_id, self._addressed)
+            self.direct = self._transport.direct
         self._probing = asyncio.Lock()
         self.protocol_version = client.protocol_version or ""
         self.era: Era = "modern" if self.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
@@ -82,43 +94,26 @@ class ChildSession:
             MCPError: the child's error unchanged, or -32000 when the connection ended (see `is_over`).
         """
         with self._ownership.request(owner, deadline) as request:
-            data, options = self._addressed(method, params, request)
-            try:
-                return await self._session._dispatcher.send_raw_request(
-                    method,
-                    data.get("params"),
-                    options,  # type: ignore[arg-type]
-                )
-            except MCPError as error:
-                told = self._transport.translated(error)
-                if isinstance(told, RemoteFailure):
-                    await self._weigh(told.failure, method)
-                raise told from None
+            return await self._ask(method, params, request)
 
-    @property
-    def is_on_pipe(self) -> bool:
-        """Whether requests can be sent beside the SDK's session at all."""
-        return self._transport.direct is not None
+    async def _ask(self, method: str, params: Mapping[str, Any] | None, request: InFlight) -> dict[str, Any]:
+        data, options = self._addressed(method, params, request)
+        try:
+            return await self._session._dispatcher.send_raw_request(
+                method,
+                data.get("params"),
+                options,  # type: ignore[arg-type]
+            )
+        except MCPError as error:
+            told = self._transport.translated(error)
+            if isinstance(told, RemoteFailure):
+                await self._weigh(told.failure, method)
+            raise told from None
 
     @property
     def can_send_directly(self) -> bool:
-        """Whether `send_directly` would not have to wait."""
-        direct = self._transport.direct
-        return direct is not None and direct.is_open and not self.lost.is_set()
-
-    def send_directly(
-        self, method: str, params: Mapping[str, Any], requester: Requester, *, limit: float
-    ) -> DirectRequest:
-        """Send a request beside the SDK's session; `limit` is the seconds that it has.
-
-        Raises:
-            OSError: the connection is lost.
-        """
-        direct = self._transport.direct
-        assert direct is not None
-        return direct.send(
-            method, lambda request: self._addressed(method, params, request)[0]["params"], requester, limit
-        )
+        """Whether `direct.send` would not have to wait."""
+        return self.direct.is_open and not self.lost.is_set()
 
     def _addressed(
         self, method: str, params: Mapping[str, Any] | None, request: InFlight
@@ -287,8 +282,8 @@ async def open_session(
     )
     # FastMCP would ask a modern child for every log message with every request.
     client._session_kwargs["log_level"] = None
-    async with client:
-        session = ChildSession(client, ownership, incoming)
+    async with aclosing(SessionRequests(ownership)) as asked, client:
+        session = ChildSession(client, ownership, incoming, asked)
         if era == "modern" and session.era != "modern":
             reason = f"it speaks MCP {session.protocol_version}, and nothing later; remove its setting `era`"
             raise ChildServerError(server_key, "initialization", reason)

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import JSONRPCNotification
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
-from fastmcp_aggregator.children.session.direct import DirectRequests
+from fastmcp_aggregator.children.session.direct import PipeRequests
 from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageReader
@@ -39,7 +39,7 @@ class WatchedTransport(ClientTransport):
     def __init__(self, server_key: str, pipe: LineWriter | None = None) -> None:
         """`pipe` is what the session writes to, if requests can be sent there beside it."""
         self.server_key = server_key
-        self.direct = None if pipe is None else DirectRequests(pipe)
+        self.direct = None if pipe is None else PipeRequests(pipe)
         """Sends requests beside the session."""
         self.lost = asyncio.Event()
         self.why_lost: str | None = None

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
-from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
@@ -99,12 +99,11 @@ class FastCall:
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep the notification for the full path, if the caller gets it."""
         if self.call.caller.is_told(method, params):
-            assert self.started is not None
-            self.started.request.keep(method, params)
-            self.take_over("notification")
+            self._leave(lambda owner: owner.notify(method, params), "notification")
 
     def hang_up(self) -> None:
-        """Do nothing: there is no response that could end."""
+        """Leave it to the full path, whose response can end before the answer."""
+        self._leave(lambda owner: owner.hang_up(), "polling")
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """The client's answer, which the full path asks for."""
@@ -121,7 +120,7 @@ class FastCall:
         outcome = self.started.request.outcome
         if self.taken_over:
             return
-        if outcome is None or isinstance(outcome, MCPError):
+        if outcome is None or isinstance(outcome, Exception):
             self.take_over("error")
         elif not self.origin.has_room:
             self.take_over("client does not read")
@@ -164,6 +163,12 @@ class FastCall:
     def unexpected(self, error: Exception) -> MCPError:
         """Report what went wrong here."""
         return errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
+
+    def _leave(self, tell: Callable[[Owner], None], reason: str) -> None:
+        """Keep what the child has said for the full path, which takes over."""
+        assert self.started is not None
+        self.started.request.keep(tell)
+        self.take_over(reason)
 
     def _answer(self, outcome: Raw | dict[str, Any]) -> bool:
         """Answer with a result, which the session's reader may have decoded; whether that was possible."""

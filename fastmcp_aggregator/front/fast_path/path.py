@@ -244,8 +244,6 @@ class FastPath:
         child, runtime = target.child, self._backend.runtime
         if runtime is None or child.session is None:
             raise Declined("not running")
-        if not child.session.is_on_pipe:
-            raise Declined("remote server")
         if not child.session.can_send_directly:
             raise Declined("no room in the pipe")
         if not child.calls.has_free_slot(caller):
