@@ -12,6 +12,8 @@ from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.isolation.program_words import FOLDER_WORDS, word_among
 
 _MOST_ARGUMENTS = 50
+_LONGEST = 4096
+"""Characters of a path."""
 _SCRIPT = re.compile(
     r"[\w.-]+([/\\][\w.-]+)*\.(py|pyz|js|mjs|cjs|ts|mts|sh|rb|php|jar|dll|exe|json|toml|ya?ml|db|sqlite)", re.ASCII
 )
@@ -60,7 +62,7 @@ def _is_relative(path: str) -> bool:
     """Whether it is surely a path, and a relative one."""
     if path in (".", "..") or path.startswith(("./", "../", ".\\", "..\\")):
         return True
-    return not _is_absolute(path) and _SCRIPT.fullmatch(path) is not None
+    return len(path) <= _LONGEST and not _is_absolute(path) and _SCRIPT.fullmatch(path) is not None
 
 
 def _is_absolute(path: str) -> bool:

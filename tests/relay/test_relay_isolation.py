@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean, talking, until
+from fastmcp.server.auth import StaticTokenVerifier
+from support.harness import PATIENCE, RawClient, config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
 
@@ -203,9 +206,12 @@ async def test_a_server_that_keeps_state_has_an_instance_for_each_client_in_the_
         assert [instance.server.cwd for instance in instances(app)] == ["/a", "/a"]
 
 
-async def test_what_a_server_has_shown_counts_from_the_next_start_on(tmp_path: Path) -> None:
-    first = hub(talking(), catalogue="on")
-    async with first, working_in(first, "/a") as client:
+@pytest.mark.parametrize("is_on_stdio", [False, True])
+async def test_what_a_server_has_shown_counts_from_the_next_start_on(is_on_stdio: bool) -> None:
+    first = hub(talking(), catalogue="on", isolation="shared" if is_on_stdio else "auto")
+    if is_on_stdio:
+        first._backend.profile.expect_one()
+    async with first, working_in(first, "/a", "file:///a") as client:
         await client.play("a", ASK_FOR_ROOTS)
     assert first._backend._catalogues is not None
     assert first._backend._catalogues.flush(10)
@@ -286,3 +292,72 @@ async def test_a_folder_that_is_not_there_is_named_as_the_reason(tmp_path: Path)
     async with app, working_in(app, str(tmp_path / "gone")) as client:
         error = await client.error("tools/call", {"name": "a:pid", "arguments": {}})
         assert "its working directory (`cwd`) does not exist" in error["message"]
+
+
+async def test_a_client_whose_roots_have_changed_still_hears_of_what_it_has_subscribed_to_before() -> None:
+    async with hub(talking(), isolation="directory") as app:
+        async with working_in(app, "/a", "file:///x") as client:
+            await client.result("resources/subscribe", {"uri": "note://a//a"})
+            (old,) = instances(app)
+            tell(client, "file:///y")
+            client.notify(CHANGED)
+            await pid(client)
+            assert len(instances(app)) == 2
+            await old.calls.request("tools/call", {"name": "play", "arguments": {"script": [{"update": "note:///a"}]}})
+            assert (await client.heard("notifications/resources/updated"))["params"] == {"uri": "note://a//a"}
+        await until(lambda: not instances(app))
+
+
+async def test_an_instance_logs_at_the_most_verbose_level_of_its_clients_and_no_others() -> None:
+    async with (
+        hub(talking(), isolation="directory") as app,
+        working_in(app, "/a") as quiet,
+        working_in(app, "/a") as verbose,
+        working_in(app, "/b") as other,
+    ):
+        for client, level in ((quiet, "error"), (verbose, "info"), (other, "debug")):
+            await client.result("logging/setLevel", {"level": level})
+
+        async def levels(client: RawClient) -> list[str]:
+            asked = (await client.call("a:report"))["requests"]
+            return [params["level"] for method, params in asked if method == "logging/setLevel"]
+
+        async def settled(client: RawClient, level: str) -> None:
+            while not (found := await levels(client)) or found[-1] != level:
+                await asyncio.sleep(0)
+
+        for client, level in ((quiet, "error"), (other, "debug"), (verbose, "info")):
+            await asyncio.wait_for(settled(client, level), PATIENCE)
+        assert "debug" not in await levels(quiet)
+
+
+async def test_users_who_name_the_same_roots_do_not_share() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob")}
+    app = hub(talking(), isolation="directory", auth=StaticTokenVerifier(tokens))
+    async with served(app) as front:
+        clients = [
+            await front.connect(capabilities=ROOTS, headers={"Authorization": f"Bearer {who}"})
+            for who in ("ann", "ann", "bob")
+        ]
+        for client in clients:
+            tell(client, "file:///x")
+        found = [await pid(client) for client in clients]
+        assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.process
+async def test_a_program_that_is_named_by_a_relative_path_is_that_of_the_clients_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = lean()
+    for name in ("hub", "a", "b"):
+        (tmp_path / name).mkdir()
+        program = tmp_path / name / "server"
+        arguments = " ".join(map(shlex.quote, [entry["command"], *entry["args"][:2], json.dumps({"name": name})]))
+        program.write_text(f"#!/bin/sh\nexport WHERE={name}\nexec {arguments}\n")
+        program.chmod(0o700)
+    monkeypatch.chdir(tmp_path / "hub")
+    app = fastmcp_aggregator.build_aggregator(config(a={"command": "./server"}), isolation="auto")
+    async with app, working_in(app, str(tmp_path / "a")) as one, working_in(app, str(tmp_path / "b")) as other:
+        assert app.health()["a"].isolation_reason == "its `command` is a path relative to the working folder"
+        assert [(await client.call("a:environment"))["WHERE"] for client in (one, other)] == ["a", "b"]

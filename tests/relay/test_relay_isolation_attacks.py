@@ -79,22 +79,28 @@ async def test_clients_whose_roots_flap_are_told_their_own_ones_and_leave_nothin
 
 
 async def test_a_client_that_leaves_while_it_is_asked_for_its_roots_leaves_nothing_behind() -> None:
-    asked, app = asyncio.Event(), hub(lean())
+    app = hub(lean())
     scripts = scripted(app)
     async with app:
         async with connected(app, folder="/a", capabilities=ROOTS) as client:
-            never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-            def on_question(method: str, params: Any) -> Any:
-                asked.set()
-                return never
-
-            client.on_question = on_question
             client.begin("tools/call", {"name": "a:pid", "arguments": {}})
-            await asked.wait()
+            await client.question("roots/list")
         await until(lambda: not instances(app))
         assert_nothing_is_left(app)
         assert len(scripts["a"].lives) == 1
+
+
+async def test_a_server_that_is_removed_while_a_client_is_asked_for_its_roots_is_not_started_again() -> None:
+    app = hub(lean())
+    scripts = scripted(app)
+    async with app, connected(app, folder="/a", capabilities=ROOTS) as client:
+        _, response = client.begin("tools/call", {"name": "a:pid", "arguments": {}})
+        asked = await client.question("roots/list")
+        await app.reload(config(b=lean()))
+        client.write({"id": asked["id"], "result": {"roots": [{"uri": "file:///x"}]}})
+        assert "it was removed from the config" in (await response)["error"]["message"]
+        assert len(scripts["a"].lives) == 1
+        assert_nothing_is_left(app)
 
 
 @pytest.mark.parametrize("answer", [{"error": {"code": -1, "message": "no"}}, {"result": {}}, {"result": {"roots": 1}}])

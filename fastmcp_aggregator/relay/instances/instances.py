@@ -183,10 +183,11 @@ class Instances:
             self._begin_for(child, place, caller, ClientProfile.of_folder(roots, is_legacy=place.needs_legacy_era))
         return known[place]
 
-    def _left(self, child: Child, place: Place) -> None:
-        """The last client at a place is no longer there."""
-        if (instance := self._of.get(child, {}).get(place)) is not None:
-            self.release(instance)
+    def _left(self) -> None:
+        """A client is no longer where it was: close the instances of places at which nobody is."""
+        for instance, sessions in list(self):
+            if isinstance(place_of(instance), Place) and not sessions:
+                self.release(instance)
 
     def _isolated(self, child: Child, caller: Caller) -> Child:
         session = object() if caller.session is None else caller.session

@@ -14,6 +14,7 @@ from functools import partial
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.callers.client_roots import Roots, roots_are_current, roots_of
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.errors import ChildServerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class Place:
 class Places:
     """The place of each client for each child, once it is known.
 
-    `on_left` is told of a place that no client is at any more, `on_joined` that a client has come to one.
+    `on_left` is told that a client is no longer where it was, `on_joined` that one has come to a place.
     """
 
-    def __init__(self, on_left: Callable[[Child, Place], None], on_joined: Callable[[], None]) -> None:
+    def __init__(self, on_left: Callable[[], None], on_joined: Callable[[], None]) -> None:
         self._on_left = on_left
         self._on_joined = on_joined
         self._of: dict[tuple[Child, Hashable], Place] = {}
@@ -44,11 +45,18 @@ class Places:
         """The sessions whose end is watched for."""
 
     async def of(self, child: Child, caller: Caller, *, needs_legacy_era: bool) -> Place | None:
-        """Where the caller's client is; None: nobody knows, so it shares with nobody."""
+        """Where the caller's client is; None: nobody knows, so it shares with nobody.
+
+        Raises:
+            ChildServerError: the child has been removed meanwhile.
+            MCPError: the client has left.
+        """
         key = child, caller.session
         if key in self._of:
             return self._of[key]
         roots, folder = await roots_of(caller), caller.working_folder
+        if child.why_stopped:
+            raise ChildServerError(child.key, "runtime", child.why_stopped)
         tells_with_each_call = caller.is_modern and "roots" in caller.capabilities
         if tells_with_each_call or (folder is None and not (roots and roots.addresses)):
             return None
@@ -75,7 +83,7 @@ class Places:
             sessions.discard(session)
             if not sessions:
                 del self._at[child.key, place]
-                self._on_left(child, place)
+        self._on_left()
 
     def drop(self, child: Child) -> None:
         """A child is gone."""
