@@ -8,6 +8,9 @@ import tempfile
 # FastMCP reads it when it is imported: a test keeps nothing in the home of who runs it.
 os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 
+import functools
+
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 from support.usual import USUAL
@@ -15,6 +18,10 @@ from support.usual import USUAL
 # A busy machine is slow at making examples, too; that says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+# Each HTTP client would read the certificates of the machine, which takes longer than most tests.
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -91,16 +92,26 @@ def _parse_toml(text: str, root: Place) -> Any:
 def read_environment(model: type[BaseSettings], root: Place) -> Mapping[str, Any]:
     """Read what the environment sets; a variable with our prefix that is not a setting is a problem."""
     for name, value in os.environ.items():
-        if value and name.upper().startswith(ENV_PREFIX) and not _sets_something(name, model):
+        if value and _is_ours(name) and not _sets_something(name, model):
             setting = name[len(ENV_PREFIX) :].lower()
             message = _unknown(setting, model.model_fields, _variable_name)
             root.problems.append(ConfigProblem("invalid_schema", name, message))
     try:
-        return EnvSettingsSource(model)()
+        return _environment(model, tuple((name, value) for name, value in os.environ.items() if _is_ours(name)))
     except SettingsError:  # it tells of the first only
         for name in _variables_not_json(model):
             root.problems.append(ConfigProblem("invalid_json", name, "is not valid JSON"))
     return {}
+
+
+def _is_ours(variable: str) -> bool:
+    return variable.upper().startswith(ENV_PREFIX)
+
+
+@lru_cache(maxsize=8)
+def _environment(model: type[BaseSettings], variables: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
+    """Read these `variables`, which are those of the process; with so many settings that takes milliseconds."""
+    return EnvSettingsSource(model)() if variables else {}
 
 
 def _sets_something(variable: str, model: type[BaseSettings]) -> bool:
@@ -147,15 +158,14 @@ def validated(model: type[Settings], layers: Layers, root: Place) -> Settings | 
     for name in values.keys() - model.model_fields.keys():
         root.at(name).report(_unknown(name, model.model_fields))
         del values[name]
+    settings = model.__new__(model)
     try:
-        return model(**values)
+        BaseModel.__init__(settings, **values)  # that of BaseSettings would read the environment once more
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-    except SettingsError:  # reported when the environment was read
-        faults = []
-    for fault in faults:
-        root.problems.append(ConfigProblem("invalid_schema", layers.path_of(fault["loc"]), _message(fault, model)))
-    return None
+        for fault in error.errors(include_url=False, include_input=False, include_context=False):
+            root.problems.append(ConfigProblem("invalid_schema", layers.path_of(fault["loc"]), _message(fault, model)))
+        return None
+    return settings
 
 
 def _message(fault: ErrorDetails, model: type[BaseModel]) -> str:

@@ -119,7 +119,7 @@ def gated(
     *, running: int = 2, waiting: int = 3, body_bytes: int = 1000, wait_bound: float = PATIENCE, grace: float = PATIENCE
 ) -> Any:
     inner = Inner()
-    limits = GateLimits(running, waiting, body_bytes, wait_bound, grace)
+    limits = GateLimits(running, waiting, body_bytes, wait_bound=wait_bound, body_grace=grace)
     return inner, Caller(Gate(inner, limits, ENDPOINTS, has_auth=False))
 
 
@@ -137,7 +137,7 @@ async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_tim
 
 def patient(*, running: int) -> tuple[Patient, Caller]:
     inner = Patient()
-    return inner, Caller(Gate(inner, GateLimits(running, 10, 1000, PATIENCE), ENDPOINTS, has_auth=False))
+    return inner, Caller(Gate(inner, GateLimits(running, 10, 1000, wait_bound=PATIENCE), ENDPOINTS, has_auth=False))
 
 
 async def runs_one_at_a_time(inner: Patient, caller: Caller) -> bool:

@@ -15,8 +15,10 @@ import asyncio
 import json
 import logging
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
@@ -52,6 +54,12 @@ _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """For all servers: to read the certificates takes tens of milliseconds, in which nobody else is served."""
+    return httpx2.create_ssl_context()
+
+
 class RemoteHttp(httpx2.AsyncBaseTransport):
     """Between the SDK and the network. `transport` is the MCP transport; at most `limit` bytes are taken at once."""
 
@@ -72,7 +80,9 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._broken = StreamBreaker()
         self._response_streams: dict[int | str | None, StreamBreaker] = {}
         self._network = httpx2.AsyncHTTPTransport(
-            proxy=_proxy_for(self.url), limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+            verify=_tls(),
+            proxy=_proxy_for(self.url),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
 
     def client(
