@@ -142,6 +142,8 @@ class Child:
             events=self,
         )
         self._since = self._clock()
+        self._roots_told: float | None = None
+        """When it was last told roots since its present start."""
         self._restarts = 0
 
     # The owner's side.
@@ -179,7 +181,7 @@ class Child:
 
     async def _connect_once(self) -> None:
         """Connect, serve, and close. Ends `failed` or `sleeping`, unless the child is to stop."""
-        self._phase = "startup"
+        self._phase, self._roots_told = "startup", None
         self._connecting.begin()
         try:
             async with AsyncExitStack() as stack:
@@ -215,11 +217,17 @@ class Child:
                     catalogue = await self._lists.read(session)
                     if self.offer.is_changed_by(catalogue):
                         catalogue = await self._lists.read_late(session, catalogue)
+                    await self._until_roots_are_taken_up()
             finally:
                 self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
         self._keep(session)
+
+    async def _until_roots_are_taken_up(self) -> None:
+        """A call that came meanwhile would be served with whatever the server does without roots."""
+        if self._roots_told is not None:
+            await asyncio.sleep(self._roots_told + self.context.timings.roots_settle - self._clock())
 
     def _start_slot(self) -> AbstractAsyncContextManager[None]:
         if not isinstance(self.server, StdioServer):
@@ -367,6 +375,7 @@ class Child:
             return None
         if profile.roots is None:
             raise MCPError(INVALID_REQUEST, _NO_ROOTS)
+        self._roots_told = self._clock()
         return profile.roots
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None:

@@ -59,6 +59,9 @@ class Timings:
     """How long it stays open; twice as long after each failed probe."""
     longest_open: float = 300.0
 
+    roots_settle: float = 0.1
+    """How long a server that has asked for roots in its start has to take them up before it is called."""
+
     session_idle: float = 600.0
     """How long without a request until an instance is closed whose client session has no visible end."""
 

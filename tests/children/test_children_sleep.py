@@ -300,3 +300,17 @@ async def test_an_instance_of_a_folder_is_stopped_while_it_is_idle_and_the_first
         assert answered(await call(client, "a:echo", text="back")) == "back"
         assert app.children["a"].state is ChildState.SLEEPING
         assert [life.folder for life in scripts["a"].lives] == [None, "/a", "/a"][: 3 if sleeps else 2]
+
+
+@pytest.mark.parametrize("asks_for_roots", [False, True])
+async def test_an_instance_that_asks_for_roots_in_its_start_has_a_moment_to_take_them_up(asks_for_roots: bool) -> None:
+    app = build_aggregator(config(a=lean(asks_for_roots=asks_for_roots)), **AUTO, isolation="directory")
+    scripted(app, Timings(clock=now))
+    async with app, connected(app, folder="/a", capabilities={"roots": {}}) as client:
+        client.on_question = lambda method, params: {"result": {"roots": []}}
+        began = now()
+        await call(client, "a:echo")
+        assert (now() - began >= 0.1) is asks_for_roots
+        began = now()
+        await call(client, "a:echo")
+        assert now() - began < 0.1
