@@ -81,8 +81,10 @@ class Runtime:
         self._on_changed = on_changed
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update)
-        slots = StartSlots(settings.max_starting or timings.starts_at_once, timings.start_patience)
-        context = ChildContext(self, profile, new_endpoint, timings, slots, catalogues)
+        at_once = settings.max_starting or timings.starts_at_once
+        starts = StartSlots(at_once, timings.start_patience)
+        connects = StartSlots(at_once, timings.connect_patience)
+        context = ChildContext(self, profile, new_endpoint, timings, starts, connects, catalogues)
         self.supervisor = Supervisor(config, options, context, launched)
         self.instances = Instances(
             self.supervisor,

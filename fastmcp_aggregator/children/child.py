@@ -17,7 +17,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Hashable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -85,6 +85,9 @@ class ChildContext:
     new_endpoint: NewEndpoint
     timings: Timings
     start_slots: StartSlots
+    """Of those that are processes."""
+    connect_slots: StartSlots
+    """Of those that are remote."""
     catalogues: CatalogueStore | None = None
     """Where what they offer is kept for the next run."""
 
@@ -124,6 +127,7 @@ class Child:
         """What it has shown, and whom its instances are for."""
         self.calls = Calls(self, options, context.timings)
         self._clock = context.timings.clock
+        self._slots = context.start_slots if isinstance(server, StdioServer) else context.connect_slots
         self._awaited = 0
         self._events = context.events
         self._stopping = asyncio.Event()
@@ -230,11 +234,7 @@ class Child:
             await asyncio.sleep(self._roots_told + self.context.timings.roots_settle - self._clock())
 
     def _start_slot(self) -> AbstractAsyncContextManager[None]:
-        if not isinstance(self.server, StdioServer):
-            return nullcontext()
-        return self.context.start_slots.slot(
-            self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0
-        )
+        return self._slots.slot(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
 
     def _opened(self) -> None:
         self._phase = "initialization"
@@ -269,9 +269,8 @@ class Child:
                 await self._health.check(session)
 
     async def _refresh(self, session: ChildSession) -> None:
-        if found := await self._lists.read_again(session):
-            catalogue, told = found
-            self._events.changed(self, self.offer.read(catalogue) | told)
+        if catalogue := await self._lists.read_again(session):
+            self._events.changed(self, self.offer.read(catalogue))
             self._keep(session)
 
     def _keep(self, session: ChildSession) -> None:
@@ -378,9 +377,9 @@ class Child:
         self._roots_told = self._clock()
         return profile.roots
 
-    def lists_changed(self, kinds: frozenset[Kind]) -> None:
-        """Schedule the lists of these kinds to be read again."""
-        self._lists.have_changed(kinds)
+    def lists_changed(self) -> None:
+        """Schedule the lists to be read again; clients are told only if they differ."""
+        self._lists.are_due.set()
         self._events.lists_changed(self)
 
     def resource_updated(self, uri: str) -> None:
@@ -392,7 +391,7 @@ class Child:
     async def until_settled(self) -> None:
         """Wait until the first start has succeeded or failed, which gets priority meanwhile."""
         self._awaited += 1
-        self.context.start_slots.admit()
+        self._slots.admit()
         try:
             await self.settled.wait()
         finally:
@@ -401,7 +400,7 @@ class Child:
     async def until_awake(self) -> None:
         """Wait while it is being started because it was called while it slept; that start gets priority."""
         self._awaited += 1
-        self.context.start_slots.admit()
+        self._slots.admit()
         try:
             while self.is_waking:
                 await self.attempted.wait()

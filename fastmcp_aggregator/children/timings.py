@@ -21,9 +21,11 @@ class Timings:
     """The fraction of its ceiling, in [0, 1), that a back-off delay takes."""
 
     starts_at_once: int = AT_ONCE
-    """Processes that start at the same time."""
+    """Processes that start at the same time, and remote servers that are connected."""
     start_patience: float = PATIENCE
     """After so long, a process that is still starting no longer keeps others waiting."""
+    connect_patience: float = 2.0
+    """The same of a remote server, which costs nothing while it is waited for."""
     stop_bound: float = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
     """After so long, a child that is still closing is abandoned; its process group is killed by then."""
 

@@ -185,7 +185,8 @@ class AggregatorSettings(BaseSettings):
     )
     max_starting: Count | None = Field(
         default=None,
-        description="servers that start at the same time, at most; none: four times the processors",
+        description="processes, and connections to remote servers, that begin at the same time, at most; "
+        "none: four times the processors",
     )
     call_timeout: Seconds = Field(
         default=300.0, description="seconds a tool call may go on without a sign of life; progress is one; above 0"

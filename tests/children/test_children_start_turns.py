@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.harness import PATIENCE, RawClient, config, connected, lean, timed, until
+from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 from fastmcp_aggregator.children.process.process import launch_early
@@ -115,7 +116,7 @@ async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
 
 
 def slots(number: int) -> Timings:
-    return Timings(starts_at_once=number, start_patience=FOREVER)
+    return Timings(starts_at_once=number, start_patience=FOREVER, connect_patience=FOREVER)
 
 
 # With processes. Each server is listed when its gate is opened.
@@ -178,6 +179,24 @@ async def test_servers_of_a_new_config_take_turns_with_the_others(
         (tmp_path / "b").touch()
         await until(has_begun(app, "abc"))
         assert not (tmp_path / "d.pid").exists()
+
+
+async def test_so_many_remote_servers_are_connected_at_once_and_processes_do_not_wait_for_them() -> None:
+    asked: list[Request] = []
+
+    async def never(request: Request) -> bool:
+        asked.append(request)
+        return await asyncio.Event().wait()
+
+    async with remote_server(never) as server:
+        entries = {f"far{number}": {"url": server.url} for number in range(5)}
+        app = timed(build_aggregator(config(**entries, near=lean()), strict=False, ready_wait=0.0), slots(2))
+        async with app, connected(app) as client:
+            assert (await client.call("near:echo", x=1))["arguments"] == {"x": 1}
+            await until(lambda: len(asked) == 2)
+            client.begin("tools/call", {"name": "far4:echo"})
+            await until(lambda: len(asked) == 3)
+            assert app.health()["far2"].state is ChildState.INITIALIZING
 
 
 async def test_a_server_that_waits_is_not_started_any_more_when_the_app_ends(

@@ -138,6 +138,28 @@ def test_a_server_that_dies_and_comes_back_is_seen_without_reloading(chromium: B
         assert page.evaluate("window.untouched") is True
 
 
+def test_a_server_that_sleeps_is_started_by_its_button(chromium: Browser) -> None:
+    document = config(**{"a": lean(), "<b>": lean()})
+    settings: dict[str, Any] = {"catalogue": "on", "strict": False, "start": "on_demand"}
+    learning = build_aggregator(document, **settings)
+    with served(learning.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        expect(page.locator("#servers-summary")).to_have_text("2 of 2 servers running")
+    assert learning._backend._catalogues.flush(PATIENCE)
+    app = build_aggregator(document, **settings)
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        for server in ("a", "<b>"):
+            expect(row(page, server)).to_contain_text("sleeping")
+        page.get_by_role("button", name="Start <b>").click()
+        expect(row(page, "<b>")).to_contain_text("running")
+        expect(row(page, "a")).to_contain_text("sleeping")
+        expect(page.get_by_role("button", name="Start <b>")).to_be_hidden()
+        button = page.get_by_role("button", name="Start a")
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(row(page, "a")).to_contain_text("running")
+        expect(page.locator("#servers-summary")).to_have_text("2 of 2 servers running")
+
+
 def test_a_tool_is_called_with_what_was_entered_and_the_call_is_listed(chromium: Browser, hub: str) -> None:
     with page_of(chromium, hub) as page:
         opened(page, "tools//search%3Asearch")

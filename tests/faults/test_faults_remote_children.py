@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.harness import LEGACY, MODERN, SLOW_RETRIES, config, connected, lean, timed, until
-from support.remote_server import Request, remote_server
+from support.remote_server import TOOLS, Request, remote_server
 from support.serving import served
 
 from fastmcp_aggregator import ChildState, build_aggregator
@@ -95,11 +95,15 @@ async def test_a_change_that_follows_at_once_on_the_first_list_is_not_missed() -
 
 async def test_a_flood_of_notifications_from_a_remote_child_is_dropped_and_counted_but_for_a_list_change() -> None:
     streams: list[Request] = []
+    more: list[dict[str, Any]] = []
 
     async def misbehave(request: Request) -> bool:
         if request.http_method == "GET":
             await request.start(200, content_type="text/event-stream", connection="close")
             streams.append(request)
+        if more and request.method == "tools/list":
+            await request.answer({"tools": [*TOOLS, *more]})
+            return True
         return request.http_method == "GET"
 
     def event(method: str) -> bytes:
@@ -111,6 +115,7 @@ async def test_a_flood_of_notifications_from_a_remote_child_is_dropped_and_count
         connected(app) as client,
     ):
         await until(lambda: streams)
+        more.append({"name": "fresh", "inputSchema": {"type": "object"}})
         streams[0].writer.write(event("notifications/message") * 3000 + event("notifications/tools/list_changed"))
         await client.heard("notifications/tools/list_changed")
         assert (await client.call("r:echo"))["host"]

@@ -149,16 +149,16 @@ async def test_a_resource_embedded_in_a_result_or_a_prompt_can_be_read(both: Bot
         assert without_clock(part["text"]) == without_clock(resource["text"])
 
 
-async def make_resource(both: Both) -> str:
+async def make_resource(both: Both, name: str) -> str:
     """Let server-everything make a resource; its address."""
-    made = {"name": "made.gz", "data": "data:text/plain;base64,aGVsbG8=", "outputType": "resourceLink"}
+    made = {"name": name, "data": "data:text/plain;base64,aGVsbG8=", "outputType": "resourceLink"}
     call = {"name": "everything:gzip-file-as-resource", "arguments": made}
     (link,) = (await both.front.result("tools/call", call))["content"]
     return str(link["uri"])
 
 
 async def test_a_resource_that_a_call_has_made_can_be_read(both: Both) -> None:
-    (part,) = (await both.front.result("resources/read", {"uri": await make_resource(both)}))["contents"]
+    (part,) = (await both.front.result("resources/read", {"uri": await make_resource(both, "read.gz")}))["contents"]
     assert gzip.decompress(base64.b64decode(part["blob"])) == b"hello"
 
 
@@ -167,7 +167,7 @@ async def test_a_resource_that_a_call_has_made_is_announced_then_listed(both: Bo
         both.front.begin("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
         await both.front.heard("notifications/subscriptions/acknowledged")
     both.front.notifications.clear()
-    address = await make_resource(both)
+    address = await make_resource(both, "announced.gz")
     await both.front.heard("notifications/resources/list_changed")
     assert address in await both.front.names("resources/list")
 

@@ -1,9 +1,10 @@
-"""Start slots: a limiter of how many processes start at once, in config order, with priority for awaited ones.
+"""Start slots: a limiter of how many servers start at once, in config order, with priority for awaited ones.
 
 Theory. Many servers import for seconds. Started all at once, they take the processors from the aggregator, which then
 answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
 a request waits for: these go first. A slot is released when the process is listed or has failed; one that only waits,
-for the network or for ever, keeps its slot no longer than `patience`.
+for the network or for ever, keeps its slot no longer than `patience`. Remote servers, of which each costs little and
+all at once cost much, have slots of their own.
 
 This module knows neither FastMCP nor the SDK.
 """
