@@ -19,6 +19,8 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 
 EVERYTHING = ("-m", "not real")
 """The tests of every mark that needs no installation of its own; plain `pytest` leaves out most marks."""
+MARKED = ("-m", "process or browser or replicas or fuzz")
+"""Those that plain `pytest` leaves out."""
 
 
 def install(session: nox.Session, *groups: str, package: bool = False) -> None:
@@ -47,6 +49,13 @@ def tests(session: nox.Session) -> None:
     """Run all tests, marked or not, with coverage. With arguments: only those, `nox -s tests -- tests/naming`."""
     install(session, "test", package=True)
     session.run("pytest", *EVERYTHING, *(session.posargs or ["--cov", "--cov-fail-under=95"]))
+
+
+@nox.session
+def marked(session: nox.Session) -> None:
+    """Run what plain `pytest` leaves out; coverage is of both: `pytest --cov --cov-report= && nox -s marked`."""
+    install(session, "test", package=True)
+    session.run("pytest", *MARKED, *(session.posargs or ["--cov", "--cov-append", "--cov-fail-under=95"]))
 
 
 @nox.session

@@ -152,8 +152,9 @@ class Child:
             self.reply(message["id"], result)
 
     def answered(self, message: dict[str, Any]) -> None:
-        """A response: it asks nothing but for roots."""
-        self.roots = message.get("result") or message["error"]
+        """A response: it asks nothing but for roots, unless it was told to write what looks like a question."""
+        if message["id"] == "roots":
+            self.roots = message.get("result", message.get("error"))
 
     def told(self, method: str, params: dict[str, Any]) -> None:
         declared = self.client.get("capabilities", {})
