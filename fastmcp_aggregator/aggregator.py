@@ -134,6 +134,14 @@ class Aggregator(VirtualServer):
             self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
         await self._backend.exchanged()
 
+    def restart(self, server_key: str) -> None:
+        """Restart a server, without waiting for it. Calls that it is answering fail; what it listed stays listed.
+
+        Raises:
+            AggregatorError: there is no such server, or the app is not running.
+        """
+        self._backend.restart(server_key)
+
     async def _read_again(self) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""
         errors: list[ConfigError] = []

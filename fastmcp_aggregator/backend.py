@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.child import Child
@@ -22,8 +23,10 @@ from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.concurrency.shared_context import SharedContext
 from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.file_descriptors import connections_within, require_descriptors
 from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.files.watched import watching
 from fastmcp_aggregator.front.http.app import gate_limits
 from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
@@ -141,6 +144,18 @@ class Backend:
         for view in self._views:
             view.tell(view.directory.regroup(groups(view.id), list(self.children.values())))
 
+    def restart(self, key: str) -> None:
+        """Start a server anew, whatever it is doing, without waiting for it.
+
+        Raises:
+            AggregatorError: there is no such server, or nothing runs.
+        """
+        if self.runtime is None or key not in self.children:
+            raise AggregatorError(f"there is no server {key!r}; there are: {', '.join(self.children)}")
+        self.runtime.supervisor.restart(key)
+        for view in self._views:
+            view.tell(view.directory.exchange(list(self.children.values())))
+
     async def exchanged(self) -> None:
         """Wait until what a new config ended is closed."""
         if self.runtime is not None:
@@ -183,13 +198,28 @@ class Backend:
         )
         self.runtime = runtime
         try:
-            async with runtime.open():
+            async with runtime.open(), watching(self._watched(), self._files_changed):
                 self.begun.set()
                 async with self.policies.open():
                     yield
         finally:
             self.runtime = None
             self.begun.clear()
+
+    def _watched(self) -> dict[str, list[Path]]:
+        """The files and folders of each server that is restarted when they change."""
+        return {
+            key: [
+                Path(getattr(self.config.servers.get(key), "cwd", None) or ".") / Path(path).expanduser()
+                for path in own.watch
+            ]
+            for key, own in self.settings.servers.items()
+            if own.watch
+        }
+
+    def _files_changed(self, key: str) -> None:
+        if key in self.children:  # it may have left the config
+            self.restart(key)
 
     async def _answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a pending call, or what is asked of a task, for another replica."""

@@ -65,7 +65,7 @@ FLOORS = [
     ["cli.parser", "cli.output"],
     ["cli.running"],
     ["cli.actions", "cli.commands"],
-    ["cli.commands.clients"],
+    ["cli.commands.clients", "cli.commands.running"],
     ["cli"],
     ["__main__"],
 ]

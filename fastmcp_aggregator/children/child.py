@@ -417,6 +417,10 @@ class Child:
         """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         return not self._stopping.is_set() and self._retry.trigger()
 
+    def start_awake(self) -> None:
+        """Do not sleep before the first start. To be called before `run`."""
+        self._woken.set()
+
     def start_now(self) -> None:
         """Start it, if it sleeps or waits for its next attempt."""
         self.wake()

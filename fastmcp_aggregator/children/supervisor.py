@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _REMOVED = "it was removed from the config"
 _CHANGED = "its entry in the config was changed"
+_RESTARTED = "it is being restarted"
 
 
 class Supervisor:
@@ -72,6 +73,21 @@ class Supervisor:
         for key, child in self.children.items():
             if old.get(key) is not child:
                 self._begin(child, _run_after(closing.get(key), child))
+
+    def restart(self, key: str) -> None:
+        """Exchange a child for one of the same entry, which starts at once; its instances end.
+
+        Raises:
+            KeyError: there is no such child.
+        """
+        old = self.children[key]
+        if self._is_stopping:
+            return
+        child = self.children[key] = self._child(old.server)
+        child.offer.inherit(old.offer)
+        self._context.events.retired(old)
+        child.start_awake()
+        self._begin(child, _run_after(self.retire(old, _RESTARTED), child))
 
     def _child(self, server: ServerConfig, context: ChildContext | None = None) -> Child:
         return Child(server, self._options(server), context or self._context)

@@ -107,6 +107,10 @@ class ServerSettings(BaseModel):
         description="whether it keeps state, which would be lost if it were stopped while idle; none: if its name "
         "says so",
     )
+    watch: tuple[Text, ...] = Field(
+        default=(),
+        description="files and folders, from its working directory; when something in them changes, it is restarted",
+    )
     bearer_env: Text | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"
     )

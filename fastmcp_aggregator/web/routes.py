@@ -3,6 +3,7 @@
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
 /wake/{key}                  starts a server that sleeps: the same
+/restart/{key}               restarts a server: for those who may use all groups
 /groups/{id}/…               each group's own MCP endpoint and JSON face
 /openapi.json                the JSON face described
 / /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
@@ -92,6 +93,17 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         child.start_now()
         return JSONResponse({"state": child.state}, status_code=202)
 
+    async def restart(request: Request) -> Response:
+        key, principal = request.path_params["key"], principal_in(request.scope)
+        if principal.groups is not None:
+            why = "a restart ends calls of all groups"
+            hub.policies.request_denied(principal, DEFAULT_GROUP, request.scope["path"], why)
+            return JSONResponse({"error": f"{why}, and you may not use all"}, status_code=403)
+        if key not in hub.children:
+            return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
+        hub.restart(key)
+        return JSONResponse({"state": hub.children[key].state}, status_code=202)
+
     async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
@@ -114,6 +126,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         Route("/ready", ready),
         guarded_route("/status", servers, hub.auth),
         guarded_route("/wake/{key:path}", wake, hub.auth, methods=["POST"]),
+        guarded_route("/restart/{key:path}", restart, hub.auth, methods=["POST"]),
         guarded_route("/metrics", metrics, hub.auth),
         guarded_route("/groups", groups, hub.auth),
         guarded_route("/openapi.json", openapi, hub.auth),

@@ -66,6 +66,16 @@ async def learned(document: dict[str, Any], **settings: Any) -> list[str]:
         return await names(client)
 
 
+async def test_restart_starts_a_server_that_sleeps() -> None:
+    document = config(a=lean())
+    await learned(document)
+    async with run(document) as (app, scripts, client):
+        await names(client)
+        app.restart("a")
+        await until(lambda: app.children["a"].is_serving)
+        assert len(scripts["a"].lives) == 1
+
+
 async def test_what_was_listed_before_is_listed_at_once_and_started_by_the_first_call() -> None:
     document = config(a=lean(), b=lean())
     before = await learned(document)

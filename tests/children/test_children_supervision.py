@@ -189,3 +189,39 @@ async def test_exchange_leaves_an_equal_entry_alone() -> None:
         await until(lambda: app.children["b"].is_serving)
         assert app.children["a"] is child
         assert len(script.lives) == 1
+
+
+async def test_restart_exchanges_the_process_and_keeps_the_lists() -> None:
+    async with supervised(list_grace=15) as (child, script, app):
+        before = [tool.name for tool in await app.list_tools()]
+        app.restart("a")
+        assert [tool.name for tool in await app.list_tools()] == before
+        await until(lambda: len(script.lives) == 2 and app.children["a"].is_serving)
+        assert [life.code for life in script.lives] == [0, None]
+        assert not child.is_serving
+        assert await app.children["a"].calls.request("tools/call", ECHO)
+
+
+async def test_restart_ends_a_crash_loop_and_a_start_that_hangs() -> None:
+    async with supervised() as (child, script, app):
+        script.options["exit_at_start"] = 3
+        script.life.die()
+        await until(lambda: child.retry_in is not None and child.retry_in > 100)
+        del script.options["exit_at_start"]
+        app.restart("a")
+        await until(lambda: app.children["a"].is_serving)
+
+
+async def test_restart_fails_the_calls_that_the_server_was_answering() -> None:
+    async with supervised() as (child, _, app):
+        call = asyncio.create_task(child.calls.request("tools/call", HOLD))
+        await until(lambda: child.calls.in_flight)
+        app.restart("a")
+        with pytest.raises(ChildServerError, match="it is being restarted"):
+            await call
+
+
+async def test_restart_of_an_unknown_server_says_which_there_are() -> None:
+    async with supervised() as (_, _, app):
+        with pytest.raises(fastmcp_aggregator.AggregatorError, match="there is no server 'b'; there are: a"):
+            app.restart("b")

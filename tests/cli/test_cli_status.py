@@ -80,6 +80,17 @@ async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.Cap
     assert document["servers"]["bad"]["state"] == "failed"
 
 
+async def test_restart_starts_a_server_anew(capfd: pytest.CaptureFixture[str]) -> None:
+    app = hub()
+    async with settled(app) as url:
+        before = app.health()["files"].pid
+        code = await asyncio.to_thread(main, ["restart", "files", url])
+        assert (code, "files is being restarted" in capfd.readouterr().err) == (0, True)
+        await until(lambda: app.health()["files"].pid not in (None, before))
+        assert await asyncio.to_thread(main, ["restart", "other", url]) == 1
+        assert "has no server 'other'" in capfd.readouterr().err
+
+
 async def test_it_says_which_servers_have_instances_and_why(capfd: pytest.CaptureFixture[str]) -> None:
     app = build_aggregator(config(files=lean(), shell=lean()), isolation="auto", servers={"shell": {"stateful": True}})
     why = "its setting `stateful` says that it keeps state"

@@ -130,6 +130,23 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
         await held
 
 
+async def test_restart_starts_a_server_anew_for_those_who_may_use_all_groups() -> None:
+    tokens = {
+        "all": {"client_id": "all", "scopes": []},
+        "web": {"client_id": "web", "scopes": [], **claim_of("web", ["web"])},
+    }
+    groups = {"web": {"servers": ["fetch"]}}
+    app = build_aggregator(config(fetch=lean()), groups=groups, auth=StaticTokenVerifier(tokens))
+    async with browser(app, authorization="Bearer all") as http, app:
+        await until(lambda: app.health()["fetch"].state == "running")
+        before = app.health()["fetch"].pid
+        refused = await http.post("/restart/fetch", headers={"Authorization": "Bearer web"})
+        assert (refused.status_code, app.health()["fetch"].pid) == (403, before)
+        assert (await http.post("/restart/other")).status_code == 404
+        assert (await http.post("/restart/fetch")).status_code == 202
+        await until(lambda: app.health()["fetch"].pid not in (None, before))
+
+
 async def test_metrics_have_what_an_operator_looks_for() -> None:
     app = build_aggregator(config(a=lean()), metrics=True)
     async with browser(app) as http:

@@ -66,6 +66,13 @@ def run(options: argparse.Namespace) -> int:
     return FINE if sample.is_ready else FAILED
 
 
+def run_restart(options: argparse.Namespace) -> int:
+    """The command `restart`."""
+    Instance(base_of(options.url), _api_key(options.api_key_file)).restart(options.server)
+    say(f"{options.server} is being restarted; fastmcp-aggregator status shows when it is up")
+    return FINE
+
+
 def _api_key(file: str | None) -> str | None:
     if file is None:
         return os.environ.get("FASTMCP_AGGREGATOR_API_KEY") or None

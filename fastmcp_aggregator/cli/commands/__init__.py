@@ -14,6 +14,7 @@ _ORDER = (
     "list",
     "call",
     "status",
+    "restart",
     "cache",
     "import",
     "install",

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.command import Command, action, add_json
-
-_HERE = "http://127.0.0.1:8000"
+from fastmcp_aggregator.cli.parser.command import Command, action, add_instance, add_json
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", nargs="?", default=_HERE, help=f"where it runs (default {_HERE})")
+    add_instance(parser)
     parser.add_argument("--wake", metavar="SERVER", help="start this server first, if it sleeps")
     parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
     parser.add_argument(
         "--every", metavar="SECONDS", type=float, default=2.0, help="--watch: how often to look (default 2)"
-    )
-    parser.add_argument(
-        "--api-key-file",
-        metavar="FILE",
-        help="a file with the API key; without it the key is FASTMCP_AGGREGATOR_API_KEY, if that is set",
     )
     add_json(parser, "as JSON; with --watch, one object in each line")
 

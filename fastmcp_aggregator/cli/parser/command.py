@@ -97,6 +97,17 @@ def add_view(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_instance(parser: argparse.ArgumentParser) -> None:
+    """A running instance, and the key to it."""
+    here = "http://127.0.0.1:8000"
+    parser.add_argument("url", metavar="URL", nargs="?", default=here, help=f"where it runs (default {here})")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help="a file with the API key; without it the key is FASTMCP_AGGREGATOR_API_KEY, if that is set",
+    )
+
+
 def add_client(parser: argparse.ArgumentParser) -> None:
     """A client whose config is changed, and how."""
     clients = client_ids()

@@ -108,6 +108,18 @@ class Instance:
         if self._get(f"/wake/{quote(server, safe='')}", method="POST") is None:
             raise InstanceError(f"{self.url} has no server {server!r}, or cannot start single ones")
 
+    def restart(self, server: str) -> None:
+        """Have it restart a server.
+
+        Raises:
+            InstanceError: it does not answer, has no such server, or does not let this caller.
+        """
+        answer = self._get(f"/restart/{quote(server, safe='')}", method="POST", without=(403, 404))
+        if answer is None:
+            raise InstanceError(
+                f"{self.url} has no server {server!r}, or does not let you restart it: that takes a key of all groups"
+            )
+
     def _get(self, path: str, method: str = "GET", without: Sequence[int] = (404,)) -> str | None:
         """The body; None if the status is one of these."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}

@@ -52,9 +52,9 @@ export async function request(endpoint, method, params, signal) {
   }
 }
 
-/** Have a server started that sleeps. */
-export async function wake(server) {
-  const response = await ask(`wake/${encodeURIComponent(server)}`, { method: "POST" });
+/** Have a server started that sleeps ("wake"), or any started anew ("restart"). */
+export async function start(how, server) {
+  const response = await ask(`${how}/${encodeURIComponent(server)}`, { method: "POST" });
   if (!response.ok) throw new Error(response.statusText);
 }
 

@@ -1,6 +1,6 @@
 // The table of servers, and what is said aloud when one of them changes.
 
-import { wake } from "./api.js";
+import { start } from "./api.js";
 import { byId, element, reconcile, setAttribute, setText } from "./dom.js";
 import { count, forTime, offers, STATES } from "./words.js";
 
@@ -19,7 +19,7 @@ export function showServers(view, age) {
   table.classList.toggle("member", !view.viewer.sees_all);
   table.hidden = view.servers.length === 0;
   table.nextElementSibling.hidden = view.servers.length > 0;
-  reconcile(table.tBodies[0], view.servers, (server) => server.key, makeRow, (row, server) => fillRow(row, server, age));
+  reconcile(table.tBodies[0], view.servers, (server) => server.key, makeRow, (row, server) => fillRow(row, server, age, view.viewer.sees_all));
   setText(byId("servers-summary"), summary(view.servers));
 }
 
@@ -54,10 +54,9 @@ function makeRow() {
       class: [NUMBERS.has(name) ? "number" : "", OTHERS.has(name) ? "others" : "", name === "In flight" ? "busy" : "", name === "Last error" ? "error" : ""].join(" ").trim() || null,
     }));
   const button = element("button", { type: "button", class: "wake", hidden: "" });
-  setText(button, "Start");
   button.addEventListener("click", () => {
     button.disabled = true;
-    wake(button.closest("tr").dataset.item).catch(() => {}).finally(() => { button.disabled = false; });
+    start(button.dataset.how, button.closest("tr").dataset.item).catch(() => {}).finally(() => { button.disabled = false; });
   });
   cells[1].append(element("span", { class: "state" }), button, element("span", { class: "beside" }));
   cells[5].append(element("a", {}));
@@ -65,14 +64,13 @@ function makeRow() {
   return element("tr", {}, cells);
 }
 
-function fillRow(row, server, age) {
+function fillRow(row, server, age, mayRestart) {
   const [key, state, era, , restarts, offered, process, busy, error] = row.cells;
   setText(key, server.key);
   setAttribute(row, "data-state", server.state);
   setText(state.firstChild, server.is_cut_off ? "cut off" : STATES[server.state] ?? server.state);
   setAttribute(state.firstChild, "data-state", server.is_cut_off ? "failed" : server.state);
-  state.children[1].hidden = server.state !== "sleeping";
-  setAttribute(state.children[1], "aria-label", `Start ${server.key}`);
+  fillButton(state.children[1], server, mayRestart);
   setText(era, server.era ? server.era : "–");
   setAttribute(era, "title", server.protocol_version ? `MCP ${server.protocol_version}` : null);
   setText(restarts, String(server.restarts));
@@ -85,6 +83,15 @@ function fillRow(row, server, age) {
   setText(error.firstChild, server.last_error ?? "");
   setText(error.lastChild, troubles(server));
   fillTimes(row, server, age);
+}
+
+function fillButton(button, server, mayRestart) {
+  const sleeps = server.state === "sleeping";
+  const word = sleeps ? "Start" : "Restart";
+  button.hidden = !sleeps && !mayRestart;
+  button.dataset.how = sleeps ? "wake" : "restart";
+  setText(button, word);
+  setAttribute(button, "aria-label", `${word} ${server.key}`);
 }
 
 /** What goes wrong without a failure. */

@@ -1,0 +1,40 @@
+"""The files of servers' own code: a server is restarted when something in the paths that its `watch` names changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def watching(paths: Mapping[str, Sequence[Path]], on_change: Callable[[str], object]) -> AsyncIterator[None]:
+    """Call `on_change` with a server key after each change in one of its files and folders."""
+    tasks = [asyncio.create_task(_watch(key, of_key, on_change), name=f"code:{key}") for key, of_key in paths.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _watch(key: str, paths: Sequence[Path], on_change: Callable[[str], object]) -> None:
+    try:
+        async with aclosing(_changes_in(paths)) as changes:
+            async for _ in changes:
+                logger.info("server %r is restarted, because its files have changed", key)
+                on_change(key)
+    except Exception as error:
+        logger.warning("server %r is not restarted when its files change, for they cannot be watched: %s", key, error)
+
+
+def _changes_in(paths: Sequence[Path]) -> AsyncGenerator[object]:
+    """Changes, those within half a second as one, without those of caches, environments and editors' own files."""
+    from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
+
+    return awatch(*paths, step=500)
