@@ -52,7 +52,8 @@ def build_aggregator(
 
     Args:
         config: path of the file, its content as a dict, or the model that `load_config` returns.
-        groups: named subsets of the servers and their tools: path of a groups file, or its content as a dict.
+        groups: named subsets of the servers and their tools: path of a groups file, or its content as a dict; by
+            default the file that the settings name.
         settings: see `AggregatorSettings`; by default from `FASTMCP_AGGREGATOR_*` environment variables.
         auth: a FastMCP auth provider for the HTTP front.
         overrides: single settings by name, such as `strict=False` or `separator="__"`; they win over `settings`.
@@ -66,7 +67,8 @@ def build_aggregator(
     else:
         chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
     loaded = load_config(config, strict=chosen.strict)
-    return Aggregator(loaded, chosen, auth=auth, catalogues=CatalogueStore(), groups=groups)
+    named = chosen.groups_file if groups is None else groups
+    return Aggregator(loaded, chosen, auth=auth, catalogues=CatalogueStore(), groups=named)
 
 
 class Aggregator(VirtualServer):
@@ -215,6 +217,10 @@ class Aggregator(VirtualServer):
         """All groups, in the file's order."""
         return list(self._groups)
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether there is a group of this id."""
+        return group_id in self._groups
+
     def group_info(self, group_id: str) -> Group:
         """The definition of a group.
 
@@ -273,8 +279,6 @@ class Aggregator(VirtualServer):
         path = path or self.settings.path
 
         def make_app(group_id: str) -> Any:
-            if group_id not in self._groups:
-                return None
             return self.group(group_id).http_app_behind_checks(path, options)
 
         return self._make_http_app(path, options, beside=lambda app: add_hub(app, self, path, make_app))

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from fastmcp_aggregator.access.roles import USUAL
+
 MARK = "fma_"
 """The prefix of every key, by which secret scanners recognise one that has leaked."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
@@ -32,6 +34,7 @@ class ApiKey:
     groups: frozenset[str] | None
     created: datetime
     expires: datetime | None = None
+    roles: frozenset[str] = USUAL
 
     def is_expired(self, now: datetime) -> bool:
         """Whether its date of expiry has come."""
@@ -43,12 +46,15 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def new_key(name: str, groups: Iterable[str] | None, expires: datetime | None) -> tuple[str, ApiKey]:
+def new_key(
+    name: str, groups: Iterable[str] | None, expires: datetime | None, roles: Iterable[str] = USUAL
+) -> tuple[str, ApiKey]:
     """Generate a key; return it with what is kept of it."""
     key_id = secrets.token_hex(_ID_BYTES)
     key = f"{MARK}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     allowed = None if groups is None else frozenset(groups)
-    return key, ApiKey(key_id, name, _digest(key), allowed, datetime.now(UTC).replace(microsecond=0), expires)
+    created = datetime.now(UTC).replace(microsecond=0)
+    return key, ApiKey(key_id, name, _digest(key), allowed, created, expires, frozenset(roles))
 
 
 def id_of(key: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
+from fastmcp_aggregator.access.roles import ROLES, USUAL
 from fastmcp_aggregator.config.documents import Place, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.errors import ConfigError
@@ -25,7 +26,7 @@ from fastmcp_aggregator.files.permissions import weaknesses
 
 logger = logging.getLogger(__name__)
 
-_FIELDS = ("id", "name", "sha256", "groups", "created", "expires")
+_FIELDS = ("id", "name", "sha256", "groups", "roles", "created", "expires")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[0-9a-f]{8}")
 LOOK_INTERVAL = 1.0
@@ -206,11 +207,12 @@ def _key(entry: object, place: Place) -> ApiKey | None:
     _check_text(entry, "sha256", place, _DIGEST.fullmatch, "must be a SHA-256 digest: 64 hexadecimal digits")
     created, expires = _time(entry, "created", place), _time(entry, "expires", place)
     groups = _groups(entry.get("groups"), place.at("groups"))
+    roles = _roles(entry.get("roles"), place.at("roles"))
     if "created" not in entry:
         place.report("has no `created`; write when it was made, such as 2026-01-31T12:00:00+00:00")
     if len(place.problems) > before or created is None:
         return None
-    return ApiKey(entry["id"], entry["name"], entry["sha256"], groups, created, expires)
+    return ApiKey(entry["id"], entry["name"], entry["sha256"], groups, created, expires, roles)
 
 
 def _check_text(entry: Mapping[str, Any], field: str, place: Place, is_right: Any, rule: str) -> None:
@@ -240,12 +242,22 @@ def _groups(value: object, place: Place) -> frozenset[str] | None:
     return frozenset(value)
 
 
+def _roles(value: object, place: Place) -> frozenset[str]:
+    if value is None:
+        return USUAL
+    if not isinstance(value, list) or not value or not all(role in ROLES for role in value):
+        place.report(f"must be a list of one or more of {', '.join(ROLES)}; leave it out for {', '.join(USUAL)}")
+        return frozenset()
+    return frozenset(value)
+
+
 def _entry(key: ApiKey) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
         "sha256": key.sha256,
         "groups": None if key.groups is None else sorted(key.groups),
+        **({} if key.roles == USUAL else {"roles": sorted(key.roles)}),
         "created": key.created.isoformat(),
         "expires": None if key.expires is None else key.expires.isoformat(),
     }

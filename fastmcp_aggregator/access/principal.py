@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from fastmcp_aggregator.access.roles import CALL, EVERYTHING, METRICS, OBSERVE, OPERATE, USUAL
 
 ANYONE = "anonymous"
 """The principal without authentication: the client on stdio, everybody on a loopback port without auth."""
@@ -13,7 +15,8 @@ KEY_MARK = "key:"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls, as far as authentication tells. `groups` are those that it may use; None: all.
+    """Who calls, as far as authentication tells. `groups` are those that it may use; None: all. `roles` are whole, with
+    those that others contain.
 
     `name` begins with its source, so that two sources never name one principal: `key:NAME`, `jwt:ISSUER#SUBJECT`; and
     where the app has an auth provider of its own, `token:SUBJECT` or `client:ID`.
@@ -21,10 +24,37 @@ class Principal:
 
     name: str = ANYONE
     groups: frozenset[str] | None = None
+    roles: frozenset[str] = USUAL
+
+    @property
+    def may_call(self) -> bool:
+        """Whether it may use any group at all."""
+        return CALL in self.roles
+
+    @property
+    def may_read_metrics(self) -> bool:
+        return METRICS in self.roles
+
+    @property
+    def may_observe(self) -> bool:
+        """Whether it may see everything there is."""
+        return OBSERVE in self.roles
+
+    @property
+    def may_operate(self) -> bool:
+        return OPERATE in self.roles
 
     def may_use(self, group: str) -> bool:
-        return self.groups is None or group in self.groups
+        return self.may_call and (self.groups is None or group in self.groups)
+
+    def may_see(self, group: str) -> bool:
+        return self.may_observe or self.may_use(group)
+
+    @property
+    def bare(self) -> Principal:
+        """The same without its rights, which differ from key to key."""
+        return replace(self, groups=None, roles=USUAL)
 
 
-ANYBODY = Principal()
-"""Who has not authenticated."""
+ANYBODY = Principal(roles=EVERYTHING)
+"""Who has not authenticated, where nobody has to."""

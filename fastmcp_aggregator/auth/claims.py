@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mcp.server.auth.provider import AccessToken
 
 from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
+from fastmcp_aggregator.access.roles import CALL, METRICS, OBSERVE, USUAL, with_implied
 
 CLAIM = "fastmcp_aggregator"
 """The claim in which the verifiers of this room say who it is: a `Principal`, which no token can contain."""
 
 
-def claim_of(name: str, groups: Iterable[str] | None) -> dict[str, Any]:
+_OF_OTHERS = frozenset({CALL, OBSERVE, METRICS})
+"""The roles of tokens of a provider of the app's own, which says nothing of roles."""
+
+
+def claim_of(name: str, groups: Iterable[str] | None, roles: Iterable[str] = USUAL) -> dict[str, Any]:
     """What a verifier puts into a token's claims."""
-    return {CLAIM: Principal(name, None if groups is None else frozenset(groups))}
+    return {CLAIM: Principal(name, None if groups is None else frozenset(groups), with_implied(roles))}
 
 
 def access_token_of(scope: Mapping[str, Any]) -> AccessToken | None:
@@ -35,7 +39,7 @@ def holder_of(scope: Mapping[str, Any]) -> Hashable:
     """Whose share an HTTP request takes: who has authenticated, with whatever key, or else its client's address."""
     token = access_token_of(scope) if "user" in scope else None
     if token is not None:
-        return replace(principal_of(token), groups=None)
+        return principal_of(token).bare
     client = scope.get("client")
     return network_of(client[0]) if client else ""
 
@@ -44,13 +48,15 @@ def principal_of(token: AccessToken | None) -> Principal:
     """Whom a token stands for; without one, anybody.
 
     A token of a provider of the app's own has no claim of ours: it is named by its subject or client, with the issuer
-    if it tells one, and may use all groups.
+    if it tells one, and may use all groups and see everything.
     """
     if token is None:
         return ANYBODY
     claims = token.claims or {}
     about = claims.get(CLAIM)
-    return about if isinstance(about, Principal) else Principal(subject_of(token, "token", claims.get("iss")))
+    if isinstance(about, Principal):
+        return about
+    return Principal(subject_of(token, "token", claims.get("iss")), roles=_OF_OTHERS)
 
 
 def subject_of(token: AccessToken, source: str, issuer: object) -> str:

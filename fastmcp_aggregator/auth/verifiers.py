@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.access.principal import KEY_MARK
+from fastmcp_aggregator.access.roles import ROLES, USUAL, with_implied
 from fastmcp_aggregator.auth.claims import claim_of, subject_of
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
@@ -42,16 +43,18 @@ class KeyToken(AccessToken):
             client_id=name,
             scopes=[],
             expires_at=None if key.expires is None else int(key.expires.timestamp()),
-            claims=claim_of(name, key.groups),
+            claims=claim_of(name, key.groups, key.roles),
         )
         token._key, token._keys = key, keys
         return token
 
     def lets_in(self, groups: Iterable[str] | None) -> bool:
-        """Whether its key may still be used for these groups; None: for all that it was for."""
+        """Whether its key may still be used for these groups; None: for all that it was for. All roles must be left."""
         now = self._keys.current(self._key)
+        if now is None or not with_implied(now.roles).issuperset(self._key.roles):
+            return False
         needed = self._key.groups if groups is None else groups
-        return now is not None and (now.groups is None or (needed is not None and now.groups.issuperset(needed)))
+        return now.groups is None or (needed is not None and now.groups.issuperset(needed))
 
     def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
         """While something depends on its key; `on_change` is told when it may be another."""
@@ -76,17 +79,22 @@ class KeyVerifier(TokenVerifier):
 class ProviderTokens(JWTVerifier):
     """Accepts JWTs of the identity provider that are for us, valid already (`nbf`), and have an expiry."""
 
-    def __init__(self, *, groups_claim: str | None, **options: Any) -> None:
-        """`groups_claim` names the claim with the groups that the caller may use; without one these are all."""
+    def __init__(self, *, groups_claim: str | None, roles_claim: str | None, **options: Any) -> None:
+        """`groups_claim` names the claim with the groups that the caller may use; without one these are all.
+        `roles_claim` names that with its roles; without one, or without a role of ours in it, it has the usual one.
+        """
         super().__init__(**options)
         self._groups_claim = groups_claim
+        self._roles_claim = roles_claim
 
     async def verify_token(self, token: str) -> AccessToken | None:
         found = await super().verify_token(token)
         if found is None or found.expires_at is None or not _has_begun(found.claims):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
-        claims = {**found.claims, **claim_of(subject_of(found, "jwt", found.claims.get("iss")), groups)}
+        told = [] if self._roles_claim is None else _texts_at(found.claims, self._roles_claim)
+        roles = [role for role in told if role in ROLES] or USUAL
+        claims = {**found.claims, **claim_of(subject_of(found, "jwt", found.claims.get("iss")), groups, roles)}
         return found.model_copy(update={"claims": claims})
 
 
@@ -169,6 +177,7 @@ def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
     key = settings.jwt_public_key_file
     return ProviderTokens(
         groups_claim=settings.jwt_groups_claim,
+        roles_claim=settings.jwt_roles_claim,
         issuer=settings.jwt_issuer,
         audience=settings.jwt_audience,
         algorithm=settings.jwt_algorithm,

@@ -103,6 +103,11 @@ class AuditLog:
             logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_BOUND)
 
     @property
+    def is_failing(self) -> bool:
+        """Whether it cannot be written."""
+        return self._is_failing
+
+    @property
     def must_reject(self) -> bool:
         """Whether calls are to be rejected, because they might not be recorded."""
         return self._rejects and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
 
 
+NO_CREDENTIALS = "there are no credentials"
+"""Why a request is refused that says nothing of who sends it, as those are by which clients ask where to log in."""
 _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
 _RETRY_IN = 1.0

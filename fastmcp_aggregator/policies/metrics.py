@@ -63,6 +63,7 @@ class Scrape:
     shares: Mapping[str, Usage] = field(default_factory=dict)
     """What HTTP callers share, by what it is."""
     audit_entries_lost: int = 0
+    is_audit_failing: bool = False
     paths: PathCounts = field(default_factory=PathCounts)
 
 
@@ -171,6 +172,8 @@ def _collected(found: Scrape) -> Iterator[Metric]:
     yield CounterMetricFamily(
         f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", found.audit_entries_lost
     )
+    text = "1 while the audit log cannot be written."
+    yield GaugeMetricFamily(f"{_PREFIX}_audit_failing", text, int(found.is_audit_failing))
 
 
 def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:

@@ -8,6 +8,7 @@ is off.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -20,7 +21,8 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.policies.audit import audit_of
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.policies.audit import NO_CREDENTIALS, audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
 from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
 from fastmcp_aggregator.policies.recent import RecentCalls
@@ -31,6 +33,11 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
+
+logger = logging.getLogger(__name__)
+
+_FAILURES_AT_ONCE, _FAILURES_PER_SECOND = 5, 0.1
+"""Failed authentications that the log tells of; metrics and the audit log have the others."""
 
 
 class PolicyStack:
@@ -190,6 +197,7 @@ class Policies:
         self._limits = limits_from_settings(settings, has_auth=has_auth)
         self._metrics: Any = None
         self._recent: RecentCalls | None = None
+        self._told_failures = TokenBucket(burst=_FAILURES_AT_ONCE, rate=_FAILURES_PER_SECOND)
         policies: list[Policy | None] = [self._audit]
         if settings.metrics:
             from fastmcp_aggregator.policies.metrics import Metrics  # noqa: PLC0415 - only if asked for
@@ -242,13 +250,19 @@ class Policies:
             return None
         from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
 
-        lost = self._audit.log.lost if self._audit is not None else 0
-        return await self._metrics.render(Scrape(statuses, http_requests, shares, lost, paths)), CONTENT_TYPE
+        lost, is_failing = (self._audit.log.lost, self._audit.log.is_failing) if self._audit is not None else (0, False)
+        found = Scrape(statuses, http_requests, shares, lost, is_failing, paths)
+        return await self._metrics.render(found), CONTENT_TYPE
 
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
         """Somebody has asked for what is not theirs, by way of something else."""
         if self._audit is not None:
             self._audit.denied(principal, group, method, name, request_id, reason)
+
+    @property
+    def must_reject(self) -> bool:
+        """Whether calls are rejected, because they could not be recorded."""
+        return self._audit is not None and self._audit.log.must_reject
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
         """An HTTP request was refused to somebody who has authenticated."""
@@ -266,3 +280,7 @@ class Policies:
             self._audit.authentication_failed(client, path, reason)
         if self._metrics is not None:
             self._metrics.authentication_failed()
+        if reason != NO_CREDENTIALS and self._told_failures.take(time.monotonic()):
+            more, self._told_failures.rejected = self._told_failures.rejected, 0
+            others = f" (and {more} more that were not told)" if more else ""
+            logger.warning("authentication failed for %s at %s: %s%s", client or "a client", path, reason, others)

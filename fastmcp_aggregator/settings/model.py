@@ -275,6 +275,9 @@ class AggregatorSettings(BaseSettings):
     telemetry: bool = Field(
         default=False, description="whether traces are exported as the `OTEL_…` variables say; needs the extra `otel`"
     )
+    groups: Text | None = Field(
+        default=None, description="groups file: named subsets of servers and tools; may begin with `~`; none: no groups"
+    )
     tool_search: bool = Field(default=False, description="whether clients see a search instead of all tools")
     prompts_as_tools: bool = Field(default=False, description="whether prompts can be had by tools as well")
     resources_as_tools: bool = Field(default=False, description="whether resources can be had by tools as well")
@@ -298,6 +301,10 @@ class AggregatorSettings(BaseSettings):
     )
     jwt_groups_claim: Text | None = Field(
         default=None, description="claim with the groups that a caller may use; none: all groups"
+    )
+    jwt_roles_claim: Text | None = Field(
+        default=None,
+        description="claim with the roles of a caller: `call`, `metrics`, `observe`, `operate`; none: all have `call`",
     )
     public_url: WebUrl | None = Field(
         default=None, description="origin at which clients reach us, by which they find the identity provider"
@@ -353,6 +360,11 @@ class AggregatorSettings(BaseSettings):
         return self.max_connections + self.max_sessions + share_of(self.max_sessions) + _UNASKED
 
     @property
+    def groups_file(self) -> Path | None:
+        """The path of the groups file."""
+        return None if self.groups is None else Path(self.groups).expanduser()
+
+    @property
     def tool_changes(self) -> ToolChanges:
         """How single tools are shown."""
         return {key: server.tools for key, server in self.servers.items() if server.tools}
@@ -376,7 +388,7 @@ class AggregatorSettings(BaseSettings):
     @model_validator(mode="after")
     def _tokens_can_be_checked(self) -> Self:
         sources = [self.jwt_jwks_url, self.jwt_public_key_file]
-        if not any((self.jwt_issuer, self.jwt_audience, self.jwt_groups_claim, *sources)):
+        if not any((self.jwt_issuer, self.jwt_audience, self.jwt_groups_claim, self.jwt_roles_claim, *sources)):
             return self
         if self.jwt_issuer is None or self.jwt_audience is None:
             raise ValueError(

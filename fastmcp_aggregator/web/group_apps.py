@@ -4,7 +4,7 @@ Theory. They stand inside of the hub's app, behind its check of Host and Origin 
 gate: who is rejected reaches no group's app, has none made, and does not learn whether there is such a group. Each has
 an ASGI app with a session manager, which must be opened and closed in one task. So each runs in a task of this room,
 started when the group is first asked for and ended with all the others; a group that is not used costs nothing, and one
-that comes with a new groups file needs no restart. One that is gone from the file shows nothing.
+that comes with a new groups file needs no restart. One that is gone from the file is not found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastmcp_aggregator.auth.resource_metadata import GroupMetadata
 from fastmcp_aggregator.front.http.security import Membership, OnDenied
 from fastmcp_aggregator.groups import is_group_id
 
-MakeApp = Callable[[str], ASGIApp | None]
+MakeApp = Callable[[str], ASGIApp]
 Guard = Callable[[ASGIApp], ASGIApp]
 
 
@@ -90,8 +90,9 @@ class GroupApps:
 class RunningGroups:
     """The apps of the groups that have been asked for."""
 
-    def __init__(self, make_app: MakeApp) -> None:
-        """`make_app` makes the app of a group; None: there is no such group."""
+    def __init__(self, exists: Callable[[str], bool], make_app: MakeApp) -> None:
+        """`exists` says whether there is a group now, `make_app` makes its app."""
+        self._exists = exists
         self._make_app = make_app
         self._running: dict[str, _Running] = {}
         self._is_open = False
@@ -109,10 +110,10 @@ class RunningGroups:
 
     def find(self, group_id: str) -> _Running | None:
         """The app of a group, which is started if it was not yet; None: there is none."""
+        if not self._exists(group_id):
+            return None
         if group_id not in self._running and self._is_open:
-            app = self._make_app(group_id)
-            if app is not None:
-                self._running[group_id] = _Running(app)
+            self._running[group_id] = _Running(self._make_app(group_id))
         return self._running.get(group_id)
 
 

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.roles import METRICS
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -42,7 +43,7 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
 
     `make_app` makes the app of a group.
     """
-    groups = RunningGroups(make_app)
+    groups = RunningGroups(hub.has_group, make_app)
     metadata = group_metadata(hub.auth, path)
     on_denied = hub.policies.request_denied
     layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=on_denied, metadata=metadata)
@@ -67,10 +68,8 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
 
     async def metrics(request: Request) -> Response:
         principal = principal_in(request.scope)
-        if principal.groups is not None:
-            why = "metrics are of all groups"
-            hub.policies.request_denied(principal, DEFAULT_GROUP, request.scope["path"], why)
-            return PlainTextResponse("Forbidden: metrics are of all groups, and you may not use all", 403)
+        if not principal.may_read_metrics:
+            return _forbidden(hub, request, METRICS)
         rendered = await hub.rendered_metrics()
         if rendered is None:
             return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
@@ -78,13 +77,13 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
 
     async def servers(request: Request) -> Response:
         principal = principal_in(request.scope)
-        if principal.groups is None:
+        if principal.may_observe:
             return _table(hub, is_local=is_local(request.scope))
         return _restricted(hub, principal)
 
     async def wake(request: Request) -> Response:
         key, principal = request.path_params["key"], principal_in(request.scope)
-        mine = principal.groups is None or any(
+        mine = principal.may_operate or any(
             key in group.servers for group in hub.groups() if principal.may_use(group.id)
         )
         child = hub.children.get(key) if mine else None
@@ -105,7 +104,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         return JSONResponse({"state": hub.children[key].state}, status_code=202)
 
     async def groups(request: Request) -> Response:
-        mine = [group for group in hub.groups() if principal_in(request.scope).may_use(group.id)]
+        mine = [group for group in hub.groups() if principal_in(request.scope).may_see(group.id)]
         return JSONResponse([{"id": g.id, "name": g.name, "description": g.description} for g in mine])
 
     async def openapi(_: Request) -> Response:
@@ -131,6 +130,12 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         guarded_route("/groups", groups, hub.auth),
         guarded_route("/openapi.json", openapi, hub.auth),
     ]
+
+
+def _forbidden(hub: Hub, request: Request, role: str) -> Response:
+    why = f"you lack the role `{role}`"
+    hub.policies.request_denied(principal_in(request.scope), DEFAULT_GROUP, request.scope["path"], why)
+    return PlainTextResponse(f"Forbidden: {why}", 403)
 
 
 def _table(hub: Hub, *, is_local: bool = False) -> Response:
@@ -174,6 +179,8 @@ def _restricted(hub: Hub, principal: Principal) -> Response:
 def _why_not_ready(hub: Hub) -> str | None:
     if hub.is_starting:
         return "starting"
+    if hub.policies.must_reject:
+        return "the audit log cannot be written"
     is_one_down = any(status.last_error is not None for status in hub.health().values())
     return "a server has failed" if hub.settings.strict and is_one_down else None
 

@@ -18,7 +18,7 @@ from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, token
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.access.principal import ANYONE, Principal
+from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
@@ -257,17 +257,22 @@ def test_tokens_that_could_not_be_checked_in_full_are_refused_as_settings(settin
         load_settings(**settings)
 
 
+def seeing(name: str) -> Principal:
+    """Who may use all groups, and see everything."""
+    return Principal(name, roles=frozenset({"call", "metrics", "observe"}))
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (None, Principal(ANYONE)),
-        (AccessToken(token="t", client_id="app", scopes=[]), Principal("client:app")),
-        (AccessToken(token="t", client_id="app", scopes=[], subject="carol"), Principal("token:carol")),
+        (None, ANYBODY),
+        (AccessToken(token="t", client_id="app", scopes=[]), seeing("client:app")),
+        (AccessToken(token="t", client_id="app", scopes=[], subject="carol"), seeing("token:carol")),
         (
             AccessToken(token="t", client_id="app", scopes=[], subject="carol", claims={"iss": ISSUER}),
-            Principal(f"token:{ISSUER}#carol"),
+            seeing(f"token:{ISSUER}#carol"),
         ),
-        (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), Principal("client:app")),
+        (AccessToken(token="t", client_id='["s","app"]', scopes=[], original_client_id="app"), seeing("client:app")),
         (
             AccessToken(
                 token="t",
@@ -275,7 +280,7 @@ def test_tokens_that_could_not_be_checked_in_full_are_refused_as_settings(settin
                 scopes=[],
                 claims={"fastmcp_aggregator": {"name": "key:root", "groups": None}},
             ),
-            Principal("client:app"),
+            seeing("client:app"),
         ),
     ],
 )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from fastmcp.server.auth import AuthProvider
 from starlette.responses import PlainTextResponse
+from support.credentials import Credentials
+from support.memory import build_aggregator
 
 from fastmcp_aggregator.front.http.security import AuthenticationFailures
 
@@ -74,3 +81,43 @@ async def test_what_is_not_http_passes() -> None:
 
     await AuthenticationFailures(app, lambda *_: None)({"type": "lifespan"}, nothing, nothing)
     assert seen == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_about_key"),
+    [
+        ({"authorization": "Bearer fma_00000000_wrong"}, True),
+        ({"x-api-key": "anything"}, True),
+        ({"authorization": "Bearer eyJhbGciOiJSUzI1NiJ9.e30.x"}, False),
+    ],
+)
+async def test_who_has_sent_a_wrong_key_is_told_of_keys_and_not_of_tokens(
+    tmp_path: Path, headers: dict[str, str], is_about_key: bool
+) -> None:
+    async with unstarted(Credentials(tmp_path, {"ann": None}).auth) as http:
+        for path in ("/mcp", "/status"):
+            answer = await http.post(path, headers=headers) if path == "/mcp" else await http.get(path, headers=headers)
+            assert answer.status_code == 401
+            assert ("API key is not known" in answer.json()["error_description"]) is is_about_key
+            assert ("API key is not known" in answer.headers["www-authenticate"]) is is_about_key
+            assert ("re-register" in answer.text) is not is_about_key
+            assert answer.json()["error"] == "invalid_token"
+
+
+async def test_failures_are_logged_with_their_address_and_not_all_of_a_flood(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with unstarted(Credentials(tmp_path, {"ann": None}).auth) as http:
+        for _ in range(300):
+            assert (await http.get("/status", headers={"x-api-key": "wrong"})).status_code == 401
+            assert (await http.get("/status")).status_code == 401
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert 0 < len(told) < 10
+    assert set(told) == {"authentication failed for 127.0.0.1 at /status: the credentials are not valid"}
+
+
+@asynccontextmanager
+async def unstarted(auth: AuthProvider) -> AsyncIterator[httpx2.AsyncClient]:
+    app = build_aggregator({"mcpServers": {}}, auth=auth).http_app()
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as http:
+        yield http

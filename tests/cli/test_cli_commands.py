@@ -124,6 +124,18 @@ def test_a_groups_file_is_examined_before_anything_is_started(run: Run, tmp_path
     assert not record.exists()
 
 
+def test_the_groups_file_is_a_setting(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = tmp_path / "group.json"
+    groups.write_text(json.dumps({"web": {"servers": ["b"]}}))
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_GROUPS", str(groups))
+    assert f"{groups}: 1 problem" in run("check", a=lean()).err
+    (problem,) = json.loads(run("check", "--json", a=lean()).out)["problems"]
+    assert (problem["path"], problem["line"]) == ("$.web.servers[0]", 1)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"web": {"servers": ["a"]}}))
+    assert f"{other}: 1 group\n" in run("check", "--groups", str(other), a=lean()).out
+
+
 def test_check_tells_of_a_groups_file_and_as_json_where_it_is_wrong(run: Run, tmp_path: Path) -> None:
     groups = tmp_path / "group.json"
     groups.write_text('{\n"web":\n{"servers": ["a"]}}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def hub(chromium: Browser, broken: Path) -> Iterator[str]:
 def closed_hub(chromium: Browser) -> Iterator[str]:
     """A hub with authentication, under a path of another app; its address. One of its servers is hostile."""
     auth = StaticTokenVerifier(dict(map(_token, ["boss", "guest:web"])))
-    hostile = lean(results={"tools/list": {"tools": [tool(MARKUP, MARKUP, query=text(MARKUP))]}})
+    tools = [tool(MARKUP, MARKUP, query=text(MARKUP)), tool("\u202eredro", "a\u200bb \u2066c", query=text("\u202d"))]
+    hostile = lean(results={"tools/list": {"tools": tools}})
     groups = {"web": {"servers": ["fetch"], "tools": ["echo"]}}
     app = build_aggregator(config(fetch=lean(), hostile=hostile), groups=groups, auth=auth).http_app()
     outer = Starlette(routes=[Mount("/team/hub", app=app)], lifespan=lambda _: app.router.lifespan_context(app))
@@ -349,6 +351,32 @@ def test_a_member_sees_a_group_and_its_own_calls(chromium: Browser, closed_hub: 
         opened(page, "calls")
         expect(page.locator("#view-calls tbody tr")).to_have_count(1)
         expect(page.locator("body")).not_to_contain_text("hostile")
+
+
+def test_the_heading_is_in_view_after_the_key_was_entered(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub) as page:
+        page.get_by_label("API key or token").fill("boss")
+        page.keyboard.press("Enter")
+        expect(page.locator("#servers-table tbody tr")).to_have_count(2)
+        heading, header = page.locator("#servers-title").bounding_box(), page.locator("header.top").bounding_box()
+        assert heading is not None
+        assert header is not None
+        assert heading["y"] >= header["y"] + header["height"]
+
+
+def test_characters_that_nobody_sees_become_marks(chromium: Browser, closed_hub: str) -> None:
+    with page_of(chromium, closed_hub) as page:
+        page.get_by_label("API key or token").fill("boss")
+        page.keyboard.press("Enter")
+        opened(page, "tools?redro")
+        page.locator("#tools-list a").click()
+        expect(page.locator("#tool-name")).to_have_text("hostile:[U+202E]redro")
+        expect(page.locator(".detail .description")).to_have_text("a[U+200B]b [U+2066]c")
+        expect(page.locator("#argument-0-notes")).to_have_text("[U+202D]")
+        page.get_by_label("query").fill("x")
+        page.get_by_role("button", name="Call", exact=True).click()
+        expect(page.locator(".verdict")).to_be_visible()
+        assert not re.search("[\u200b\u202a-\u202e\u2066-\u2069]", page.locator("body").inner_text())
 
 
 def test_what_servers_say_of_themselves_is_never_markup(chromium: Browser, closed_hub: str) -> None:

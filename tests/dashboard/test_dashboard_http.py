@@ -22,6 +22,7 @@ from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.roles import ROLES
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.recent import RecentCalls
@@ -36,7 +37,7 @@ WAIT = {"prefer": "wait=3600"}
 
 
 def hub(*principals: str, **options: Any) -> Aggregator:
-    """A hub of two servers; each principal `name` may use all groups, and `name:group` that group."""
+    """A hub of two servers; each principal `name` may use all groups and do everything, `name:group` use that group."""
     if principals:
         options["auth"] = StaticTokenVerifier(dict(map(_token, principals)))
     document = config(fetch=lean(), files=lean(era="modern", resources=[{"uri": "note://one", "name": "one"}]))
@@ -45,7 +46,8 @@ def hub(*principals: str, **options: Any) -> Aggregator:
 
 def _token(principal: str) -> tuple[str, dict[str, Any]]:
     name, _, group = principal.partition(":")
-    return name, {"client_id": name, "scopes": [], **claim_of(name, [group] if group else None)}
+    claim = claim_of(name, [group]) if group else claim_of(name, None, ROLES)
+    return name, {"client_id": name, "scopes": [], **claim}
 
 
 @asynccontextmanager
@@ -182,7 +184,7 @@ async def test_it_tells_how_the_servers_are_what_the_groups_have_and_what_was_ca
         ("fetch", "echo", "ok", None),
     ]
     assert all(0 < c["seconds"] < PATIENCE and c["ended"] <= view["now"] for c in view["calls"])
-    assert view["viewer"] == {"name": None, "sees_all": True}
+    assert view["viewer"] == {"name": None, "sees_all": True, "roles": sorted(ROLES)}
     assert "secret" not in json.dumps(view)
 
 
@@ -236,7 +238,7 @@ async def test_who_has_a_group_sees_nothing_outside_of_it() -> None:
         view = await state(http, bearer("guest"))
         names = (await http.get("/dashboard/names", headers=bearer("guest"))).json()
         everything = await state(http, bearer("boss"))
-    assert view["viewer"] == {"name": "guest", "sees_all": False}
+    assert view["viewer"] == {"name": "guest", "sees_all": False, "roles": ["call"]}
     assert [group["id"] for group in view["groups"]] == ["web"]
     (server,) = view["servers"]
     assert (server["key"], server["tools"]) == ("fetch", 2)

@@ -12,8 +12,10 @@ import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, config, connected, lean, running, until
 from support.memory import build_aggregator
+from support.serving import browser
 
 from fastmcp_aggregator import Aggregator, AggregatorError, ConfigError
+from fastmcp_aggregator.settings.model import load_settings
 
 RESOURCE = {"uri": "test://one", "name": "one"}
 PROMPT = {"name": "greet"}
@@ -154,6 +156,27 @@ async def test_a_group_that_is_gone_shows_nothing(tmp_path: Path) -> None:
         path.write_text("{}")
         await app.reload()
         assert await client.names() == []
+
+
+async def test_a_group_that_is_gone_is_not_found_over_http(tmp_path: Path) -> None:
+    path = tmp_path / "group.json"
+    path.write_text(json.dumps(GROUPS))
+    app = hub(groups=path)
+    async with browser(app) as http:
+        assert (await http.post("/groups/web/mcp/tools/list")).status_code == 200
+        path.write_text("{}")
+        await app.reload()
+        assert (await http.post("/groups/web/mcp/tools/list")).status_code == 404
+        path.write_text(json.dumps(GROUPS))
+        await app.reload()
+        assert (await http.post("/groups/web/mcp/tools/list")).status_code == 200
+
+
+async def test_groups_come_from_the_settings_where_none_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "group.json"
+    path.write_text(json.dumps(GROUPS))
+    app = hub(groups=None, settings=load_settings(groups=str(path)))
+    assert {group.id for group in app.groups()} == {"default", *GROUPS}
 
 
 @pytest.mark.process

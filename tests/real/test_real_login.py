@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +13,7 @@ import httpx2
 import pytest
 from fastmcp import Client
 from identity_provider import AUDIENCE, AtOnce
-from install_servers import identity_folder
+from install_servers import clients_folder, identity_folder
 from real_servers import FOLDER, requires_servers
 from support.harness import config, lean
 from support.serving import served
@@ -100,3 +101,20 @@ async def test_a_person_logs_in_and_calls(path: str, place: str, mode: str) -> N
         names = {tool.name for tool in await client.list_tools()}
         assert ("files:pid" in names, "fetch:pid" in names) == (place == "/mcp", True)
         assert await client.call_tool("fetch:pid")
+
+
+@pytest.mark.parametrize("path", ["", "/a/realm"])
+@pytest.mark.parametrize("place", ["/mcp", "/groups/web/mcp"])
+@pytest.mark.parametrize("sdk", [1, 2])
+async def test_the_typescript_sdk_logs_in_and_calls(path: str, place: str, sdk: int) -> None:
+    program = Path(__file__).parent / "clients" / "typescript_login.mjs"
+    async with oidc_provider(path) as issuer, hub(issuer) as origin:
+        modules = clients_folder(FOLDER) / "node" / "node_modules"
+        wanted = {"sdk": sdk, "modules": str(modules), "url": origin + place, "tool": "fetch:pid"}
+        process = await asyncio.create_subprocess_exec(
+            *("node", program, json.dumps(wanted)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode == 0, err.decode()
+    found = json.loads(out)
+    assert ("files:pid" in found["names"], found["isError"]) == (place == "/mcp", False)

@@ -22,7 +22,7 @@ METRICS = """
     calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state
     server_restarts_total server_cut_off server_calls_in_flight server_calls_waiting server_unanswered_total
     server_ignored_lines_total server_dropped_notifications_total server_tools http_requests_running
-    http_requests_waiting authentication_failures_total audit_entries_lost_total
+    http_requests_waiting authentication_failures_total audit_entries_lost_total audit_failing
 """
 
 
@@ -48,6 +48,17 @@ async def test_it_is_not_ready_until_each_server_has_started_or_failed(tmp_path:
         assert await reason(http) == "starting"
         gate.touch()
         assert await until_answered(lambda: reason(http), lambda why: why is None) is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(("then", "why"), [("refuse", "the audit log cannot be written"), ("continue", None)])
+async def test_it_is_not_ready_while_calls_are_refused_for_want_of_an_audit_log(then: str, why: str | None) -> None:
+    app = build_aggregator(config(a=lean()), audit="/dev/full", audit_on_failure=then, metrics=True)
+    async with browser(app) as http:
+        await http.post("/mcp/tools/call", json={"name": "a:echo", "arguments": {}})
+        failing = "fastmcp_aggregator_audit_failing 1.0"
+        await until_answered(lambda: http.get("/metrics"), lambda answer: failing in answer.text)
+        assert await reason(http) == why
 
 
 async def test_it_is_not_ready_while_it_ends() -> None:
@@ -161,13 +172,25 @@ async def test_metrics_have_what_an_operator_looks_for() -> None:
 
 async def test_who_may_use_some_groups_sees_the_state_of_their_servers_alone() -> None:
     tokens = {
-        name: {"client_id": name, "scopes": [], **claim_of(name, groups)}
-        for name, groups in {"guest": ["web"], "nobody": [], "me": None}.items()
+        name: {"client_id": name, "scopes": [], **claim_of(name, groups, roles)}
+        for name, groups, roles in (
+            ("guest", ["web"], {"call"}),
+            ("nobody", [], {"call"}),
+            ("me", None, {"call"}),
+            ("scraper", None, {"metrics"}),
+            ("viewer", None, {"observe"}),
+        )
     }
     servers = config(fetch=lean(), files=lean())
     app = build_aggregator(servers, groups=GROUPS, auth=StaticTokenVerifier(tokens), metrics=True)
     async with browser(app) as http:
-        for name, seen, status in (("guest", {"fetch"}, 403), ("nobody", set(), 403), ("me", {"fetch", "files"}, 200)):
+        for name, seen, status in (
+            ("guest", {"fetch"}, 403),
+            ("nobody", set(), 403),
+            ("me", {"fetch", "files"}, 403),
+            ("scraper", set(), 200),
+            ("viewer", {"fetch", "files"}, 200),
+        ):
             headers = {"authorization": f"Bearer {name}"}
             assert set((await http.get("/status", headers=headers)).json()["servers"]) == seen
             assert (await http.get("/metrics", headers=headers)).status_code == status

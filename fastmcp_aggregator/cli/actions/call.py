@@ -34,7 +34,7 @@ _HASH = 9
 
 def run(options: argparse.Namespace) -> int:
     config, settings = load(options)
-    load_named_groups(options, config)
+    load_named_groups(options, config, settings)
     arguments_of = _given_arguments(options)
     fitting = _fitting(config, options.tool, prefix=settings.prefix)
     work = _call(fitting, settings, options.tool, arguments_of, as_json=options.json)

@@ -41,13 +41,15 @@ _NOT_SHARED = "Not shared by all clients, where there are several:"
 
 
 def run(options: argparse.Namespace) -> int:
+    groups_file = options.groups
     try:
         config, settings = load(options)
-        named_groups = load_named_groups(options, config)
+        groups_file = str(settings.groups_file)
+        named_groups = load_named_groups(options, config, settings)
     except ConfigError as error:
         if not options.json:
             raise
-        file = options.groups if error.source == options.groups else options.config
+        file = groups_file if error.source == groups_file else options.config
         put_json({"config": options.config, "problems": _problems(error.details, file)})
         return CONFIGURATION
     code = _check(options, config, settings, named_groups)

@@ -10,6 +10,7 @@ from typing import Any
 from fastmcp_aggregator.access.keys import ApiKey, is_name, new_key
 from fastmcp_aggregator.access.keys_file import change_keys, read_keys
 from fastmcp_aggregator.access.principal import ANYONE
+from fastmcp_aggregator.access.roles import CALL, EVERYTHING, ROLES, USUAL
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.escaping import printable
@@ -19,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     path = _path(options)
     match options.action:
         case "create":
-            return _create(path, options.name, _groups(options.groups), options.days, as_json=options.json)
+            return _create(path, options.name, _rights_given(options), options.days, as_json=options.json)
         case "revoke":
             return _revoke(path, options.name, as_json=options.json)
         case _:
@@ -37,11 +38,16 @@ def _path(options: argparse.Namespace) -> Path:
     return Path(file).expanduser()
 
 
-def _create(path: Path, name: str, groups: list[str] | None, days: int | None, *, as_json: bool) -> int:
+Rights = tuple[list[str] | None, frozenset[str]]
+"""Groups, None: all; and roles."""
+
+
+def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json: bool) -> int:
     if not is_name(name) or name == ANYONE:
         raise UsageError(f"{name!r} cannot be the name of a key: use letters, digits, `.`, `_`, `@`, `+` and `-`")
     expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
-    key, kept = new_key(name, groups, expires)
+    groups, roles = rights
+    key, kept = new_key(name, groups, expires, roles)
     change_keys(path, lambda known: (*known, kept))
     if as_json:
         put_json({"key": key, **_described(kept)})
@@ -84,6 +90,20 @@ def _list(path: Path, *, as_json: bool) -> int:
     return FINE
 
 
+def _rights_given(options: argparse.Namespace) -> Rights:
+    groups, roles = _groups(options.groups), _roles(options.roles)
+    if groups is not None and CALL not in roles:
+        raise UsageError("--groups is for keys with the role call")
+    return groups, roles
+
+
+def _roles(text: str | None) -> frozenset[str]:
+    roles = frozenset(role.strip() for role in (text or ",".join(USUAL)).split(",") if role.strip())
+    if not roles or not roles <= EVERYTHING:
+        raise UsageError(f"--roles needs one or more of {', '.join(ROLES)}")
+    return roles
+
+
 def _groups(text: str | None) -> list[str] | None:
     if text is None:
         return None
@@ -100,6 +120,7 @@ def _described(key: ApiKey) -> dict[str, Any]:
         "name": key.name,
         "created": key.created.isoformat(),
         "groups": None if key.groups is None else sorted(key.groups),
+        "roles": sorted(key.roles),
         "expires": key.expires and key.expires.isoformat(),
         "isExpired": key.is_expired(datetime.now(UTC)),
     }
@@ -107,6 +128,10 @@ def _described(key: ApiKey) -> dict[str, Any]:
 
 def _rights(key: ApiKey) -> str:
     groups = "for all groups" if key.groups is None else f"for {', '.join(sorted(key.groups))}"
+    if CALL not in key.roles:
+        groups = "for no calls"
+    if key.roles != USUAL:
+        groups += f", with the role{'s' if len(key.roles) > 1 else ''} {', '.join(sorted(key.roles))}"
     if key.expires is None:
         return f"{groups}, does not expire"
     verb = "expired" if key.is_expired(datetime.now(UTC)) else "expires"

@@ -36,7 +36,7 @@ _TITLES = {
 
 def run(options: argparse.Namespace) -> int:
     config, settings = load(options)
-    load_named_groups(options, config)
+    load_named_groups(options, config, settings)
     work = _list(config, settings, as_json=options.json)
     return run_command(work)
 

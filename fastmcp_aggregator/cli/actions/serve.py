@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator import version
+from fastmcp_aggregator.access.keys_file import read_keys
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.catalogue.persisted.fingerprint import files_of
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
@@ -33,15 +34,18 @@ if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
     from fastmcp_aggregator.front.early_answers import Keep
 
+logger = logging.getLogger(__name__)
+
 
 def run(options: argparse.Namespace) -> int:
     environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
     if settings.catalogue is None:
         settings = settings.model_copy(update={"catalogue": "on"})
-    groups = load_named_groups(options, config)
+    groups = load_named_groups(options, config, settings)
     if options.transport == "http":
         _check_address(settings)
+        _look_for_groups_of_keys(settings, groups)
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     catalogues = CatalogueStore()
@@ -59,11 +63,24 @@ def _check_address(settings: AggregatorSettings) -> None:
         raise UsageError(str(error)) from None
 
 
+def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> None:
+    """Warn of keys that are for groups that are not there, because nobody can tell from their refusals.
+
+    Raises:
+        ConfigError: the keys file cannot be used.
+    """
+    if settings.keys_file is None:
+        return
+    for key in read_keys(Path(settings.keys_file).expanduser()):
+        for unknown in sorted(group for group in key.groups or () if group not in groups):
+            logger.warning("the key %s of %r is for the group %r, which is not there", key.id, key.name, unknown)
+
+
 def _what_answers_depend_on(
     options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings
 ) -> tuple[list[str], list[str]]:
     """The files and the environment variables that decide what clients are told first."""
-    named = (options.config, options.settings, options.env_file, options.groups, settings.pins, version.__file__)
+    named = (options.config, options.settings, options.env_file, settings.groups, settings.pins, version.__file__)
     files = [os.path.expanduser(file) for file in named if file]
     variables = [own.bearer_env for own in settings.servers.values() if own.bearer_env]
     with suppress(OSError, ValueError):

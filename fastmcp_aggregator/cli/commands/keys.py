@@ -14,6 +14,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="whose key; to revoke one of several, its id")
     parser.add_argument("--file", metavar="FILE", help="the keys file (default: the setting keys_file)")
     parser.add_argument("--groups", metavar="A,B", help="create: the groups that the owner may use (default all)")
+    parser.add_argument(
+        "--roles", metavar="A,B", help="create: what the owner may do: call, metrics, observe, operate (default call)"
+    )
     parser.add_argument("--days", metavar="N", type=int, help="create: days until it expires (default never)")
     add_json(parser)
     add_settings(parser)
@@ -22,8 +25,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if (options.name is None) != (options.action == "list"):
         parser.error("`list` takes no NAME" if options.name else f"`{options.action}` needs a NAME")
-    if options.action != "create" and (options.groups is not None or options.days is not None):
-        parser.error("--groups and --days go with create")
+    if options.action != "create" and any(given is not None for given in (options.groups, options.roles, options.days)):
+        parser.error("--groups, --roles and --days go with create")
     if options.days is not None and not 1 <= options.days <= _MOST_DAYS:
         parser.error(f"--days must be a number from 1 to {_MOST_DAYS}")
 

@@ -85,14 +85,14 @@ def _with_problems_of_config(error: ConfigError, config: str) -> ConfigError:
     return error
 
 
-def load_named_groups(options: argparse.Namespace, config: McpConfig) -> Groups:
-    """The groups that the options name.
+def load_named_groups(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings) -> Groups:
+    """The groups of the file that the settings name, the options among them.
 
     Raises:
         ConfigError: with all problems of the groups file.
         UsageError: there is no group of the id that was asked for.
     """
-    groups = load_groups(options.groups, config.servers)
+    groups = load_groups(settings.groups_file, config.servers)
     wanted = getattr(options, "group", None)
     if wanted is not None and wanted not in groups:
         raise UsageError(f"there is no group {wanted!r}; there are: {', '.join(group.id for group in groups)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +18,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
+from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
@@ -35,6 +38,9 @@ _LONGEST_HOST = 255
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 """A name or an address, and a port (RFC 3986, 3.2.2)."""
+_DESCRIPTION = re.compile(rb'error_description="[^"]*"')
+_WHY_WRONG = "this API key is not known here: it is mistyped, was revoked, or has expired"
+_WRONG_KEY = json.dumps({"error": "invalid_token", "error_description": _WHY_WRONG}).encode()
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -152,6 +158,10 @@ class Membership:
         if scope["type"] == "http" and route_path(scope).startswith(self._path):
             is_known = getattr(scope.get("user"), "is_authenticated", False)
             principal = principal_in(scope)
+            if is_known and not principal.may_call:
+                self._on_denied(principal, self._group_id, scope["path"], "the caller lacks the role `call`")
+                await PlainTextResponse("Forbidden: you lack the role `call`", status_code=403)(scope, receive, send)
+                return
             if is_known and not principal.may_use(self._group_id):
                 self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
                 await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
@@ -194,19 +204,49 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 
 
 class AuthenticationFailures:
-    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason."""
+    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason.
+
+    What FastMCP tells who has sent a wrong API key is about tokens that a client gets by itself: here it is about keys.
+    """
 
     def __init__(self, app: ASGIApp, on_failure: OnRefused) -> None:
         self._app = app
         self._on_failure = on_failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_about_key = False
+
         async def watched(message: Message) -> None:
+            nonlocal is_about_key
             if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
                 self._on_failure(_address(scope), scope["path"], reason)
+                is_about_key = message["status"] == 401 and _has_key(scope)
+                if is_about_key:
+                    message["headers"] = [_about_key(*header) for header in message["headers"]]
+            elif is_about_key:
+                message = {"type": "http.response.body", "body": _WRONG_KEY}
+                is_about_key = False
             await send(message)
 
         await self._app(scope, receive, watched if scope["type"] == "http" else send)
+
+
+def _has_key(scope: Scope) -> bool:
+    """Whether the credentials of a request are, or are meant to be, an API key."""
+    mark = MARK.encode()
+    return any(
+        name == b"x-api-key" or (name == b"authorization" and value.partition(b" ")[2].strip().startswith(mark))
+        for name, value in scope["headers"]
+    )
+
+
+def _about_key(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header of the answer to a wrong token, for a wrong key."""
+    if name == b"content-length":
+        return name, b"%d" % len(_WRONG_KEY)
+    if name == b"www-authenticate":
+        return name, _DESCRIPTION.sub(b'error_description="%s"' % _WHY_WRONG.encode(), value)
+    return name, value
 
 
 def _address(scope: Scope) -> str:
@@ -218,7 +258,7 @@ def _rejection_reason(scope: Scope, start: Message) -> str | None:
     """Why authentication has refused a request; None if it has not."""
     if start["status"] == 401:
         has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
-        return "the credentials are not valid" if has_any else "there are no credentials"
+        return "the credentials are not valid" if has_any else NO_CREDENTIALS
     if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
         return "the token lacks a scope that is required"
     if start["status"] == 400 and any(name == b"www-authenticate" for name, _ in start["headers"]):

@@ -70,6 +70,8 @@ class Hub(Protocol):
 
     def groups(self) -> list[Group]: ...
 
+    def has_group(self, group_id: str) -> bool: ...
+
     def group(self, group_id: str) -> VirtualServer: ...
 
 
@@ -135,7 +137,7 @@ class _States:
         view = {
             "name": self._hub.settings.name,
             "version": VERSION,
-            "viewer": {"name": name, "sees_all": sources.sees_all},
+            "viewer": {"name": name, "sees_all": sources.sees_all, "roles": sorted(sources.viewer.roles)},
             **view_of(sources),
         }
         return view, etag_of(json.dumps(what_stays(view)).encode())
@@ -148,7 +150,7 @@ class _States:
         for group in groups:
             # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
             await asyncio.sleep(0)
-            if viewer.may_use(group.id) and group in self._hub.groups():
+            if viewer.may_see(group.id) and group in self._hub.groups():
                 mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id).routes))
         return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
 

@@ -1,9 +1,9 @@
 """What one viewer is shown: plain values, cut down to what the viewer's groups have.
 
-Who may use all groups sees everything: all servers, groups and callers. Anybody else sees the groups that are theirs,
-the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which process
-it runs, tells of others, so they do not see that. Without authentication everybody may use all groups. Errors are told
-in full to those on this machine alone.
+Who has the role `observe` sees everything: all servers, groups and callers. Anybody else sees the groups that are
+theirs, the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which
+process it runs, tells of others, so they do not see that. Without authentication everybody has all roles. Errors are
+told in full to those on this machine alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sources:
     viewer: Principal
     children: Mapping[str, Child]
     groups: Mapping[str, tuple[Group, Contents]]
-    """Those that the viewer may use."""
+    """Those that the viewer may see."""
     calls: RecentCalls
     path: str
     """Of the MCP endpoint."""
@@ -51,7 +51,7 @@ class Sources:
     @property
     def sees_all(self) -> bool:
         """Whether nothing is left out."""
-        return self.viewer.groups is None
+        return self.viewer.may_observe
 
 
 def view_of(sources: Sources) -> dict[str, Any]:

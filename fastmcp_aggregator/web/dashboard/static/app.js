@@ -80,7 +80,7 @@ function take(newView) {
   setText(byId("viewer"), view.viewer.name === null ? "" : `Signed in as ${view.viewer.name}`);
   byId("forget").hidden = !needsKey;
   show();
-  if (isFirst && needsKey) byId("main").focus();
+  if (isFirst && needsKey) byId("main").focus({ preventScroll: true });
 }
 
 /** With what needs attention first: it is what a tab shows. */

@@ -1,4 +1,18 @@
 // Elements out of plain values. Text is only ever set as text: what servers say of themselves is not to be trusted.
+// Nor may it hide something or turn round what stands beside it: characters that nobody sees become marks.
+
+// Controls but tab and newline, those of the direction of text, blanks without a width, and tags; joiners where no script
+// or emoji needs them.
+const UNSEEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180e\\u200b\\u200e\\u200f" +
+  "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb\\u{e0000}-\\u{e0fff}]|(?<=[ -~]|^)[\\u200c\\u200d]|[\\u200c\\u200d](?=[ -~]|$)",
+  "gu",
+);
+
+/** A text with marks for what nobody sees in it: `[U+202E]`. */
+export function visible(text) {
+  return String(text).replace(UNSEEN, (character) => `[U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
+}
 
 /** An element with attributes, `on…` listeners and children; children that are null or false are left out. */
 export function element(tag, attributes = {}, ...children) {
@@ -9,7 +23,8 @@ export function element(tag, attributes = {}, ...children) {
     else if (name === "class") made.className = value;
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  const shown = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  made.append(...shown.map((child) => (child instanceof Node ? child : visible(child))));
   return made;
 }
 
@@ -17,7 +32,8 @@ export const byId = (id) => document.getElementById(id);
 
 /** Set a text if it is another one, so that a selection in it stays where nothing has changed. */
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const shown = visible(text);
+  if (node.textContent !== shown) node.textContent = shown;
 }
 
 /** Set an attribute if it is another one; null takes it away. */
