@@ -122,6 +122,12 @@ class Aggregator(VirtualServer):
         """The config in use."""
         return self._backend.config
 
+    def expect_no_client(self, *, has_roots: bool = False) -> None:
+        """Say that nobody will use the app: servers that ask for roots would ask in vain. With `has_roots` they are
+        offered, and are none, which shows who asks for them.
+        """
+        self._backend.profile.expect_none(has_roots=has_roots)
+
     async def reload(self, config: ConfigSource | None = None) -> None:
         """Take up a new config, or read the file of the present one again; the groups file is read again too.
 

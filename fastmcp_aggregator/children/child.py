@@ -370,6 +370,8 @@ class Child:
         """
         self.evidence.show(Shown.ASKS_FOR_ROOTS)
         profile = self.context.profile
+        if profile.is_nobody:
+            return {"roots": []}
         if profile.is_single or self.options.settings.isolation == "shared":
             return None
         if profile.roots is None:

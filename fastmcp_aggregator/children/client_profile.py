@@ -33,6 +33,8 @@ class ClientProfile:
         """Whether there is one client at most."""
         self.is_awaited = False
         """Whether the only client has yet to say what it can do."""
+        self.is_nobody = False
+        """Whether there will be no client."""
         self.is_of_folder = False
         """Whether its clients work in one folder, or have the same roots."""
         self.roots: Mapping[str, Any] | None = None
@@ -58,6 +60,11 @@ class ClientProfile:
         """There will be one client: the children are to be to it as they would be without us."""
         self.is_single = True
         self.is_awaited = not self.known.is_set()
+
+    def expect_none(self, *, has_roots: bool) -> None:
+        """No client will come: the children are not told of roots, or that there are none, to see who asks for them."""
+        self.is_nobody = True
+        self._declared = {name: each for name, each in RELAYED.items() if has_roots or name != "roots"}
 
     def record(self, declared: Mapping[str, Any], sole_client: Owner | None, *, is_legacy: bool) -> None:
         """Record the capabilities that a client has declared; of the first client alone, where one is expected."""

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 
 from fastmcp_aggregator.children.http.transport import RemoteTransport
 from fastmcp_aggregator.children.process.environment import NOT_STARTED
@@ -25,6 +26,8 @@ _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
 _SUMMARIZED = 100
 """Lines of stderr, at most, that are searched for the reason."""
+_DOWNLOADERS = frozenset({"npx", "bunx", "uvx", "pipx"})
+"""Programs that fetch what they run, if it is not there."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
@@ -100,6 +103,8 @@ class ProcessEndpoint(Endpoint):
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
         """Prefer how the process ended over the exception; wait a moment for its exit code."""
         process = self._process
+        if isinstance(cause, TimeoutError) and self._downloads:
+            reason += f"; the first start with {Path(self._server.command).stem} downloads the package"
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
         if self._transport is not None and self._transport.why_lost is not None:
@@ -119,6 +124,10 @@ class ProcessEndpoint(Endpoint):
             stderr_tail=process.stderr.tail(),
             public_reason=reason,
         )
+
+    @property
+    def _downloads(self) -> bool:
+        return Path(self._server.command).stem.lower() in _DOWNLOADERS
 
     def kill(self) -> None:
         if self._process is not None:

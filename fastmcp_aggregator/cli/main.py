@@ -17,6 +17,23 @@ from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.libraries import usable_libraries
 
+_COMMANDS_OF_OTHERS = {
+    "add": "import",
+    "create": "new",
+    "doctor": "check",
+    "init": "new",
+    "inspect": "list",
+    "ls": "list",
+    "ps": "status",
+    "reload": "restart",
+    "remove": "uninstall",
+    "run": "serve",
+    "start": "serve",
+    "tools": "list",
+    "validate": "check",
+}
+"""What other programs call our commands."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of this process; the exit code."""
@@ -71,7 +88,8 @@ def _refuse_misspelled_command(parser: argparse.ArgumentParser, word: str) -> No
         return
     from fastmcp_aggregator.naming.suggestions import closest  # noqa: PLC0415 - only for those who have mistyped
 
-    if similar := closest(word, all_commands(), 1):
+    meant = _COMMANDS_OF_OTHERS.get(word)
+    if similar := [meant] if meant else closest(word, all_commands(), 1):
         parser.error(f"{word!r} is neither a command nor a config file; did you mean `{similar[0]}`?")
 
 

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.client_configs import jsonc
 from fastmcp_aggregator.client_configs.known import Format
+from fastmcp_aggregator.config import jsonc
 from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
 
@@ -53,8 +53,12 @@ def with_entry(text: str, format_: Format, path: Sequence[str], key: str, entry:
         holder = holder[step]
         if not isinstance(holder, Mapping):
             raise jsonc.JsonError(f"`{'.'.join(path)}` is not a table")
-    holder[key] = _table(entry)
-    return tomlkit.dumps(document)
+    table = _table(entry)
+    last: Any = next((value for value in reversed(list(table.values())) if isinstance(value, Mapping)), table)
+    last.add(tomlkit.nl())  # before whatever table comes next
+    holder[key] = table
+    changed = tomlkit.dumps(document)
+    return changed if text.endswith("\n\n") else changed.rstrip("\n") + "\n"
 
 
 def without_entry(text: str, format_: Format, path: Sequence[str], key: str) -> str:

@@ -1,9 +1,9 @@
 """The aggregator in a client's file: what is put there, and how the file becomes again what it was.
 
 Theory. A backup is written beside the file before the first change. Whether the file has changed since needs no record:
-if the backup with our entry of now put into it is the file of now, nothing else has changed, and the backup goes back
-byte for byte. Otherwise only our entry is taken out. A file that did not exist has no backup, and is held against an
-empty text in the same way.
+if the backup with our entry of now put into it, and without the entries that are gone, is the file of now, nothing else
+has changed, and the backup goes back byte for byte. Otherwise only our entry is taken out. A file that did not exist
+has no backup, and is held against an empty text in the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +80,10 @@ def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[s
     return {**entry, "command": command, "args": [*first, *arguments], "env": {"PATH": search_path(environ)}}
 
 
-def installation(client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any]) -> Change:
-    """What puts the entry into the client's file.
+def installation(
+    client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any], moved: Collection[str] = ()
+) -> Change:
+    """What puts the entry into the client's file, and takes those of the names in `moved` out of it.
 
     Raises:
         ConfigError: the file is not what it should be.
@@ -92,10 +94,17 @@ def installation(client: ClientConfig, path: Path, name: str, entry: Mapping[str
     if name in known and not is_aggregator(known[name]):
         raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
     try:
-        after = with_entry(before or "", client.format, [client.servers_key], name, entry)
+        after = _installed(client, before or "", name, entry, [key for key in known if key in moved and key != name])
     except ValueError as error:
         raise _unusable(path, error) from None
     return Change(path, before, after)
+
+
+def _installed(client: ClientConfig, text: str, name: str, entry: Mapping[str, Any], moved: Iterable[str]) -> str:
+    text = with_entry(text, client.format, [client.servers_key], name, entry)
+    for key in moved:
+        text = without_entry(text, client.format, [client.servers_key], key)
+    return text
 
 
 def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
@@ -110,7 +119,9 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
         return Change(path, now, now), False
     assert now is not None
     backup = _text(backup_of(path))
-    if with_entry(backup or "", client.format, [client.servers_key], name, entry) == now:
+    there = entries_of(client, now, path)
+    moved = [key for key in entries_of(client, backup, path) if key not in there]
+    if _installed(client, backup or "", name, entry, moved) == now:
         return Change(path, now, backup), True
     return Change(path, now, without_entry(now, client.format, [client.servers_key], name)), False
 
@@ -167,6 +178,8 @@ def _make(change: Change, *copies: tuple[Path, str]) -> None:
     with _words_for(change.path), ExitStack() as stack:
         change.path.parent.mkdir(parents=True, exist_ok=True)
         mode = PRIVATE if change.before is None else _mode_of(change.path)
+        if not mode & stat.S_IWUSR:
+            raise AggregatorError(f"{change.path} is read-only; make it writable first, if it is yours to change")
         steps = [stack.enter_context(staged(path, text, mode=mode)) for path, text in copies]
         if change.after is None:
             steps.append(change.path.unlink)

@@ -17,6 +17,9 @@ from fastmcp_aggregator.config.disclosure import DOTS
 _LEFT_OUT = {
     "envFile": "its variables are not read here: give the file with --env-file",
     **dict.fromkeys(
+        ("startup_timeout_sec", "startup_timeout_ms"), "the setting `startup_timeout` says how long a server may start"
+    ),
+    **dict.fromkeys(
         ("includeTools", "excludeTools", "enabled_tools", "disabled_tools", "disabledTools", "tools"),
         "which tools are shown is said in a groups file",
     ),

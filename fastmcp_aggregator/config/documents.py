@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.config.jsonc import JsonError, parse
 from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProblem
 
 MAX_BYTES = 10 * 1024 * 1024
@@ -83,17 +84,21 @@ def text_of(path: Path) -> str:
     return text or ""
 
 
-def read_json(path: Path, place: Place, *, takes_half_pairs: bool = False) -> Any:
+def read_json(path: Path, place: Place, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
     """Read a JSON file; None if there is a problem. What servers say may have half of a surrogate pair."""
     text = read_text(path, place)
-    return None if text is None else parse_json(text, place, takes_half_pairs=takes_half_pairs)
+    if text is None:
+        return None
+    return parse_json(text, place, takes_half_pairs=takes_half_pairs, takes_comments=takes_comments)
 
 
-def parse_json(text: str, place: Place, *, takes_half_pairs: bool = False) -> Any:
-    """Parse JSON; None if there is a problem."""
+def parse_json(text: str, place: Place, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
+    """Parse JSON; None if there is a problem. What people write may have comments, and commas after last items."""
     try:
-        value = json.loads(text, object_pairs_hook=_Object)
+        value = _parsed(text, takes_comments=takes_comments)
         _report_repeated_keys(value, place)
+    except JsonError as error:
+        place.report(f"is not valid JSON {error}", code="invalid_json")
     except json.JSONDecodeError as error:
         place.report(
             f"is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}. "
@@ -107,6 +112,15 @@ def parse_json(text: str, place: Place, *, takes_half_pairs: bool = False) -> An
             return value
         place.report("has half of a surrogate pair, such as \\ud800, which is no character", code="invalid_json")
     return None
+
+
+def _parsed(text: str, *, takes_comments: bool) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_Object)
+    except json.JSONDecodeError:
+        if not takes_comments:
+            raise
+    return parse(text).value(_Object)
 
 
 def _is_text(value: Any) -> bool:

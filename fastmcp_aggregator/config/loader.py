@@ -72,7 +72,7 @@ def _parsed(source: str | Path, root: Place) -> Any:
     if _is_json_text(source):
         root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
         return None
-    return read_json(Path(source), root)
+    return read_json(Path(source), root, takes_comments=True)
 
 
 def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:

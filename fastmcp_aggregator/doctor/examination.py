@@ -20,6 +20,7 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 _ORDER = ("error", "warning", "note")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _PATIENCE = 1.0
+_WRITTEN = "what looks like a secret is written into the file; put it into a variable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +108,4 @@ def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 def _finding(source: Source, key: str, *steps: str, change: str) -> Finding:
     message = f"{steps[-1]} looks like a secret that is written into the file; put it into a variable"
-    return source.finding("note", key, message, *steps, change=change)
+    return source.finding("note", key, message, *steps, change=change, common=_WRITTEN)

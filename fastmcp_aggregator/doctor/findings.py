@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastmcp_aggregator.client_configs import jsonc
+from fastmcp_aggregator.config import jsonc
 from fastmcp_aggregator.config.documents import Place, path_step
 
 Severity = Literal["error", "warning", "note"]
@@ -27,6 +27,8 @@ class Finding:
     line: int | None = None
     written: str | None = None
     change: str | None = None
+    common: str | None = None
+    """What is said once of several servers with the same, if that is not the message."""
 
 
 class Source:
@@ -61,10 +63,11 @@ class Source:
         *steps: object,
         written: str | None = None,
         change: str | None = None,
+        common: str | None = None,
     ) -> Finding:
         """A finding at a place of a server's entry."""
         path = "$" + "".join(map(path_step, ("mcpServers", server, *steps)))
-        return Finding(severity, server, message, path, self.line(path), written, change)
+        return Finding(severity, server, message, path, self.line(path), written, change, common)
 
 
 def _places(node: jsonc.Node, place: Place) -> Iterator[tuple[str, int]]:

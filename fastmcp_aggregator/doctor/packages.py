@@ -14,6 +14,7 @@ from fastmcp_aggregator.doctor.findings import Finding, Source
 _NPM_PINNED = re.compile(r"(@[^/@]+/)?[^/@]+@[\^~]?\d.*")
 _PYPI_PINNED = re.compile(r"[^@=<>]+(\[[^]]*\])?(@\d.*|===?\s*\d.*)|.*@ .*")
 _ELSEWHERE = re.compile(r"[./~\\]|[a-z][a-z0-9+.-]*:|[A-Za-z]:[\\/]|git\+")
+_UNPINNED = "the package has no version, so each start may run another one"
 _WITH_VALUE = {
     "npx": {"-w", "--workspace", "--registry", "--cache", "-c", "--call"},
     "uvx": {
@@ -46,7 +47,8 @@ def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
             pin = f"{package}@VERSION" if kind != "pipx" else f"{package}==VERSION"
             look_up = f"npm view {package} version" if kind == "npx" else f"pip index versions {package}"
             message = f"{package} has no version: each start may run another one; `{look_up}` tells the newest"
-            yield source.finding("warning", server.key, message, "args", index, written=package, change=pin)
+            place = ("args", index)
+            yield source.finding("warning", server.key, message, *place, written=package, change=pin, common=_UNPINNED)
 
 
 def unpinned(command: str, arguments: Sequence[str]) -> tuple[int, str, str] | None:

@@ -43,7 +43,7 @@ def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
         for group in groups:
             _check_servers(group.servers, root.at(group.id).at("servers"), servers)
     else:
-        document = source if isinstance(source, Mapping) else read_json(Path(source), root)
+        document = source if isinstance(source, Mapping) else read_json(Path(source), root, takes_comments=True)
         groups = _groups(document, root, servers) if not root.problems else []
     root.raise_problems(name)
     return groups

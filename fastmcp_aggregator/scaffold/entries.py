@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.client_configs.jsonc import with_member
 from fastmcp_aggregator.config.documents import Place, parse_json, text_of
+from fastmcp_aggregator.config.jsonc import with_member
 from fastmcp_aggregator.config.loader import entries_of
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PUBLIC
@@ -48,7 +48,7 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
         return Addition(path, json.dumps({"mcpServers": {key: entry}}, indent=2, ensure_ascii=False) + "\n", PUBLIC)
     place = Place()
     text = text_of(path)
-    document = parse_json(text, place)
+    document = parse_json(text, place, takes_comments=True)
     place.raise_problems(str(path))
     entries = entries_of(document, place)
     place.raise_problems(str(path))

@@ -71,7 +71,7 @@ def read_file(path: Path, root: Place) -> Mapping[str, Any]:
     text = read_text(path, root)
     if text is None:
         return {}
-    values = _parse_toml(text, root) if path.suffix == ".toml" else parse_json(text, root)
+    values = _parse_toml(text, root) if path.suffix == ".toml" else parse_json(text, root, takes_comments=True)
     if isinstance(values, dict):
         return values
     if not root.problems:

@@ -95,6 +95,16 @@ async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended
     assert all(is_gone(pid) for pid in pids_in(record))
 
 
+async def test_a_first_start_that_takes_too_long_says_that_it_downloads(tmp_path: Path) -> None:
+    npx = tmp_path / "npx"
+    npx.write_text("#!/bin/sh\nexec sleep 60\n")
+    npx.chmod(0o755)
+    app = build_aggregator(config(a={"command": str(npx)}), strict=False, startup_timeout=0.3)
+    async with app:
+        await until(lambda: app.health()["a"].last_error)
+        assert "the first start with npx downloads the package" in (app.health()["a"].last_error or "")
+
+
 async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their_own_child(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     document = config(slow=lean(wait_for_file=str(gate)), quick=lean())

@@ -60,7 +60,7 @@ def lines(text: str) -> list[str]:
 
 def test_check_shows_each_server_and_what_clients_make_of_its_names(run: Run, tmp_path: Path) -> None:
     remote = {"url": "https://user:pass@example.com/mcp?key=1"}
-    ended = run("check", files=lean(record=str(tmp_path / "pids")), **{"my.docs": remote})
+    ended = run("check", "--all", files=lean(record=str(tmp_path / "pids")), **{"my.docs": remote})
     assert ended.code == 0
     assert ended.err == ""
     told, _, versions = ended.out.partition("\nVersions: ")
@@ -85,14 +85,33 @@ def test_check_shows_each_server_and_what_clients_make_of_its_names(run: Run, tm
     assert not (tmp_path / "pids").exists()
 
 
+def test_check_of_thirty_servers_fits_on_a_screen(run: Run) -> None:
+    unpinned = {f"u{number}": {"command": "npx", "args": ["-y", f"server-{number}"]} for number in range(20)}
+    missing = {f"m{number}": {"command": f"missing-{number}"} for number in range(12)}
+    unset = {f"v{number}": {"command": sys.executable, "args": [f"$TEST_UNSET_{number}"]} for number in range(12)}
+    ended = run("check", "--no-strict", **unpinned, **missing, **unset, **{"odd.key": lean()})
+    told = ended.out.splitlines()
+    assert len(told) <= 24
+    every = ", ".join(unpinned)
+    assert f"  the package has no version, so each start may run another one: {every}" in told
+    assert "Names that some clients see changed or shortened: those of odd.key" in told
+    assert told.index("Errors:") < told.index("To decide:")
+    assert any(line.startswith("  … and ") for line in told)
+
+
+def test_check_in_brief_says_where_a_single_error_is(run: Run) -> None:
+    told = run("check", "--no-strict", bad=WITHOUT_VALUE).out.splitlines()
+    assert re.search(r"^  bad: the environment variable .* \(.*config.json:\d+\)$", "\n".join(told), re.MULTILINE)
+
+
 def test_check_shows_the_names_under_the_separator_that_is_given(run: Run) -> None:
-    out = lines(run("check", "--separator", "__", files=lean()).out)
+    out = lines(run("check", "--all", "--separator", "__", files=lean()).out)
     assert "files__<tool>" in out
     assert "files:<tool>" not in out
 
 
 def test_check_without_prefixes_shows_that_names_stay_as_they_are(run: Run) -> None:
-    out = lines(run("check", "--no-prefix", files=lean(), git=lean()).out.partition("\nVersions: ")[0])
+    out = lines(run("check", "--all", "--no-prefix", files=lean(), git=lean()).out.partition("\nVersions: ")[0])
     assert out[-2:] == ["VS Code, Gemini CLI, every other client", "<tool>"]
 
 
@@ -168,7 +187,7 @@ def test_settings_for_a_server_that_is_not_there_are_mentioned(run: Run, tmp_pat
 def test_check_connect_shows_the_names_that_some_client_sees_changed(run: Run, tmp_path: Path) -> None:
     record = tmp_path / "pids"
     odd = lean(record=str(record), tool_names=["git.log", "l" * 55], prompts=[{"name": "sum up"}])
-    ended = run("check", "--connect", git=odd)
+    ended = run("check", "--all", "--connect", git=odd)
     assert ended.code == 0
     assert ended.err == ""
     changes = lines(ended.out.partition("Names that some clients see changed:\n")[2])
@@ -183,6 +202,11 @@ def test_check_connect_shows_the_names_that_some_client_sees_changed(run: Run, t
         f"git__sum_up_#  {strict}, Cursor",
     ]
     assert are_gone(record)
+
+
+def test_check_connect_in_brief_counts_the_names_that_change(run: Run) -> None:
+    ended = run("check", "--connect", git=lean(tool_names=["git.log", "git.diff"]))
+    assert "\n  git: 2 names in Claude Desktop, Claude Code, OpenAI Codex, ChatGPT, " in ended.out
 
 
 def test_check_connect_says_which_servers_failed_and_ends_with_code_3(run: Run) -> None:
@@ -202,14 +226,14 @@ def test_check_connect_tells_name_conflicts_and_ends_with_code_3(run: Run) -> No
 
 
 def test_check_tells_a_variable_without_a_value_as_that_servers_error_and_goes_on(run: Run) -> None:
-    ended = run("check", good=lean(), bad=WITHOUT_VALUE, worse=MISSING)
+    ended = run("check", "--all", good=lean(), bad=WITHOUT_VALUE, worse=MISSING)
     assert ended.code == 2
     assert ": 3 servers\n" in ended.out
     assert f"  error    bad: {NOT_SET}; set it, or write" in ended.out
     assert "$.mcpServers.bad.args[0]" in ended.out
     assert "  error    worse: command not found" in ended.out
-    assert f"1 problem\n  $.mcpServers.bad.args[0]: {NOT_SET}" in ended.err
-    ended = run("check", "--no-strict", good=lean(), bad=WITHOUT_VALUE)
+    assert ended.err.endswith("config.json is refused without --no-strict: 1 variable without a value\n")
+    ended = run("check", "--all", "--no-strict", good=lean(), bad=WITHOUT_VALUE)
     assert (ended.code, ended.err) == (0, "")
     assert f"  error    bad: {NOT_SET}" in ended.out
     assert "hunter2" not in ended.out
@@ -237,7 +261,8 @@ def test_check_connect_starts_the_others_when_a_variable_has_no_value(run: Run) 
 def test_check_tells_which_servers_are_not_shared_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
     entries = {"plain": lean(), "here": {**lean(), "cwd": "."}, "memory": {"command": "server-memory"}}
-    ended = run("check", **entries)
+    assert "\nNot shared by all clients, where there are several: here, memory\n" in run("check", **entries).out
+    ended = run("check", "--all", **entries)
     assert "\nNot shared by all clients, where there are several:\n" in ended.out
     reason = "its `cwd` is relative to the working folder"
     assert f"\n  here: an instance for each working folder or set of roots: {reason}\n" in ended.out
@@ -258,6 +283,13 @@ def test_check_connect_tells_what_a_server_shows_while_it_starts(run: Run, monke
 
 
 # list
+
+
+@pytest.mark.parametrize("command", [["list"], ["call", "a:echo"], ["check", "--connect"]])
+def test_servers_that_ask_for_roots_are_not_complained_of(run: Run, command: list[str]) -> None:
+    name, *arguments = command
+    ended = run(name, *arguments, a=lean(asks_for_roots=True))
+    assert (ended.code, ended.err) == (0, "")
 
 
 def test_list_prints_servers_and_components_as_indented_lines(run: Run, tmp_path: Path) -> None:
@@ -409,7 +441,7 @@ def test_call_starts_each_server_whose_key_fits(run: Run, tmp_path: Path) -> Non
 
 def test_call_accepts_a_name_in_which_the_key_was_shortened(run: Run) -> None:
     key = "k" * 70
-    changed = run("check", "--connect", **{key: lean()}).out.partition("changed:\n")[2].splitlines()
+    changed = run("check", "--all", "--connect", **{key: lean()}).out.partition("changed:\n")[2].splitlines()
     name = changed[1].split()[0]
     assert len(name) == 64
     ended = run("call", name, **{key: lean(name="it"), "other": MISSING})

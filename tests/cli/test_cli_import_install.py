@@ -125,7 +125,7 @@ def test_secrets_go_to_a_file_of_their_own_and_come_back_by_it(
     assert variables_of("mcp.env") == {"GITHUB_TOKEN": SECRET}
     assert (here.project / "mcp.env").stat().st_mode & 0o777 == 0o600
     failed = run("check", "mcp.json")
-    assert "GITHUB_TOKEN is not set" in failed.err
+    assert "GITHUB_TOKEN is not set" in failed.out
     assert run("check", "mcp.json", "--env-file", "mcp.env").code == 0
     ended = run("import", *options, "--overwrite", "--json")
     assert json.loads(ended.out)["variables"] == ["GITHUB_TOKEN"]
@@ -257,7 +257,7 @@ def test_a_file_of_variables_that_cannot_be_read_is_said(run: Run, here: Machine
 def test_a_line_of_a_file_of_variables_without_a_value_sets_nothing(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}}}))
     put(here.project / "mcp.env", "TEST_UNSET=\n")
-    assert "TEST_UNSET is not set" in run("check", "mcp.json", "--env-file", "mcp.env").err
+    assert "TEST_UNSET is not set" in run("check", "mcp.json", "--env-file", "mcp.env").out
     ended = run("install", "zed", "--config", "mcp.json", "--env-file", "mcp.env", "--yes")
     assert "the config needs TEST_UNSET" in ended.err
 
@@ -299,7 +299,7 @@ def test_import_leaves_a_line_to_fill_in_for_each_variable_without_a_value(
     assert "These variables have no value; write their values into mcp.env, or the servers" in ended.out
     assert json.loads(run("import", vscode, *options, "--overwrite", "--json").out)["withoutValue"] == NEEDED
     failed = run("check", "mcp.json", "--env-file", "mcp.env")
-    assert (failed.code, failed.err.count("is not set")) == (2, 3)
+    assert (failed.code, failed.out.count("is not set")) == (2, 2)
     put(here.project / "mcp.env", f"API_TOKEN='{SECRET}'\nDOCS_TOKEN=a\nPG_URL=b\n")
     assert run("check", "mcp.json", "--env-file", "mcp.env").code == 0
 
@@ -326,7 +326,7 @@ def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here
     assert entry["args"][-2:] == [str(here.project / "mcp.json"), "--no-strict"]
     assert entry["env"] == {"PATH": entry["env"]["PATH"]}
     assert f"What was there before is kept in {backup_of(path)}." in ended.err
-    assert f"time: in {path} as well as in mcp.json" in ended.err
+    assert f"time: in {path} as well as in mcp.json. To take them out of {path}, add --move." in ended.err
     again = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert (again.code, again.out) == (0, f"{path} has it already\n")
     ended = run("uninstall", "cursor", "--yes")
@@ -526,3 +526,54 @@ def test_install_needs_a_config_that_can_be_served(run: Run) -> None:
     ended = run("install", "cursor")
     assert (ended.code, "fastmcp-aggregator import --output mcp.json" in ended.err) == (2, True)
     assert run("install", "cursor", "--config", "none.json").code == 2
+
+
+def test_install_moves_servers_and_uninstall_brings_them_back(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--move", "--yes")
+    assert (ended.code, "as well as" in ended.err) == (0, False)
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "hub"]
+    assert run("install", "cursor", "--config", "mcp.json", "--move", "--yes").out == f"{path} has it already\n"
+    assert run("uninstall", "cursor", "--yes").err == f"{path} is what it was before.\n"
+    assert path.read_bytes() == before
+
+
+def test_a_read_only_file_of_a_client_is_left_alone(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = path.read_bytes()
+    path.chmod(0o400)
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert (ended.code, path.read_bytes()) == (1, before)
+    assert f"{path} is read-only" in ended.err
+
+
+def test_the_difference_has_colours_on_a_terminal_that_wants_them(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033[" not in run("install", "cursor", "--config", "mcp.json").out
+    monkeypatch.delenv("NO_COLOR")
+    assert "\033[32m+" in run("install", "cursor", "--config", "mcp.json").out
+
+
+def test_import_into_a_file_says_again_what_did_not_come_along(run: Run, here: Machine) -> None:
+    codex = '[mcp_servers.calc]\ncommand = "calc"\nstartup_timeout_sec = 60\nenabled_tools = ["add"]\n'
+    path = put(here.home / "config.toml", codex)
+    ended = run("import", str(path), "--output", "mcp.json")
+    assert (
+        "Of what was there:\n  Codex, calc: `startup_timeout_sec` is left out: the setting `startup_timeout`"
+        in ended.out
+    )
+    assert "calc: `enabled_tools` is left out" in ended.out
+
+
+def test_install_puts_an_empty_line_before_the_next_table_of_toml(run: Run, here: Machine) -> None:
+    path = put(here.home / ".codex" / "config.toml", '[mcp_servers.a]\ncommand = "x"\n\n[profiles.o3]\nmodel = "o3"\n')
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    assert run("install", "codex", "--config", "mcp.json", "--yes").code == 0
+    assert '\n\n[profiles.o3]\nmodel = "o3"\n' in path.read_text()

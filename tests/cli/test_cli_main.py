@@ -14,7 +14,7 @@ from support.processes import is_gone
 
 import fastmcp_aggregator.cli.actions.check
 from fastmcp_aggregator.children.process.start_slots import EARLY
-from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.main import main, parse
 from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, ConfigError, ConfigProblem, StartupError
@@ -195,3 +195,21 @@ def test_a_system_without_a_signal_does_without_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.delattr(signal, "SIGHUP")
     end_on_signals(0)
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("word", "command"), [("doctor", "check"), ("ls", "list"), ("run", "serve"), ("add", "import")]
+)
+def test_a_command_of_other_programs_is_answered_with_ours(
+    word: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([word, "mcp.json"])
+    assert f"did you mean `{command}`?" in capsys.readouterr().err
+
+
+def test_call_without_a_tool_asks_for_the_tool_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["call", "mcp.json"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: SERVER:TOOL\n")
+    assert parse(["call", "mcp.json", "a:b"]).pairs == []

@@ -260,7 +260,7 @@ def test_invalid_json_is_located_by_line_and_column(tmp_path: Path) -> None:
     assert "at line 3, column 9" in problem.message
 
 
-@pytest.mark.parametrize("text", ["", "// comment\n{}", "{'mcpServers': {}}", '{"mcpServers": {},}'])
+@pytest.mark.parametrize("text", ["", "// comment\n", "{'mcpServers': {}}", '{"mcpServers": {},,}'])
 def test_what_is_almost_json_is_invalid(tmp_path: Path, text: str) -> None:
     assert problem_of(write(tmp_path, text)).code == "invalid_json"
 
@@ -663,3 +663,20 @@ def test_whole_surrogate_pairs_and_escaped_backslashes_are_text(tmp_path: Path) 
     path = tmp_path / "mcp.json"
     path.write_text(r'{"mcpServers":{"\ud83d\ude00":{"command":"\\ud800"}}}')
     assert list(load_config(path).servers) == ["\U0001f600"]
+
+
+def test_comments_and_commas_after_last_items_are_read_over(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('// mine\n{"mcpServers": {\n  "a": {"command": "x", "args": ["//", "/*",],}, /* one */\n},}\n')
+    server = load_config(path).servers["a"]
+    assert (server.command, server.args) == ("x", ("//", "/*"))  # type: ignore[union-attr]
+
+
+def test_what_is_wrong_in_a_file_with_comments_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('// mine\n{"mcpServers": {"a": {"command": }}}\n')
+    with pytest.raises(ConfigError, match=r"is not valid JSON at line 2, column 34: a value is missing"):
+        load_config(path)
+    path.write_text('// mine\n{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}\n')
+    with pytest.raises(ConfigError, match="is written more than once"):
+        load_config(path)

@@ -121,6 +121,7 @@ def test_the_line_to_change_is_told_for_a_package(tmp_path: Path) -> None:
         10,
         "mcp-server",
         "mcp-server@VERSION",
+        finding.common,
     )
 
 
@@ -173,7 +174,7 @@ def shown(out: str) -> Sequence[str]:
 def test_check_tells_what_was_found_with_file_and_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     entry = {"command": "none-such", "env": {"API_KEY": "s3cret-one"}}
     path = str(put(tmp_path / "c.json", json.dumps(config(a=entry), indent=2)))
-    code, out, err = check(capfd, path)
+    code, out, err = check(capfd, path, "--all")
     assert (code, err) == (0, "")
     assert "  none-such              not found\n" in out
     assert shown(out) == [
@@ -183,7 +184,8 @@ def test_check_tells_what_was_found_with_file_and_line(tmp_path: Path, capfd: py
         f'             {path}:6: $.mcpServers.a.env.API_KEY → "${{API_KEY}}"',
     ]
     clean = str(put(tmp_path / "d.json", json.dumps(config(a=lean()))))
-    assert check(capfd, clean)[1].endswith("\nNothing to mend was found.\n")
+    assert check(capfd, clean, "--all")[1].endswith("\nNothing to mend was found.\n")
+    assert "\nNothing to mend was found.\n" in check(capfd, clean)[1]
 
 
 def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

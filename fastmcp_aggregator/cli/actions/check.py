@@ -12,6 +12,7 @@ from typing import Any
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.cli.output.findings import at_most, findings_in_brief, findings_in_full
 from fastmcp_aggregator.cli.output.name_report import (
     ClientGroup,
     accepted_by,
@@ -22,11 +23,11 @@ from fastmcp_aggregator.cli.output.name_report import (
 )
 from fastmcp_aggregator.cli.output.report import WHOSE, is_running, line_of, summary_of, why_failed
 from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
-from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines
+from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
-from fastmcp_aggregator.doctor.findings import Finding, Source
+from fastmcp_aggregator.doctor.findings import Source
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.groups import Groups
@@ -37,6 +38,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
 
+_FINE = "Nothing to mend was found."
 _NOT_SHARED = "Not shared by all clients, where there are several:"
 
 
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     code = _check(options, config, settings, named_groups)
     refused = _refused(config, settings)
     if refused and not options.json:
-        raise ConfigError(config.source, refused)
+        say(f"{config.source} is refused without --no-strict: {counted(len(refused), 'variable')} without a value")
     return CONFIGURATION if refused else code
 
 
@@ -69,13 +71,13 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
     if not options.json:
-        files = [*_servers(config), *_groups(named_groups), *_isolations(config, settings)]
-        put_lines(map(str.rstrip, [*files, "", *_names(config, groups), "", *_told(examination, config.source)]))
+        told = _in_full if options.all else _in_brief
+        put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination)))
     if not options.connect:
         if options.json:
             put_json(_document(config, settings, groups, examination))
         return FINE
-    work = _connect(config, settings, groups, examination if options.json else None)
+    work = _connect(config, settings, groups, examination if options.json else None, shows_all=options.all)
     return run_command(work)
 
 
@@ -118,6 +120,44 @@ def _document(
 def _targets(config: McpConfig) -> Iterator[tuple[str, str, str]]:
     for key, server in config.servers.items():
         yield key, "stdio" if isinstance(server, StdioServer) else server.transport, server.label
+
+
+def _in_full(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    named_groups: Groups,
+    groups: Sequence[ClientGroup],
+    examination: Examination,
+) -> Iterator[str]:
+    yield from _servers(config)
+    yield from _groups(named_groups)
+    yield from _isolations(config, settings)
+    yield ""
+    yield from _names(config, groups)
+    yield ""
+    yield from _versions_and_programs(examination)
+    yield ""
+    yield from findings_in_full(examination.findings, config.source) if examination.findings else [_FINE]
+
+
+def _in_brief(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    named_groups: Groups,
+    groups: Sequence[ClientGroup],
+    examination: Examination,
+) -> Iterator[str]:
+    """At most a screen, whatever the number of servers."""
+    yield f"{config.source}: {counted(len(config.servers), 'server')}"
+    yield from _groups(named_groups)
+    others = [key for key, decision in _decisions(config, settings) if decision.isolation != "shared"]
+    if others:
+        yield f"{_NOT_SHARED} {', '.join(others)}"
+    changed = [key for key in config.servers if any(notes(group.rule, key) for group in groups)]
+    if changed:
+        yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
+    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [_FINE]
+    yield "More of all this, the names that each client sees, and the programs: --all"
 
 
 def _servers(config: McpConfig) -> Iterator[str]:
@@ -178,9 +218,11 @@ async def _connect(
     settings: AggregatorSettings,
     groups: Sequence[ClientGroup],
     examination: Examination | None,
+    *,
+    shows_all: bool,
 ) -> int:
     """With an examination, everything is one document."""
-    async with started(config, tolerant(settings)) as (app, _):
+    async with started(config, tolerant(settings), offers_roots=True) as (app, _):
         statuses = list(app.health().values())
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
@@ -208,9 +250,10 @@ async def _connect(
                 "Extensions of servers that are not passed on:",
                 [f"  {key}: {', '.join(names)}" for key, names in withheld.items()],
             ),
-            _section("Names that some clients see changed:", [line for change in changes for line in _change(*change)]),
+            _section("Names that some clients see changed:", list(_all_changes(changes, in_full=shows_all))),
         ]
-        put_lines(line.rstrip() for section in sections if section for line in ["", *section])
+        shown = [section if shows_all else [*section[:1], *at_most(section[1:])] for section in sections if section]
+        put_lines(line.rstrip() for section in shown for line in ["", *section])
     is_fine = not conflicts and all(map(is_running, statuses))
     return FINE if is_fine or not settings.strict else SERVER_FAILED
 
@@ -250,6 +293,19 @@ def _changes(app: package.Aggregator, groups: Sequence[ClientGroup]) -> Iterator
             yield f"{key}:{original}", seen
 
 
+def _all_changes(changes: Sequence[tuple[str, dict[str, list[str]]]], *, in_full: bool) -> Iterator[str]:
+    """Each name; in brief, how many of each server."""
+    if in_full:
+        yield from (line for change in changes for line in _change(*change))
+        return
+    of_server: dict[str, list[dict[str, list[str]]]] = {}
+    for original, seen in changes:
+        of_server.setdefault(original.partition(":")[0], []).append(seen)
+    for key, names in of_server.items():
+        labels = dict.fromkeys(label for seen in names for each in seen.values() for label in each)
+        yield f"  {key}: {counted(len(names), 'name')} in {', '.join(labels)}"
+
+
 def _change(original: str, seen: Mapping[str, Sequence[str]]) -> Iterator[str]:
     yield f"  {original}"
     yield from (f"    {name}  {', '.join(labels)}" for name, labels in seen.items())
@@ -268,8 +324,7 @@ def _described(examination: Examination) -> dict[str, Any]:
     }
 
 
-def _told(examination: Examination, source: str) -> Iterator[str]:
-    """What an examination found, in words, line by line. `source` is the config file."""
+def _versions_and_programs(examination: Examination) -> Iterator[str]:
     yield f"Versions: {', '.join(f'{name} {number}' for name, number in _versions().items())}"
     if examination.programs:
         yield "Programs:"
@@ -277,23 +332,6 @@ def _told(examination: Examination, source: str) -> Iterator[str]:
         for program in examination.programs:
             where = "" if program.path == program.command else program.path or "not found"
             yield f"  {program.command:{width}}  {program.version or '':10}  {where}"
-    yield ""
-    if not examination.findings:
-        yield "Nothing to mend was found."
-        return
-    yield "Findings:"
-    for finding in examination.findings:
-        yield from _finding(finding, source)
-
-
-def _finding(finding: Finding, source: str) -> Iterator[str]:
-    whose = f"{finding.server}: " if finding.server is not None else ""
-    yield f"  {finding.severity:7}  {whose}{finding.message}"
-    if finding.path is None:
-        return
-    where = source if finding.line is None else f"{source}:{finding.line}"
-    written = f'"{finding.written}"' if finding.written is not None else finding.path
-    yield f"  {'':7}    {where}: {written}" + (f' → "{finding.change}"' if finding.change is not None else "")
 
 
 def _versions() -> dict[str, str]:

@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         put_json({**_described(files, found), **written, "variables": list(variables), "withoutValue": missing})
     else:
         put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
+        put_lines(_left_behind(files))
     _tell_problems(servers, variables)
     return FINE
 
@@ -220,6 +221,14 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definiti
             if len(known) > 1
         },
     }
+
+
+def _left_behind(files: Sequence[FoundFile]) -> Iterator[str]:
+    """What did not come along, by file and server."""
+    remarks = [(file, server, each) for file in files for server in file.servers for each in server.translated.remarks]
+    if remarks:
+        yield "Of what was there:"
+    yield from (f"  {file.client.label}, {server.key}: {remark}" for file, server, remark in remarks)
 
 
 def _outcome(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.cli.running.given_files import add_variables_of, variables_of
-from fastmcp_aggregator.cli.terminal.console import put_json, put_lines, say
+from fastmcp_aggregator.cli.terminal.console import put_diff, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
 from fastmcp_aggregator.client_configs.documents import read
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     entry = entry_for(client, _arguments(options), os.environ)
     unset = _unset(options.config, options.env_file)
     while True:
-        change = installation(client, path, options.name, entry)
+        change = installation(client, path, options.name, entry, config.servers if options.move else ())
         known = entries_of(client, change.before, path)
         if not options.json:
             _show(change, entry, unset)
@@ -61,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
             continue
         break
     _tell(options, client, change, backup)
-    if twice := [key for key in known if key in config.servers]:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. Remove from {path} what runs twice.")
+    twice = [key for key in known if key in config.servers and key != options.name]
+    if twice and not options.move:
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. To take them out of {path}, add --move.")
     return FINE
 
 
@@ -74,7 +75,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
             say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
-            put_lines(shown_diff(change, {}))
+            put_diff(shown_diff(change, {}))
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -135,7 +136,10 @@ def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
 
 def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
     lines = list(shown_diff(change, entry))
-    put_lines(lines or [f"{change.path} has it already"])
+    if lines:
+        put_diff(lines)
+    else:
+        put_lines([f"{change.path} has it already"])
     if unset:
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "

@@ -14,6 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "pairs",
         metavar="key=value",
         nargs="*",
+        default=[],
         help="an argument, typed by the tool's input schema; repeat it to give a list",
     )
     parser.add_argument("--args", metavar="JSON", help="all arguments: '{…}', @FILE, or - for stdin")

@@ -10,6 +10,7 @@ from fastmcp_aggregator.cli.parser.command import Command, action, add_config, a
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--connect", action="store_true", help="start the servers, and check the names they offer")
+    parser.add_argument("--all", action="store_true", help="names for each client, programs, versions, every finding")
     add_json(parser)
     add_view(parser)
 
@@ -18,7 +19,7 @@ COMMAND = Command(
     name="check",
     summary="Check a config and all that it needs, and show what clients make of its names.",
     usage="check CONFIG [--connect] [options]",
-    examples=("check mcp.json", "check mcp.json --connect", "check mcp.json --json"),
+    examples=("check mcp.json", "check mcp.json --connect", "check mcp.json --all", "check mcp.json --json"),
     add_arguments=_add_arguments,
     run=action("check"),
 )

@@ -196,7 +196,9 @@ async def _end(launched: asyncio.Task[ChildProcess]) -> None:
 
 
 @asynccontextmanager
-async def started(config: McpConfig, settings: AggregatorSettings) -> AsyncIterator[tuple[package.Aggregator, Report]]:
+async def started(
+    config: McpConfig, settings: AggregatorSettings, *, offers_roots: bool = False
+) -> AsyncIterator[tuple[package.Aggregator, Report]]:
     """The app, once the first start of each of its children has succeeded or failed, and the report of what it does.
 
     Raises:
@@ -207,6 +209,7 @@ async def started(config: McpConfig, settings: AggregatorSettings) -> AsyncItera
     following: asyncio.Task[None] | None = None
     try:
         async with built_early(config, settings) as app:
+            app.expect_no_client(has_roots=offers_roots)
             following = asyncio.create_task(follow(app, report, once=True))
             async with app:
                 await following

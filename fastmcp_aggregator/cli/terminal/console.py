@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from collections.abc import Iterable
@@ -9,6 +10,8 @@ from typing import Any, TextIO
 
 from fastmcp_aggregator.escaping import json_text, printable
 
+_COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
+"""Of the lines of a diff, by their first character."""
 _PIECE = 400
 """POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
 
@@ -38,6 +41,16 @@ def put_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout, if there are any."""
     if text := "\n".join(map(printable, lines)):
         put(text)
+
+
+def put_diff(lines: Iterable[str]) -> None:
+    """Write a unified diff to stdout, with colours on a terminal that wants them."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        put_lines(lines)
+        return
+    for line in lines:
+        colour = _COLOURS.get(line[:1], "") if not line.startswith(("---", "+++")) else "\033[1m"
+        _put(f"{colour}{printable(line)}\033[0m", sys.stdout.encoding)
 
 
 def put_json(value: Any, *, indent: int | None = 2) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +33,12 @@ class Node:
     kind: str = "scalar"
     members: list[Member] = field(default_factory=list)
 
-    def value(self) -> Any:
-        """What it stands for, in Python."""
+    def value(self, new_object: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> Any:
+        """What it stands for, in Python, with objects made by `new_object` of their members."""
         if self.kind == "object":
-            return {member.key: member.node.value() for member in self.members}
+            return new_object([(member.key, member.node.value(new_object)) for member in self.members])
         if self.kind == "list":
-            return [member.node.value() for member in self.members]
+            return [member.node.value(new_object) for member in self.members]
         return self.scalar
 
     def at(self, *path: object) -> Node | None:

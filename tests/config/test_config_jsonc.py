@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.client_configs import jsonc
+from fastmcp_aggregator.config import jsonc
 
 ZED = """\
 // settings
