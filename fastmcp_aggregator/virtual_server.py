@@ -214,6 +214,7 @@ class VirtualServer(FastMCP[None]):
                     open_ones=self._backend.places.connections,
                     unread=self._backend.places.unread,
                     proxies=self.settings.trusted_proxies,
+                    drain_wait=self.settings.drain_wait,
                 )
                 await serve_until(stop, serving, self._directory.ready())
 

@@ -50,6 +50,8 @@ class Connections:
         self._all: set[SharedConnection] = set()
         self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
         """Those without a request, and since when, by address, the oldest first."""
+        self.unasked: set[SharedConnection] = set()
+        """Those that have never had one."""
         self._slow: dict[SharedConnection, tuple[float, int, Holder, int]] = {}
         """Those that do not read: when that was last looked at, what was unread then; and whose share of how much."""
 
@@ -65,6 +67,7 @@ class Connections:
             self._end(oldest)
         self._open.force_acquire(address)
         self._all.add(connection)
+        self.unasked.add(connection)
         self.wait(connection)
         return True
 
@@ -75,6 +78,7 @@ class Connections:
 
     def work(self, connection: SharedConnection) -> None:
         """A request on it is to be answered."""
+        self.unasked.discard(connection)
         of_address = self._waiting.get(connection.address)
         if of_address is not None and of_address.pop(connection, None) is not None and not of_address:
             del self._waiting[connection.address]

@@ -235,6 +235,11 @@ class AggregatorSettings(BaseSettings):
         description="addresses or networks of reverse proxies: what they say in `X-Forwarded-For` and "
         "`X-Forwarded-Proto` is believed, and no limit by address is theirs",
     )
+    drain_wait: Wait = Field(
+        default=0.0,
+        description="seconds for which everything is still served after the program was told to end, while `/ready` is "
+        "503, so that load balancers ask others",
+    )
     reconnect_wait: Wait = Field(
         default=30.0,
         description="seconds that an HTTP client whose connection broke may take to come back for its answer; "

@@ -29,7 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
-from fastmcp_aggregator.front.http.gate import IS_ENDING
+from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
@@ -115,7 +115,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
 
     async def ready(request: Request) -> Response:
         """200 while requests are welcome; 503 while servers start, the program ends, or when a strict one failed."""
-        reason = "ending" if request.scope.get(IS_ENDING, False) else _why_not_ready(hub)
+        reason = "ending" if request.scope.get(IS_LEAVING, False) else _why_not_ready(hub)
         if reason is None:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready", "reason": reason}, status_code=503, headers={"Retry-After": "5"})

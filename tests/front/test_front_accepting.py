@@ -38,6 +38,35 @@ async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(t
         assert await server.wait() == 0
 
 
+async def test_no_connection_that_was_accepted_is_reset_at_the_end(tmp_path: Path) -> None:
+    """Not even one that stands in the queue of the system: who connects is answered, or refused at once."""
+    port, document = free_port(), tmp_path / "mcp.json"
+    document.write_text(json.dumps(config(a=lean())))
+    command = [sys.executable, "-m", "fastmcp_aggregator", str(document), "--transport", "http", "--port", str(port)]
+
+    async def call_until_refused() -> set[bytes]:
+        statuses = set()
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                return statuses
+            writer.write(b"POST /mcp/tools/list HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n")
+            statuses.add((await reader.readline())[:12])
+            writer.close()
+
+    async with running(*command, handshake=False) as server:
+        await server.said("serving on")
+        silent, _ = await asyncio.open_connection("127.0.0.1", port)
+        clients = [asyncio.create_task(call_until_refused()) for _ in range(20)]
+        await asyncio.sleep(0.1)  # of traffic
+        server.process.send_signal(signal.SIGTERM)
+        found = await asyncio.wait_for(asyncio.gather(*clients), PATIENCE)
+        assert set.union(*found) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        assert await silent.readline() == b""
+        assert await server.wait() == 0
+
+
 async def test_a_shortage_is_told_once_and_other_errors_go_where_they_went_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

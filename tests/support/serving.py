@@ -75,7 +75,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(app: Any, *, listener: socket.socket | None = None, **options: Any) -> AsyncIterator[Served]:
+async def served(
+    app: Any, *, listener: socket.socket | None = None, drain_wait: float = 0.0, **options: Any
+) -> AsyncIterator[Served]:
     """Serve a server with these options of its `http_app`, or an ASGI app. An app that must know its origin before
     it is made is given the `listener` that the origin is of.
     """
@@ -84,7 +86,8 @@ async def served(app: Any, *, listener: socket.socket | None = None, **options: 
     shares = {} if backend is None else {"open_ones": backend.places.connections, "unread": backend.places.unread}
     stop, listening = asyncio.Event(), asyncio.Event()
     with listener or listening_socket("127.0.0.1", 0) as listener:
-        server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set, **shares))
+        serving = serve_http(asgi, listener, stop, on_listening=listening.set, drain_wait=drain_wait, **shares)
+        server = asyncio.create_task(serving)
         try:
             ready = asyncio.create_task(listening.wait())
             await asyncio.wait({ready, server}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)

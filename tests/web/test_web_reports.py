@@ -61,6 +61,20 @@ async def test_it_is_not_ready_while_calls_are_refused_for_want_of_an_audit_log(
         assert await reason(http) == why
 
 
+async def test_it_serves_everything_for_a_while_after_it_was_told_to_end_and_says_that_it_is_not_ready() -> None:
+    app = build_aggregator(config(a=lean()))
+    async with served(app, drain_wait=0.2) as front, front.browser() as http, app:
+        legacy, modern = await front.connect(), await front.connect(modern=True)
+        before = await http.get("/ready")
+        assert "connection" not in before.headers
+        front.stop.set()
+        assert await until_answered(lambda: reason(http), bool) == "ending"
+        assert await legacy.call("a:pid")
+        assert await modern.call("a:pid")
+        called = await http.post("/mcp/tools/call", json={"name": "a:pid"})
+        assert (called.status_code, called.headers["connection"]) == (200, "close")
+
+
 async def test_it_is_not_ready_while_it_ends() -> None:
     app = build_aggregator(config(a=lean()))
     async with served(app) as front, front.browser() as http, app:

@@ -7,11 +7,12 @@ The check of the Host: FastMCP's, whose answers are kept.
 
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
 
-The drain: when the HTTP server is to end, requests in flight may finish. New ones are rejected by the gate, which is
-told by the scope that the server shuts down: what belongs to a session may be an answer that a request in flight waits
-for, and only who reads it can tell. Those that do not finish in time are cancelled here: uvicorn would do it with a
-traceback for each in the log. Streams that only listen never finish by themselves, so they are not counted; they are
-ended afterwards.
+The drain: when the HTTP server is to end, it is told first to whoever asks whether it is ready, and each response
+closes its connection, while everything is still served; then requests in flight may finish. New ones are rejected by
+the gate, which is told by the scope that the server shuts down: what belongs to a session may be an answer that a
+request in flight waits for, and only who reads it can tell. Those that do not finish in time are cancelled here:
+uvicorn would do it with a traceback for each in the log. Streams that only listen never finish by themselves, so they
+are not counted; they are ended afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.front.http.connection import HAS_BODY
-from fastmcp_aggregator.front.http.gate import IS_ENDING, ON_LISTENING, SHUTTING_DOWN, reject
+from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
 
 HEAD_LIMIT = 64 * 1024
@@ -164,6 +165,7 @@ class Drain:
         """Those among them that finish by themselves."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._is_leaving = False
         self._is_closing = False
         self._is_over = False
 
@@ -171,7 +173,9 @@ class Drain:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope[IS_ENDING] = self._is_closing
+        scope[IS_LEAVING], scope[IS_ENDING] = self._is_leaving, self._is_closing
+        if self._is_leaving:
+            send = _closing(send)
         if self._is_over:
             await reject(scope, receive, send, SHUTTING_DOWN)
             return
@@ -193,9 +197,14 @@ class Drain:
         elif answering.was_ended and not response.has_begun:
             await reject(scope, receive, send, SHUTTING_DOWN)
 
+    async def leave(self, seconds: float) -> None:
+        """Serve everything for so many seconds, in which load balancers learn that they should ask others."""
+        self._is_leaving = True
+        await asyncio.sleep(seconds)
+
     async def close(self) -> None:
         """Take no new requests, let those in flight finish within a bound, and cancel the others."""
-        self._is_closing = True
+        self._is_leaving = self._is_closing = True
         with anyio.move_on_after(limiter.DRAIN_TIMEOUT):
             await self._idle.wait()
         self._is_over = True
@@ -206,6 +215,17 @@ class Drain:
         self._awaited.discard(answering)
         if not self._awaited:
             self._idle.set()
+
+
+def _closing(send: Send) -> Send:
+    """Send a response after which its connection is closed, so that none is when the next request is on its way."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return sent
 
 
 class ErrorBoundary:

@@ -37,6 +37,8 @@ from fastmcp_aggregator.message_streams import encode
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
+IS_LEAVING = "fastmcp_aggregator.is_leaving"
+"""Where it says whether the server is going to end: everything is served still, but others should be asked."""
 SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
 """Seconds after which a rejected client may try again (`Retry-After`)."""

@@ -8,11 +8,14 @@ come from (`concurrency/connections.py`). What a proxy says of the client is bel
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import select
 import socket
+import struct
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -166,9 +169,11 @@ async def serve_http(
     open_ones: FairShare | None = None,
     unread: FairShare | None = None,
     proxies: Collection[str] = (),
+    drain_wait: float = 0.0,
 ) -> None:
     """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended.
 
+    For `drain_wait` seconds after that all else is as before, but for the answer to whether it is ready.
     `open_ones` and `unread` bound connections, and the bytes that their clients do not read; `proxies` are the
     addresses and networks of those that are believed.
     """
@@ -200,7 +205,9 @@ async def serve_http(
         with shortage_told():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
+                await drain.leave(drain_wait)
                 await drain.close()
+                await _accept_last(listener, connections)
     finally:
         stopping.cancel()
         sweeping.cancel()
@@ -210,6 +217,40 @@ async def serve_http(
             await serving
         finally:
             AppStatus.should_exit = False  # of the whole process, so also of other servers in it
+
+
+_LAST_BOUND = 1.0
+"""Seconds that the last connections have to be accepted, and to send their first request."""
+_LOOK = 0.005
+"""Seconds between two looks."""
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+"""A classic BPF program of one instruction: return 0 bytes of the packet."""
+
+
+async def _accept_last(listener: socket.socket, connections: Connections) -> None:
+    """Let nobody else connect, and wait until who has connected is accepted and has sent a request, within a bound.
+
+    A socket that is closed resets what stands in its queue, and no load balancer may try a request again whose
+    connection was reset: it may have been done. On Linux a filter drops what arrives for the listening socket; who
+    connects meanwhile tries again, and is refused once the socket is closed, which is tried elsewhere. On other systems
+    the queue is made as short as it can be.
+    """
+    _refuse_others(listener)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_BOUND):
+            while connections.unasked or select.select([listener], [], [], 0)[0]:  # noqa: ASYNC110 - the system's queue
+                await asyncio.sleep(_LOOK)
+
+
+def _refuse_others(listener: socket.socket) -> None:
+    with suppress(OSError):
+        if sys.platform == "linux":
+            program = ctypes.create_string_buffer(_DROP_ALL)
+            filter_ = struct.pack("HL", 1, ctypes.addressof(program))
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+        else:
+            listener.listen(0)
 
 
 logger = logging.getLogger(__name__)
