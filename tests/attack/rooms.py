@@ -32,6 +32,7 @@ from support.wire_sse import SseClient
 from fastmcp_aggregator import AggregatorSettings
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.roles import ROLES, USUAL
 
 HOSTILE_CHILD = TALKING_CHILD.with_name("hostile_child.py")
 PLANTED = "planted-in-the-environment"
@@ -253,7 +254,7 @@ def _limited(descriptors: int) -> None:
 
 def new_keys(path: Path) -> dict[str, str]:
     """A file of keys for everybody, and for who has one no more: the keys by their holders."""
-    made = {name: new_key(name, groups, None) for name, groups in KEYS.items()}
+    made = {name: new_key(name, groups, None, USUAL if groups else ROLES) for name, groups in KEYS.items()}
     past = datetime.now(UTC) - timedelta(days=1)
     late, revoked = new_key("late", None, past), new_key("gone", None, None)
     kept: list[ApiKey] = [entry for _, entry in [*made.values(), late]]

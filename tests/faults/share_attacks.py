@@ -26,6 +26,7 @@ from support.harness import config, lean
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.roles import ROLES
 
 MIB = 1024**2
 QUICK = {"name": "a:echo"}
@@ -153,7 +154,7 @@ async def running_hub(
     folder: Path, *, entries: dict[str, Any] | None = None, groups: Any = None, keys: bool = True, **settings: Any
 ) -> AsyncIterator[Hub]:
     """A hub as a process of its own, with these settings."""
-    ann, bob = new_key("ann", None, None), new_key("bob", None, None)
+    ann, bob = new_key("ann", None, None), new_key("bob", None, None, ROLES)
     write_keys(folder / "keys.json", [ann[1], bob[1]])
     (folder / "config.json").write_text(json.dumps(config(**(entries or {"a": lean(), "b": lean()}))))
     chosen = {

@@ -19,6 +19,7 @@ from support.serving import Served, served
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.roles import ROLES
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -32,7 +33,7 @@ LIES = [
 
 def hub(folder: Path, **options: Any) -> tuple[Aggregator, dict[str, str], dict[str, str]]:
     """A hub, and the headers of two of its callers."""
-    ann, bob = new_key("ann", None, None), new_key("bob", None, None)
+    ann, bob = new_key("ann", None, None), new_key("bob", None, None, ROLES)
     write_keys(folder / "keys.json", [ann[1], bob[1]])
     auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
     app = build_aggregator(config(a=lean()), auth=auth, **{"max_concurrent_calls": 50, **options})

@@ -23,6 +23,7 @@ from support.wire_http import HttpClient
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.roles import ROLES
 
 pytestmark = [
     pytest.mark.replicas,
@@ -103,7 +104,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster_in(folder: Path) -> AsyncIterator[Cluster]:
-    keys = {name: new_key(name, None, None) for name in ("free", "limited")}
+    keys = {name: new_key(name, None, None, ROLES) for name in ("free", "limited")}
     write_keys(folder / "keys.json", [kept for _, kept in keys.values()])
     (folder / "config.json").write_text(json.dumps(config(a=lean(), slow=lean(), old=talking())))
     (folder / "settings.toml").write_text(SETTINGS)
