@@ -59,6 +59,21 @@ def marked(session: nox.Session) -> None:
 
 
 @nox.session
+def quick(session: nox.Session) -> None:
+    """Run the unmarked tests, as plain `pytest` does: in memory, on any system."""
+    install(session, "test", package=True)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def doors(session: nox.Session) -> None:
+    """Run and install the program as newcomers do, by uvx and pipx, from an index of its own with the built wheel."""
+    install(session, "test", "build", package=True)
+    session.install("uv", "pipx")
+    session.run("pytest", "-n", "0", "-m", "real", "tests/packaging", *session.posargs, env={"DOORS": "1"})
+
+
+@nox.session
 def full_path(session: nox.Session) -> None:
     """Run the unmarked tests with the fast path switched off: `nox -s full_path -- tests/relay`."""
     install(session, "test", package=True)
