@@ -65,10 +65,11 @@ class _Stream:
 class MessageReader(_Stream):
     """Lines in, messages out.
 
-    A line that is no JSON-RPC message is handed to `on_invalid`; a message that `admit` rejects is dropped. A line that
-    `take` takes is not read here; it is asked while no line before is waiting, and `on_busy` is told of the others.
-    `checked` is given each line before it is parsed, and tells what is read in its place, or None.
-    `on_end` is told when all lines before the end were delivered.
+    A line that is no JSON-RPC message is handed to `on_invalid`; a message of the `questionable` type that `admit`
+    rejects is dropped. A line that `take` takes is not read here; it is asked while no line before is waiting, and
+    `on_busy` is told of the others.
+    `checked` is given each line of more than `unchecked_bytes` before it is parsed, and tells what is read in its
+    place, or None. `on_end` is told when all lines before the end were delivered.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class MessageReader(_Stream):
         *,
         take: Callable[[bytes], bool] = lambda _: False,
         checked: Callable[[bytes], bytes | None] = lambda line: line,
+        unchecked_bytes: int = 0,
+        questionable: type = object,
         on_busy: Callable[[list[bytes]], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -87,6 +90,8 @@ class MessageReader(_Stream):
         self._admit = admit
         self._take = take
         self._checked = checked
+        self._unchecked_bytes = unchecked_bytes
+        self._questionable = questionable
         self._on_busy = on_busy
         self._on_end = on_end
         self._lines: deque[bytes] = deque()
@@ -176,7 +181,7 @@ class MessageReader(_Stream):
         if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
             self._flow.resume_reading()
-        line = self._checked(fed)
+        line = fed if len(fed) <= self._unchecked_bytes else self._checked(fed)
         if line is None:
             return None
         try:
@@ -185,7 +190,9 @@ class MessageReader(_Stream):
             if line.strip():
                 self._on_invalid(line)
             return None
-        return SessionMessage(message) if self._admit(message) else None
+        if isinstance(message, self._questionable) and not self._admit(message):
+            return None
+        return SessionMessage(message)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

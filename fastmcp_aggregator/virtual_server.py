@@ -34,6 +34,7 @@ from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
+from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.http.rest import json_route
 from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
 from fastmcp_aggregator.front.http.sse import sse_routes
@@ -322,7 +323,7 @@ class VirtualServer(FastMCP[None]):
             guard=guard,
             extensions=extensions,
         )
-        server.middleware[:0] = [pipeline]
+        server.middleware[:0] = [cancel_on_disconnect, pipeline]
         server.get_tool_input_schema = self._directory.header_schema
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
         return pipeline

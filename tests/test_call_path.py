@@ -66,14 +66,14 @@ async def client_of(app: Any, front: str, *, modern: bool) -> AsyncIterator[RawC
             yield client
     else:
         async with served(app) as front:
-            yield await front.connect(modern=modern)
+            yield await front.connect(modern=modern, keep_alive=True)
 
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 @pytest.mark.parametrize(
     ("fast_path", "front", "most_files", "most_changes"),
-    [(False, "pipe", 25, 50), (False, "http", 40, 97), (True, "pipe", 31, 73), (True, "http", 44, 115)],
+    [(False, "pipe", 20, 35), (False, "http", 30, 60), (True, "pipe", 26, 63), (True, "http", 37, 88)],
 )
 async def test_call_crosses_few_files(
     fast_path: bool, front: str, most_files: int, most_changes: int, client: str, server: str

@@ -1,13 +1,12 @@
-"""The principal of an HTTP request, from the token with which it has authenticated, and whose share it takes."""
+"""The principal of an HTTP request, from the token with which it has authenticated."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mcp.server.auth.provider import AccessToken
 
-from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.access.roles import CALL, METRICS, OBSERVE, USUAL, with_implied
 
@@ -33,15 +32,6 @@ def access_token_of(scope: Mapping[str, Any]) -> AccessToken | None:
 def principal_in(scope: Mapping[str, Any]) -> Principal:
     """Who has authenticated for an HTTP request; anybody, if nobody has."""
     return principal_of(access_token_of(scope))
-
-
-def holder_of(scope: Mapping[str, Any]) -> Hashable:
-    """Whose share an HTTP request takes: who has authenticated, with whatever key, or else its client's address."""
-    token = access_token_of(scope) if "user" in scope else None
-    if token is not None:
-        return principal_of(token).bare
-    client = scope.get("client")
-    return network_of(client[0]) if client else ""
 
 
 def principal_of(token: AccessToken | None) -> Principal:

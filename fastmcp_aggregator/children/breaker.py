@@ -22,6 +22,8 @@ class Breaker:
         self._open_until: float | None = None
         self._open_for = timings.first_open
         self._probing = False
+        self.has_failures = False
+        """Whether the last request failed; otherwise there is nothing to ask or tell it, but the next failure."""
 
     @property
     def is_open(self) -> bool:
@@ -44,10 +46,12 @@ class Breaker:
     def succeeded(self) -> None:
         """Close it: the child has answered."""
         self._failures, self._open_until, self._open_for, self._probing = 0, None, self._timings.first_open, False
+        self.has_failures = False
 
     def failed(self, now: float) -> None:
         """Count a failure; open, or stay open for twice as long, if that is due."""
         self._failures += 1
+        self.has_failures = True
         if self._probing:
             self._open_for = min(self._timings.longest_open, self._open_for * 2)
         if self._probing or (not self.is_open and self._failures >= self._timings.failures_to_open):

@@ -149,7 +149,7 @@ class Calls:
 
     def has_free_slot(self, owner: Owner) -> bool:
         """Whether `start` would not have to wait, if the session can send directly."""
-        return self._limiter.has_free(_holder(owner)) and not self.breaker.is_open
+        return self._limiter.has_free(_holder(owner)) and not (self.breaker.has_failures and self.breaker.is_open)
 
     def start(
         self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
@@ -221,7 +221,8 @@ class Calls:
     def answered(self) -> None:
         """Record an answer, or other activity of the child."""
         self.last_answer = self._clock()
-        self.breaker.succeeded()
+        if self.breaker.has_failures:
+            self.breaker.succeeded()
 
     def failed(self) -> None:
         """Record a timeout or a lost connection."""
@@ -273,7 +274,7 @@ class Calls:
             session = await self.session(owner)
             if listed is not None and definition_of(self._child.catalogue, method, params) != listed:
                 raise self._changed(method, params)
-        if (seconds := self.breaker.wait(self._clock())) is not None:
+        if self.breaker.has_failures and (seconds := self.breaker.wait(self._clock())) is not None:
             raise self._breaker_open(seconds)
         send = partial(session.request, method, params, owner)
         return await self._outcome(session, method, send, waited=waited)

@@ -41,9 +41,9 @@ from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.fastmcp.tool_views import CALL_TOOL
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.handshake import Handshakes
-from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
@@ -51,7 +51,7 @@ from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
-from fastmcp_aggregator.routing.addresses import publishing_errors
+from fastmcp_aggregator.routing.addresses import published_error, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
 from fastmcp_aggregator.routing.target import Target
@@ -110,9 +110,7 @@ class Pipeline:
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Handle one request. It is the error boundary too: the text of an unhandled exception is not for clients."""
         try:
-            if ctx.request is None:
-                return await self._answer(ctx, call_next)
-            return await cancel_on_disconnect(ctx, lambda watched: self._answer(watched, call_next))
+            return await self._answer(ctx, call_next)
         except (MCPError, ValidationError):
             raise
         except Exception as error:
@@ -225,16 +223,18 @@ class Pipeline:
 
     async def _send(self, call: Call) -> Result:
         runtime = self._backend.runtime
+        child = call.destination
         assert runtime is not None  # a route leads to a child of the present run
+        assert child is not None
         if call.task is not None:
             result = await runtime.tasks.ask(call, call.task)
         elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
         elif call.started is not None or self._backend.profile.is_single:
-            result = await runtime.tasks.call(call.child, call)
+            result = await runtime.tasks.call(child, call)
         else:
-            async with runtime.instances.serving(call.child, call.caller) as child:
-                result = await runtime.tasks.call(child, call)
+            async with runtime.instances.serving(child, call.caller) as instance:
+                result = await runtime.tasks.call(instance, call)
         if call.caller.outbox is not None:
             await call.caller.flush()
         return result
@@ -260,15 +260,20 @@ class Pipeline:
 
     async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
         """The result for the client, or the error, with the addresses that it can use."""
-        with publishing_errors(target.publish):
+        try:
             return target.publish_result(await served, target.publish)
+        except MCPError as error:
+            published = published_error(error, target.publish)
+            if published is error:
+                raise
+            raise published from error
 
     # The requests.
 
     async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
-        if self._own.is_call_of_search(name) and (found := await self._found_tool(params)):
+        if name == CALL_TOOL and self._own.is_searching and (found := await self._found_tool(params)):
             return await self._forward(caller, found[1], found[0].of_tool())
         route = await self._route(caller, params, Kind.TOOL, name)
         if route is None:

@@ -62,7 +62,7 @@ class RecentCalls(Policy):
         return time.monotonic() - self._began
 
     def after(self, call: Call, end: CallEnd) -> None:
-        if not call.server:
+        if call.destination is None:
             return
         self.count += 1
         self._calls.append(
@@ -70,7 +70,7 @@ class RecentCalls(Policy):
                 call.caller.principal,
                 call.group,
                 call.method,
-                call.server,
+                call.destination.key,
                 _name(call)[:_NAME_LIMIT],
                 end.outcome,
                 end.code,

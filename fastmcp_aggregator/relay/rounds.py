@@ -126,7 +126,7 @@ class Rounds:
             with call.caller.while_let_in(partial(self._pending.end, pending)):
                 return await send(child, call, call.params, pending)
         finally:
-            if child is not call.child:
+            if child is not call.destination:
                 self._instances.release(child)
 
     async def _for_legacy_caller(self, child: Child, call: Call) -> Result:

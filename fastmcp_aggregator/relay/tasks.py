@@ -86,7 +86,7 @@ class Tasks:
                 raise
             child, call.caller.takes_tasks = other, True
             result = await self._rounds.ask(child, call)
-        if not is_task(result):
+        if "taskId" not in result or not is_task(result):
             return result
         if is_polled:
             return await self._polled(child, call, result)

@@ -33,7 +33,8 @@ def publish_tool_result(result: dict[str, Any], publish: Publish) -> dict[str, A
     """A `tools/call` result: its `_meta`, and resource links and embedded resources in its content."""
     if publish is None:
         return result
-    result = _OF_TOOL_RESULT(result, publish)
+    if "_meta" in result:
+        result = _OF_TOOL_RESULT(result, publish)
     content = result.get("content")
     if not isinstance(content, list) or not any(map(_has_address, content)):
         return result
@@ -82,12 +83,19 @@ def publishing_errors(publish: Publish) -> Iterator[None]:
     try:
         yield
     except MCPError as error:
-        data = error.error.data
-        named = publish is not None and error.error.code in _NOT_FOUND
-        published = _publish_uri(data, publish) if publish is not None and named else data
-        if published is data:
+        published = published_error(error, publish)
+        if published is error:
             raise
-        raise MCPError(error.error.code, error.error.message, published) from error
+        raise published from error
+
+
+def published_error(error: MCPError, publish: Publish) -> MCPError:
+    """The same, of one error; the same object, unless it names one."""
+    data = error.error.data
+    if publish is None or error.error.code not in _NOT_FOUND:
+        return error
+    published = _publish_uri(data, publish)
+    return error if published is data else MCPError(error.error.code, error.error.message, published)
 
 
 def _has_address(block: Any) -> bool:

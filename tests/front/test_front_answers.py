@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.harness import until
 
-from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream
+from fastmcp_aggregator.front.http.resume.event_store import AnswerStream
 
 LONG = 3600.0
 

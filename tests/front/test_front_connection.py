@@ -9,8 +9,10 @@ import uvicorn
 from support.harness import until
 from uvicorn.server import ServerState
 
-from fastmcp_aggregator.front.http.boundary import BoundedParser
+from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.front.http.connection import HAS_BODY
+from fastmcp_aggregator.front.http.server import ClientConnection
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 
@@ -41,10 +43,11 @@ class Socket(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def connected(app: Any) -> tuple[Socket, BoundedParser]:
+def connected(app: Any) -> tuple[Socket, ClientConnection]:
     config = uvicorn.Config(app, lifespan="off", access_log=False)
     config.load()
-    sock, protocol = Socket(), BoundedParser(config, ServerState(), {})
+    connections = Connections(FairShare(10), FairShare(1000), asyncio.get_running_loop().time)
+    sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, connections=connections, proxies=())
     protocol.connection_made(sock)
     return sock, protocol
 

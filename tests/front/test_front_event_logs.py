@@ -4,8 +4,14 @@ import pytest
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 from support.harness import until
 
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, EventLogs, Exchange, KeptEvents
-from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream, EventLog
+from fastmcp_aggregator.front.http.resume.event_store import (
+    EXCHANGE,
+    AnswerStream,
+    EventLog,
+    EventLogs,
+    Exchange,
+    KeptEvents,
+)
 
 LONG = 3600.0
 STREAM = "1:s:7"

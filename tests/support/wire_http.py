@@ -21,7 +21,9 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri", 
 class HttpClient(RawClient):
     """A client whose every request has a stream of its own; a legacy one also listens on the session's."""
 
-    def __init__(self, url: str, *, headers: dict[str, str] | None = None, **about: Any) -> None:
+    def __init__(
+        self, url: str, *, headers: dict[str, str] | None = None, keep_alive: bool = False, **about: Any
+    ) -> None:
         super().__init__(**about)
         self.streams: dict[Any, list[Message]] = defaultdict(list)
         """What came on the stream of each request, by the request's id, and what on none."""
@@ -29,7 +31,7 @@ class HttpClient(RawClient):
         """The HTTP status of each response, by the request's id."""
         self._url = url
         # A connection that is kept may be closed by the server just when it is used again.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None if keep_alive else 0)
         self._http = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers, verify=False)
         self._session: dict[str, str] = {}
         self._posts: dict[Any, asyncio.Task[None]] = {}

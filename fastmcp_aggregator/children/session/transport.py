@@ -26,6 +26,7 @@ from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageR
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.methods import LISTS_CHANGED
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
 logger = logging.getLogger(__name__)
 _NOTIFICATION_BURST = 1000
@@ -67,11 +68,14 @@ class WatchedTransport(ClientTransport):
         """What the session reads from, without the answers to direct requests."""
         direct = self.direct
         checked = partial(self._checked, on_invalid)
+        reading = partial(
+            MessageReader, flow, on_invalid, self.admits, checked=checked, unchecked_bytes=ANSWER_PARTS_LIMIT
+        )
         if direct is None:
-            yield MessageReader(flow, on_invalid, self.admits, checked=checked)
+            yield reading(questionable=JSONRPCNotification)
             return
         try:
-            yield MessageReader(flow, on_invalid, self.admits, take=direct.take, checked=checked, on_end=direct.close)
+            yield reading(take=direct.take, on_end=direct.close)
         finally:
             direct.close()
 

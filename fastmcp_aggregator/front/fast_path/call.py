@@ -152,7 +152,7 @@ class FastCall:
         self.taken_over = self.taken_over or "abandoned"
         self._end()
         if self.started is not None:
-            self.call.child.calls.abandon(self.started)
+            self.target.child.calls.abandon(self.started)
         if self.admission is not None:
             try:
                 self.admission.failed(asyncio.CancelledError())
@@ -183,7 +183,7 @@ class FastCall:
         except Exception:
             logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
-        self.call.child.calls.complete(self.started)
+        self.target.child.calls.complete(self.started)
         admission, self.started, self.admission = self.admission, None, None
         try:
             admission.ended(result, whole)

@@ -41,6 +41,7 @@ from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.target import Target
@@ -264,7 +265,8 @@ class FastPath:
             target.is_resource or (target.publish is not None and _MAY_ADDRESS.search(raw_json.bytes_of(result[part])))
         ):
             looked_at.append(part)
-        if any(is_too_large(raw_json.bytes_of(result[name])) for name in looked_at):
+        texts = [raw_json.bytes_of(result[name]) for name in looked_at]
+        if any(len(text) > ANSWER_PARTS_LIMIT and is_too_large(text) for text in texts):
             return None  # the full path refuses it
         for name in looked_at:
             result[name] = raw_json.decode(result[name])

@@ -10,7 +10,7 @@ from typing import Any
 from fastmcp import FastMCP
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.tool_views import CALL_TOOL, ToolViews
+from fastmcp_aggregator.front.fastmcp.tool_views import ToolViews
 from fastmcp_aggregator.library_internals import components_of, transforms_of
 
 _OF_EVERY_AGGREGATOR = 2
@@ -36,9 +36,10 @@ class LocalComponents:
         """Whether there are tools that show what the children have in another way."""
         return self._views.are_on
 
-    def is_call_of_search(self, name: str) -> bool:
-        """Whether a tool is the one that calls what the search has found."""
-        return name == CALL_TOOL and self._views.search.is_on and self.bypass_allowed
+    @property
+    def is_searching(self) -> bool:
+        """Whether tools are found by a search, and called through a tool of ours."""
+        return self._views.search.is_on and self.bypass_allowed
 
     @property
     def is_empty(self) -> bool:

@@ -1,8 +1,5 @@
 """The outer boundary of the HTTP app: each request gets one whole response, whatever breaks or ends behind it.
 
-The connection: heads and trailers are bounded, which uvicorn leaves to its other parser, and the head of a response
-is written with its body, not apart.
-
 The check of the Host: FastMCP's, whose answers are kept.
 
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
@@ -19,107 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.concurrency import limiter
-from fastmcp_aggregator.front.http.connection import HAS_BODY
 from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
-
-HEAD_LIMIT = 64 * 1024
-"""Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
-_FRAMING = 10
-"""Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
-_HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
-_LONG = 64 * 1024
-"""Bytes of a body that is not copied behind its head."""
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-
-
-class BoundedParser(HttpToolsProtocol):
-    """uvicorn's faster parser, with the bound on heads and trailers that its other one has."""
-
-    transport: _Transport
-
-    _overhead = 0
-    """Bytes of the present request that are no body, and what the framing of the body may take."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Transport(transport))
-
-    def data_received(self, data: bytes) -> None:
-        self._overhead += len(data)
-        super().data_received(data)
-        if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
-            if not getattr(self.cycle, "response_started", False):
-                self.transport.write(_TOO_LARGE)
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._overhead = 0
-        super().on_message_begin()
-
-    def on_body(self, body: bytes) -> None:
-        self._overhead -= len(body) * _FRAMING
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        cast(dict[str, Any], self.scope)[HAS_BODY] = True
-        super().on_message_complete()
-
-
-class _Transport(asyncio.Transport):
-    """A connection on which the head of a response waits for a body of known length, until the turn is over."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__()
-        self._transport = transport
-        self._head = b""
-        self._flushing: asyncio.Handle | None = None
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._head and len(data) < _LONG:
-            if self._flushing is not None:
-                self._flushing.cancel()
-            head, self._head = self._head, b""
-            self._transport.write(head + data)
-        elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
-            self._head = bytes(data)
-            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
-        else:
-            self.flush()
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        """Write a head that waits."""
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
 
 
 class EndableWork:

@@ -29,8 +29,7 @@ from mcp_types import CONNECTION_CLOSED
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents
-from fastmcp_aggregator.front.http.resume.event_streams import AnswerStream
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, AnswerStream, Exchange, KeptEvents
 from fastmcp_aggregator.front.http.resume.resumption import resume
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 

@@ -22,6 +22,8 @@ class Kind(Enum):
     """What a request asks for."""
 
     WORK = auto()
+    OPENING = auto()
+    """The same, and the SDK opens a session for it."""
     MESSAGE = auto()
     """Nothing: it brings an answer or a notification into a session."""
     STREAM = auto()
@@ -39,7 +41,9 @@ class Endpoints:
         """What a request with this body asks for."""
         if self.is_of_session(scope) and not _may_be_request(content):
             return Kind.MESSAGE
-        return Kind.STREAM if self._only_listens(scope, content) else Kind.WORK
+        if self._only_listens(scope, content):
+            return Kind.STREAM
+        return Kind.OPENING if self._may_open_session(scope) else Kind.WORK
 
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
@@ -54,7 +58,7 @@ class Endpoints:
         path = route_path(scope)
         return path == self.mcp or path.startswith((f"{self.mcp.rstrip('/')}/", "/dashboard/"))
 
-    def may_open_session(self, scope: Scope) -> bool:
+    def _may_open_session(self, scope: Scope) -> bool:
         """Whether the SDK opens a session for a POST: it belongs to none, and to no client that has none."""
         return route_path(scope) == self.mcp and _header(scope, b"mcp-session-id") is None and not _is_modern(scope)
 

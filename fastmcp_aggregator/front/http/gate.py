@@ -27,7 +27,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.auth.claims import holder_of
+from fastmcp_aggregator.access.loopback import network_of
+from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
@@ -183,7 +184,7 @@ class Gate:
             return
         is_let_in = self._is_let_in(scope)
         if is_let_in:
-            holder = scope[HOLDER] = holder_of(scope)
+            holder = scope[HOLDER] = _holder_of(scope)
             if CONNECTION in scope:
                 scope[CONNECTION].holder = holder
         if scope["method"] == "GET":
@@ -229,7 +230,7 @@ class Gate:
     async def _serve(self, kind: Kind, holder: Holder, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
         if kind is Kind.MESSAGE:
-            await self._pass_on(scope, body.receive, send)
+            await self._app(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
@@ -239,13 +240,7 @@ class Gate:
                 else:
                     if self._places.turns.taken > self._places.pace.most:
                         await self._places.pace.turn()
-                    await self._pass_on(scope, body.receive, send)
-
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._endpoints.may_open_session(scope):
-            await self._open(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+                    await (self._open if kind is Kind.OPENING else self._app)(scope, body.receive, send)
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
@@ -274,6 +269,15 @@ class Gate:
 
 
 def _ignore() -> None: ...
+
+
+def _holder_of(scope: Scope) -> Holder:
+    """Whose share an HTTP request takes: who has authenticated, with whatever key, or else its client's address."""
+    token = access_token_of(scope) if "user" in scope else None
+    if token is not None:
+        return principal_of(token).bare
+    client = scope.get("client")
+    return network_of(client[0]) if client else ""
 
 
 async def reject(scope: Scope, receive: Receive, send: Send, reason: str) -> None:

@@ -2,7 +2,9 @@
 
 uvicorn's own signal handling would end the process before the children are closed, so it is off; the server ends when
 it is told to, and the caller closes the children afterwards. Its connections are shared between the addresses that they
-come from (`concurrency/connections.py`). What a proxy says of the client is believed of those alone that are named.
+come from (`concurrency/connections.py`); heads and trailers are bounded, which uvicorn leaves to its other parser, and
+the head of a response is written with its body, not apart. What a proxy says of the client is believed of those alone
+that are named.
 """
 
 from __future__ import annotations
@@ -17,18 +19,20 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.file_descriptors import shortage
-from fastmcp_aggregator.front.http.boundary import BoundedParser, Drain
+from fastmcp_aggregator.front.http.boundary import Drain
+from fastmcp_aggregator.front.http.connection import HAS_BODY
 from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -40,11 +44,25 @@ _CLOSE_BOUND = 2
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
 
 
-class _Connection(BoundedParser):
-    """A connection that has a place among all."""
+HEAD_LIMIT = 64 * 1024
+"""Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
+_FRAMING = 10
+"""Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
+_HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
+_LONG = 64 * 1024
+"""Bytes of a body that is not copied behind its head."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class ClientConnection(HttpToolsProtocol):
+    """A connection that has a place among all, on uvicorn's faster parser, with the bound that its other one has."""
+
+    transport: _Transport
 
     address: Holder = None
     holder: Holder = None
+    _overhead = 0
+    """Bytes of the present request that are no body, and what the framing of the body may take."""
 
     def __init__(self, *args: Any, connections: Connections, proxies: Collection[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -53,7 +71,7 @@ class _Connection(BoundedParser):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._pipe = transport
-        super().connection_made(transport)
+        super().connection_made(_Transport(transport))
         host = self.client[0] if self.client else ""
         self.address = self.holder = None if is_one_of(host, self._proxies) else network_of(host)
         if not self._connections.admit(self):
@@ -64,13 +82,30 @@ class _Connection(BoundedParser):
         self._connections.leave(self)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        self._overhead += len(data)
+        super().data_received(data)
+        if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
+            if not getattr(self.cycle, "response_started", False):
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
     def on_message_begin(self) -> None:
+        self._overhead = 0
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._connections.work(self)
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead -= len(body) * _FRAMING
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        cast(dict[str, Any], self.scope)[HAS_BODY] = True
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -91,6 +126,54 @@ class _Connection(BoundedParser):
 
     def abort(self) -> None:
         self._pipe.abort()
+
+
+class _Transport(asyncio.Transport):
+    """A connection on which the head of a response waits for a body of known length, until the turn is over."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._head = b""
+        self._flushing: asyncio.Handle | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._head and len(data) < _LONG:
+            if self._flushing is not None:
+                self._flushing.cancel()
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
+            self._head = bytes(data)
+            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
+        else:
+            self.flush()
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write a head that waits."""
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
 
 
 _SWEEP = 1.0
@@ -187,7 +270,7 @@ async def serve_http(
         access_log=False,
         lifespan="on",
         ws="none",
-        http=partial(_Connection, connections=connections, proxies=proxies),  # type: ignore[arg-type]
+        http=partial(ClientConnection, connections=connections, proxies=proxies),  # type: ignore[arg-type]
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),

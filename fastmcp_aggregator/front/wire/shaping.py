@@ -41,7 +41,7 @@ def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str
 def for_legacy_client(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """The result for a client that speaks 2025-11-25 or earlier."""
     shaped = result
-    if method == "tools/call":
+    if method == "tools/call" and "structuredContent" in result:
         shaped = result_for_legacy(shaped)
     elif method == "tools/list" and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
         shaped = {**shaped, "tools": tools}
