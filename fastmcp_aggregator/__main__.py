@@ -2,12 +2,17 @@
 
 import sys
 
-from fastmcp_aggregator.early.front import begin
-
 
 def main() -> int:
     """Run the program; the exit code."""
-    begin(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["attach"]:  # which stays light
+        from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND  # noqa: PLC0415 - see above
+
+        return COMMAND.run(COMMAND.parsed(arguments[1:]))
+    from fastmcp_aggregator.early.front import begin  # noqa: PLC0415 - as above
+
+    begin(arguments)
     from fastmcp_aggregator.cli.main import main as run  # noqa: PLC0415 - it takes a while
 
     return run()

@@ -98,7 +98,7 @@ class Aggregator(VirtualServer):
         self._groups = load_groups(groups, config.servers)
         self._groups_source = self._groups.path or groups
         self._only = only
-        self._virtual_servers: dict[str, VirtualServer] = {}
+        self._virtual_servers: dict[tuple[str, bool | None], VirtualServer] = {}
         self._reloads = asyncio.Lock()
         self._missing_tools = MissingTools()
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
@@ -238,24 +238,29 @@ class Aggregator(VirtualServer):
             raise AggregatorError(f"there is no group {group_id!r}; there are: {known}")
         return self._groups[group_id]
 
-    def group(self, group_id: str) -> VirtualServer:
+    def group(self, group_id: str, *, tool_search: bool | None = None) -> VirtualServer:
         """A group as an MCP server of its own: run it, mount it, test it like the aggregator itself.
+
+        `tool_search` is whether its clients see a search instead of all tools; None: as the settings say.
 
         Raises:
             AggregatorError: there is no such group.
         """
         self.group_info(group_id)
-        if group_id == DEFAULT_GROUP:
+        if group_id == DEFAULT_GROUP and tool_search is None:
             return self
-        if group_id not in self._virtual_servers:
-            self._virtual_servers[group_id] = VirtualServer(
+        key = group_id, tool_search
+        if key not in self._virtual_servers:
+            name = self.settings.name
+            self._virtual_servers[key] = VirtualServer(
                 self._backend,
                 group_id=group_id,
-                name=f"{self.settings.name}/{group_id}",
+                name=name if group_id == DEFAULT_GROUP else f"{name}/{group_id}",
                 group=self._restriction(group_id),
                 auth=self.auth,
+                tool_search=tool_search,
             )
-        return self._virtual_servers[group_id]
+        return self._virtual_servers[key]
 
     async def list_tools(self, *, run_middleware: bool = True, group: str | None = None) -> Sequence[Tool]:
         """The tools of a group, by default of this app itself, as FastMCP lists them."""

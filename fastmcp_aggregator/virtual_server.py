@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -40,6 +40,8 @@ from fastmcp_aggregator.front.http.server import listening_socket, serve_http, u
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
+from fastmcp_aggregator.front.stdio.conversation import Conversation
+from fastmcp_aggregator.front.stdio.socket import Say, SocketClient, socket_streams
 from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
@@ -64,8 +66,13 @@ class VirtualServer(FastMCP[None]):
         name: str,
         group: Group | None = None,
         auth: AuthProvider | None = None,
+        tool_search: bool | None = None,
     ) -> None:
-        self.settings = settings = backend.settings
+        """`tool_search` is whether its clients see a search instead of all tools; None: as the settings say."""
+        settings = backend.settings
+        if tool_search is not None:
+            settings = settings.model_copy(update={"tool_search": tool_search})
+        self.settings = settings
         self._group_id = group_id
         self.policies = backend.policies
         self._backend = backend
@@ -144,7 +151,7 @@ class VirtualServer(FastMCP[None]):
         try:
             with temporary_log_level(log_level), pipe_client(_working_folder()):
                 failed = None
-                async with self._serving() as stop, stdio_streams(stop.set, front) as streams:
+                async with self.serving() as stop, stdio_streams(stop.set, front) as streams:
                     server = sdk_server_of(self)
                     options = server.create_initialization_options()
                     serving = server.run(streams.read, streams.write, options)
@@ -165,18 +172,69 @@ class VirtualServer(FastMCP[None]):
         await self._directory.ready()
         if front is None or streams.conversation is None:
             return
+        answers = self._early_answers(front, streams.conversation)
+        self._live_clients.lists_changed(await answers.stale(streams.listed))
+        if keep is not None:
+            await answers.keep_up(keep)
+
+    def _early_answers(self, front: PipeFront, conversation: Conversation) -> EarlyAnswers:
         pipeline = self._pipeline
-        answers = EarlyAnswers(
+        return EarlyAnswers(
             pipeline.fast_path,
             front,
             self._directory,
             pipeline.handshakes,
-            streams.conversation,
+            conversation,
             strict=self.settings.strict,
         )
-        self._live_clients.lists_changed(await answers.stale(streams.listed))
-        if keep is not None:
-            await answers.keep_up(keep)
+
+    async def ready(self) -> None:
+        """Wait until lists can be answered.
+
+        Raises:
+            StartupError: strict, and at least one child failed.
+        """
+        await self._directory.ready()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """While it is used, by whatever uses it: the children live."""
+        return self._lifespan_manager()
+
+    async def serve_socket(
+        self,
+        client: SocketClient,
+        stop: asyncio.Event,
+        *,
+        on_served: Callable[[PipeFront | None, Say], None],
+        keep: Keep | None,
+    ) -> None:
+        """Serve one of many clients until it has left or `stop` is set, and what it has asked is answered.
+
+        To be called in a task of its own, while the app runs. `on_served` is given what knows the client, and writes to
+        it what is no message; `keep` keeps what the client is told first, for the next one.
+        """
+        set_transport("stdio")
+        front = PipeFront(self._pipeline.fast_path) if self.settings.fast_path else None
+        PIPE_FRONT.set(front)
+        with pipe_client(client.working_folder, is_one_of_many=True):
+            async with socket_streams(client, stop.set, front) as (streams, say):
+                on_served(front, say)
+                server = sdk_server_of(self)
+                serving = server.run(streams.read, streams.write, server.create_initialization_options())
+                finish = partial(streams.finish, self._pipeline.in_flight)
+                await serve_until(stop, serving, self._follow_lists(streams, front, keep), finish=finish)
+
+    async def _follow_lists(self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None) -> None:
+        """Tell the client if the lists that it has got are others now; then see to the answers for the next one."""
+        if front is None or streams.conversation is None:
+            return
+        with suppress(StartupError):
+            answers = self._early_answers(front, streams.conversation)
+            stale = await answers.stale(streams.listed)
+            if front.sender is not None:
+                await self._live_clients.tell(None if front.sender.is_modern else front.sender.connection, stale)
+            if keep is not None:
+                await answers.keep_up(keep)
 
     async def run_http_async(  # type: ignore[override]
         self,
@@ -206,7 +264,7 @@ class VirtualServer(FastMCP[None]):
         listening = listening_socket(bind, self.settings.port if port is None else port)
         with temporary_log_level(log_level), listening as listener:
             url = url_of(listener, bind) + route
-            async with self._backend.sharing(), self._serving() as stop:
+            async with self._backend.sharing(), self.serving() as stop:
                 serving = serve_http(
                     app,
                     listener,
@@ -282,7 +340,7 @@ class VirtualServer(FastMCP[None]):
         return await self._directory.public_name(kind, name)
 
     @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[asyncio.Event]:
+    async def serving(self) -> AsyncIterator[asyncio.Event]:
         """Run as a program: follow the files, and set the event on a signal."""
         files = self._backend.files
         with stop_on_signals(files.ask if files else None) as stop:

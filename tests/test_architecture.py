@@ -24,10 +24,10 @@ FLOORS = [
     # The ground: values, and logic that knows nothing of ours.
     ["escaping"],
     ["app_pages", "errors", "version", "concurrency", "pipe", "protocol", "naming", "status"],
+    ["early"],
     [
         "catalogue",
         "config",
-        "early",
         "extensions",
         "libraries",
         "library_internals",
@@ -35,7 +35,7 @@ FLOORS = [
         "children.process_groups",
         "service",
     ],
-    ["files"],
+    ["files", "attach"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["isolation"],
     ["auth", "catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
@@ -60,12 +60,13 @@ FLOORS = [
     ["web.dashboard"],
     ["web"],
     ["aggregator"],
+    ["local_hub"],
     [""],
     ["cli.terminal"],
     ["cli.parser", "cli.output"],
     ["cli.running"],
     ["cli.actions", "cli.commands"],
-    ["cli.commands.clients", "cli.commands.running"],
+    ["cli.commands.clients", "cli.commands.running", "cli.actions.hubs", "cli.commands.hubs"],
     ["cli"],
     ["__main__"],
 ]
@@ -103,6 +104,7 @@ PROTOCOL = {"fastmcp", "mcp", "mcp_types"}
 
 BEFORE_FASTMCP = {
     "access",
+    "attach",
     "catalogue",
     "catalogue.persisted",
     "children.process",

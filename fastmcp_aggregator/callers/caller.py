@@ -84,8 +84,6 @@ class Caller:
         """Whether it came over HTTP."""
         self._scope: Mapping[str, Any] = scope or {}
         token = access_token_of(self._scope) if "user" in self._scope else None
-        self.holder: Hashable = self._scope.get(HOLDER)
-        """Whose share its calls take at a child; None: it is the only client."""
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self._scope.get(WHILE_LET_IN, nullcontext)
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
@@ -101,6 +99,8 @@ class Caller:
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
         self._pipe_client = None if self.is_remote else PIPE_CLIENT.get()
+        self.holder: Hashable = self._scope.get(HOLDER) if self._pipe_client is None else self._pipe_client.holder
+        """Whose share its calls take at a child; None: it is the only client."""
 
     @classmethod
     def of(cls, ctx: Context) -> Self:

@@ -5,7 +5,7 @@ Over HTTP there is none: nothing tells in which folder such a client works, nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
@@ -13,9 +13,11 @@ from contextvars import ContextVar
 class PipeClient:
     """One client, from its first byte to its last, whichever era it speaks."""
 
-    def __init__(self, working_folder: str | None = None) -> None:
+    def __init__(self, working_folder: str | None = None, *, is_one_of_many: bool = False) -> None:
         """`working_folder` is the absolute path of the folder in which its program runs; None: unknown."""
         self.working_folder = working_folder
+        self.holder: Hashable = self if is_one_of_many else None
+        """Whose share its calls take; None: it is the only client."""
         self._at_end = ExitStack()
 
     def at_end(self, action: Callable[[], None]) -> None:
@@ -32,9 +34,9 @@ PIPE_CLIENT: ContextVar[PipeClient | None] = ContextVar("the client on this pipe
 
 
 @contextmanager
-def pipe_client(working_folder: str | None) -> Iterator[PipeClient]:
+def pipe_client(working_folder: str | None, *, is_one_of_many: bool = False) -> Iterator[PipeClient]:
     """While one client is served on a pipe, by what is begun inside of this; it leaves at the end."""
-    client = PipeClient(working_folder)
+    client = PipeClient(working_folder, is_one_of_many=is_one_of_many)
     before = PIPE_CLIENT.set(client)
     try:
         yield client

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fastmcp_aggregator.cli.commands import all_commands
+from fastmcp_aggregator.cli.commands import all_commands, known_commands
 from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
 from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("FASTMCP_ENV_FILE", os.devnull)
     try:
         with usable_libraries():
-            return all_commands()[options.command].run(options)
+            return known_commands()[options.command].run(options)
     except BrokenPipeError:
         # The reader of our stdout has left. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -60,7 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         SystemExit: they cannot be understood, or ask for help or the version; what there is to say has been said.
     """
-    commands = all_commands()
+    commands = known_commands()
     first = arguments[0] if arguments else ""
     command, rest = (commands[first], arguments[1:]) if first in commands else (commands["serve"], arguments)
     parser = _program_parser(commands["serve"]) if command.name == "serve" else command.parser()

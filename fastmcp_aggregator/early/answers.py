@@ -8,16 +8,22 @@ one line of JSON; the results follow, unparsed.
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.version import VERSION
+
+try:
+    from _blake2 import blake2b  # a third of what `hashlib` takes, which loads OpenSSL
+except ImportError:
+    from hashlib import blake2b
 
 FORMAT = 1
 MOST_BYTES = 64 * 1024**2
@@ -46,7 +52,7 @@ def cache_folder() -> str:
 def signature_of(version: object, capabilities: object, info: Mapping[str, object]) -> str:
     """What the answers to a client depend on, of what it says of itself."""
     about = {name: value for name, value in info.items() if name != "version"}
-    return _digest(json.dumps([version, capabilities, about], sort_keys=True).encode())
+    return digest_of(json.dumps([version, capabilities, about], sort_keys=True).encode())
 
 
 def variables_in(text: str) -> set[str]:
@@ -66,14 +72,17 @@ def state_of(path: str) -> State:
 class AnswersFile:
     """The answers of this command line. What they depend on is as it was when this was made."""
 
-    def __init__(
-        self, arguments: Iterable[str], files: Iterable[str], variables: Iterable[str], environ: Mapping[str, str]
-    ) -> None:
-        self.path = _path_of(arguments)
+    def __init__(self, name: str, files: Iterable[str], variables: Iterable[str], environ: Mapping[str, str]) -> None:
+        """`name` is that of a command line, or of a hub."""
+        self.path = _path_of(name)
         self._files = [state_of(path) for path in sorted(set(files))]
         self._names = sorted(set(variables))
         self._environ = dict(environ)
-        self._entries: dict[str, Mapping[str, bytes]] = dict(read(arguments) or {})
+        self._entries: dict[str, Mapping[str, bytes]] = dict(read(name) or {})
+
+    def is_current(self) -> bool:
+        """Whether the files are still as they were."""
+        return self._files == [state_of(path) for path, _, _ in self._files]
 
     def keep(self, signature: str, answers: Mapping[str, bytes]) -> None:
         """Write what a client with this signature is told; nothing, if there is no secret yet.
@@ -98,15 +107,20 @@ class AnswersFile:
             "version": VERSION,
             "files": self._files,
             "names": self._names,
-            "variables": _variables(self._names, self._environ, secret),
+            "variables": digest_of_variables(self._names, self._environ, secret),
             "entries": index,
         }
         _write(self.path, json.dumps(head).encode() + b"\n" + b"".join(blobs))
 
 
-def read(arguments: Iterable[str]) -> Entries | None:
-    """The answers of this command line, if everything is as it was."""
-    data = _content_of(_path_of(arguments))
+def name_of(arguments: Iterable[str]) -> str:
+    """The name of the answers of a command line, as it is given here."""
+    return digest_of(json.dumps([list(arguments), os.getcwd()]).encode())
+
+
+def read(name: str) -> Entries | None:
+    """The answers of this name, if everything is as it was."""
+    data = _content_of(_path_of(name))
     if data is None:
         return None
     end = data.find(b"\n") + 1
@@ -139,29 +153,53 @@ def clear() -> int:
 
 def _is_as_before(head: Mapping[str, Any]) -> bool:
     secret = _secret()
-    if secret is None or _variables(head["names"], os.environ, secret) != head["variables"]:
+    if secret is None or digest_of_variables(head["names"], os.environ, secret) != head["variables"]:
         return False
     return all(state_of(path) == (path, size, time) for path, size, time in head["files"])
 
 
-def _variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> str:
+def digest_of_variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> str:
     """A digest of their values, and of all variables that are settings of ours."""
     ours = [name for name in environ if name.startswith(_OURS)]
     values = [(name, environ.get(name)) for name in sorted({*names, *ours, *_ALWAYS})]
-    return _digest(json.dumps(values).encode(), secret)
+    return digest_of(json.dumps(values).encode(), secret)
 
 
-def _digest(data: bytes, key: bytes = b"") -> str:
-    return hashlib.blake2b(data, digest_size=20, key=key).hexdigest()
+def digest_of(data: bytes, key: bytes = b"") -> str:
+    """A digest of 20 bytes, in hexadecimal digits; of secrets, with a key."""
+    return blake2b(data, digest_size=20, key=key).hexdigest()
+
+
+def made_secret() -> bytes:
+    """The secret of this user, which is made if there is none yet; the same for all who ask at once.
+
+    Raises:
+        OSError: it can neither be read nor made.
+    """
+    if (known := _secret()) is not None:
+        return known
+    folder = _folder()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    temporary = os.path.join(folder, f".secret.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(os.urandom(32))
+        with suppress(FileExistsError):
+            os.link(temporary, os.path.join(folder, "secret"))
+    finally:
+        os.unlink(temporary)
+    if (made := _secret()) is None:
+        raise OSError(errno.EACCES, "it is not this user's alone, or damaged", os.path.join(folder, "secret"))
+    return made
 
 
 def _folder() -> str:
     return os.path.join(cache_folder(), "catalogues")
 
 
-def _path_of(arguments: Iterable[str]) -> str:
-    called = json.dumps([list(arguments), os.getcwd()]).encode()
-    return os.path.join(_folder(), f"{_digest(called)}.answers")
+def _path_of(name: str) -> str:
+    return os.path.join(_folder(), f"{name}.answers")
 
 
 def _secret() -> bytes | None:

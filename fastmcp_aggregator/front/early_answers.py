@@ -10,7 +10,8 @@ from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.early.front import signature_in
+from fastmcp_aggregator.early.answers import digest_of
+from fastmcp_aggregator.early.known_client import signature_in
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PipeFront
@@ -59,8 +60,8 @@ class EarlyAnswers:
         self._conversation = conversation
         self._strict = strict
 
-    async def stale(self, answered: Mapping[str, bytes]) -> frozenset[Kind]:
-        """The kinds of which the client was listed something else than there is.
+    async def stale(self, answered: Mapping[str, str]) -> frozenset[Kind]:
+        """The kinds of which the client was listed something else than there is, by digests of what it was listed.
 
         Raises:
             StartupError: strict, and the start failed.
@@ -72,7 +73,7 @@ class EarlyAnswers:
         return frozenset(
             kind
             for kind, spec in SPECS.items()
-            if spec.list_method in answered and self._listed(kind) != answered[spec.list_method]
+            if spec.list_method in answered and self._digest_of(kind) != answered[spec.list_method]
         )
 
     async def keep_up(self, keep: Keep) -> None:
@@ -101,6 +102,10 @@ class EarlyAnswers:
                 spec.list_method: listed for kind, spec in SPECS.items() if (listed := self._listed(kind)) is not None
             }
         keep(signature, answers)
+
+    def _digest_of(self, kind: Kind) -> str | None:
+        listed = self._listed(kind)
+        return None if listed is None else digest_of(listed)
 
     def _listed(self, kind: Kind) -> bytes | None:
         sender, first = self._front.sender, self._conversation.first

@@ -71,6 +71,15 @@ class LiveClients:
         if self._changed and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify_all(), name="list_changed")
 
+    async def tell(self, connection: Connection | None, kinds: frozenset[Kind]) -> None:
+        """Notify one legacy client of changes that concern it alone; a modern one, which is None here, with all."""
+        names = sorted({SPECS[kind].capability for kind in kinds})
+        if connection is not None and names:
+            await self._notify(connection, names)
+        elif names:
+            for name in names:
+                await self.bus.publish(_EVENTS[name])
+
     async def close(self) -> None:
         """Cancel pending notifications, and end the listen streams."""
         self.listen_handler.close()

@@ -184,6 +184,9 @@ class AggregatorSettings(BaseSettings):
         "folder or set of roots; `session`, one client session; `auto`: all, unless something shows that it belongs "
         "to one folder or client",
     )
+    hub_idle: Wait = Field(
+        default=300.0, description="seconds that a hub which `attach` has started goes on without clients"
+    )
     list_grace: Wait = Field(
         default=15.0, description="seconds a server that fails stays in the lists, to be back unnoticed"
     )

@@ -66,6 +66,7 @@ def test_without_any_source_everything_has_its_default(monkeypatch: pytest.Monke
         "isolation": "shared",
         "start": "auto",
         "idle_timeout": 600.0,
+        "hub_idle": 300.0,
         "list_grace": 15.0,
         "max_starting": None,
         "call_timeout": 300.0,

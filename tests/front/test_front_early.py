@@ -15,7 +15,8 @@ import pytest
 from support.harness import PATIENCE, config, lean, running, until
 
 from fastmcp_aggregator.early import answers
-from fastmcp_aggregator.early.front import EarlyFront, Handover, signature_in
+from fastmcp_aggregator.early.front import EarlyFront, Handover
+from fastmcp_aggregator.early.known_client import signature_in
 
 LEGACY_PARAMS: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
@@ -176,29 +177,29 @@ def test_answers_are_read_only_while_everything_is_as_it_was(tmp_path: Path, mon
     file = tmp_path / "config.json"
     file.write_text("{}")
     absent = tmp_path / "absent"
-    made = answers.AnswersFile(["a"], [str(file), str(absent)], ["TOKEN_OF_MINE"], os.environ)
+    made = answers.AnswersFile("a", [str(file), str(absent)], ["TOKEN_OF_MINE"], os.environ)
     made.keep("client", {"initialize": b"{}", "tools/list": TOOLS})
-    assert answers.read(["a"]) == {"client": {"initialize": b"{}", "tools/list": TOOLS}}
-    assert answers.read(["b"]) is None
+    assert answers.read("a") == {"client": {"initialize": b"{}", "tools/list": TOOLS}}
+    assert answers.read("b") is None
     assert Path(made.path).stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv("TOKEN_OF_MINE", "1")
-    assert answers.read(["a"]) is None
+    assert answers.read("a") is None
     monkeypatch.delenv("TOKEN_OF_MINE")
     monkeypatch.setenv("FASTMCP_AGGREGATOR_NEW", "1")
-    assert answers.read(["a"]) is None
+    assert answers.read("a") is None
     monkeypatch.delenv("FASTMCP_AGGREGATOR_NEW")
-    assert answers.read(["a"])
+    assert answers.read("a")
     absent.touch()
-    assert answers.read(["a"]) is None
+    assert answers.read("a") is None
     absent.unlink()
     file.write_text("{ }")
-    assert answers.read(["a"]) is None
+    assert answers.read("a") is None
     file.write_text("{}")
     os.utime(file, ns=(0, made._files[1][2]))
     whole = Path(made.path).read_bytes()
     for cut in (0, 1, 20, len(whole) - 1):
         Path(made.path).write_bytes(whole[:cut])
-        assert answers.read(["a"]) is None
+        assert answers.read("a") is None
 
 
 def test_the_cache_folder_is_the_one_of_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE
 from fastmcp_aggregator.file_descriptors import shortage
 
 _WINDOWS_VARIABLES = """
@@ -16,15 +17,15 @@ _WINDOWS_VARIABLES = """
 _POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
 SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
 """What a child gets of our environment; the same variables that the MCP SDK passes on."""
-CONFIGS_ABOVE = "_FASTMCP_AGGREGATOR_CONFIGS_ABOVE"
-"""Besides: the config files that are served above a child, so that an aggregator does not start itself without end."""
 
 NOT_STARTED = "it could not be started; the log of the aggregator says why"
 """What is said of it to those who are not on this machine."""
 
 
 def child_environment(server: StdioServer) -> dict[str, str]:
-    """The child's whole environment: the safe variables of ours, then its own. Never all of ours."""
+    """The child's whole environment: the safe variables of ours, which configs are served above it, then its own. Never
+    all of ours.
+    """
     safe = {name: value for name in (*SAFE_VARIABLES, CONFIGS_ABOVE) if (value := os.environ.get(name)) is not None}
     return {**safe, **server.environment()}
 

@@ -8,24 +8,22 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator import version
 from fastmcp_aggregator.access.keys_file import read_keys
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
-from fastmcp_aggregator.catalogue.persisted.fingerprint import files_of
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import follow
+from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
-from fastmcp_aggregator.config import McpConfig, StdioServer
-from fastmcp_aggregator.early.answers import AnswersFile, variables_in
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.early.answers import AnswersFile, name_of
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -49,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     catalogues = CatalogueStore()
-    answers = AnswersFile(sys.argv[1:], *_what_answers_depend_on(options, config, settings), environ)
+    answers = AnswersFile(name_of(sys.argv[1:]), *what_answers_depend_on(options, config, settings), environ)
     serving = _serve(config, settings, groups, options, catalogues, answers)
     return run_to_end(serving, exit_code_on_signal=FINE)
 
@@ -74,21 +72,6 @@ def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> No
     for key in read_keys(Path(settings.keys_file).expanduser()):
         for unknown in sorted(group for group in key.groups or () if group not in groups):
             logger.warning("the key %s of %r is for the group %r, which is not there", key.id, key.name, unknown)
-
-
-def _what_answers_depend_on(
-    options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings
-) -> tuple[list[str], list[str]]:
-    """The files and the environment variables that decide what clients are told first."""
-    named = (options.config, options.settings, options.env_file, settings.groups, settings.pins, version.__file__)
-    files = [os.path.expanduser(file) for file in named if file]
-    variables = [own.bearer_env for own in settings.servers.values() if own.bearer_env]
-    with suppress(OSError, ValueError):
-        variables += variables_in(Path(options.config).read_text("utf-8"))
-    for server in config.servers.values():
-        if isinstance(server, StdioServer):
-            files += [path for path, _, _ in files_of(server)]
-    return files, variables
 
 
 async def _serve(

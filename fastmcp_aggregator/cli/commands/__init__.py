@@ -10,6 +10,7 @@ from fastmcp_aggregator.cli.parser.command import Command
 
 _ORDER = (
     "serve",
+    "attach",
     "check",
     "list",
     "call",
@@ -27,9 +28,14 @@ _ORDER = (
 """In the help; any other command follows."""
 
 
-@cache
 def all_commands() -> dict[str, Command]:
-    """Every command by name."""
+    """Every command that people are told of, by name."""
+    return {name: command for name, command in known_commands().items() if not command.is_internal}
+
+
+@cache
+def known_commands() -> dict[str, Command]:
+    """Every command by name, with those that this program starts itself with."""
     modules = [import_module(found.name) for found in walk_packages(__path__, f"{__name__}.") if not found.ispkg]
     commands: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in modules}
     known = [name for name in _ORDER if name in commands]

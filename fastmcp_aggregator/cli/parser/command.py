@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -28,6 +28,8 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     check: Callable[[argparse.ArgumentParser, argparse.Namespace], None] | None = None
+    is_internal: bool = False
+    """Whether it is for this program itself, and so not told of."""
 
     def parser(self, usage: str | None = None, epilog: str = EXPLAINED) -> argparse.ArgumentParser:
         """The parser of its arguments, with the options that every command has."""
@@ -45,6 +47,18 @@ class Command:
         parser.add_argument("--debug", action="store_true", help="log more, and show tracebacks")
         return parser
 
+    def parsed(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The options.
+
+        Raises:
+            SystemExit: they cannot be understood, or ask for help or the version; what there is to say has been said.
+        """
+        parser = self.parser()
+        options = parser.parse_intermixed_args(arguments)
+        if self.check is not None:
+            self.check(parser, options)
+        return options
+
 
 def action(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
     """A function of a module of `cli.actions`, which is imported when it is called."""
@@ -54,6 +68,33 @@ def action(module: str, function: str = "run") -> Callable[[argparse.Namespace],
         return code
 
     return run
+
+
+def add_served(parser: argparse.ArgumentParser) -> None:
+    """What is served, and how clients see it."""
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="the `mcpServers` file")
+    parser.add_argument("--config", dest="config_file", metavar="FILE", help="the same, as an option")
+    add_environment(parser)
+    parser.add_argument("--name", metavar="NAME", help="server name shown to clients")
+    parser.add_argument("--server-version", metavar="V", help="server version shown to clients")
+    parser.add_argument(
+        "--otel",
+        dest="telemetry",
+        action="store_const",
+        const=True,
+        help="export traces as the OTEL_* variables say (needs the extra `otel`)",
+    )
+    add_view(parser)
+
+
+def require_config(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End with a usage error unless the config is given once."""
+    if options.config_file is not None:
+        if options.config is not None:
+            parser.error("give the config once: as CONFIG or with --config")
+        options.config = options.config_file
+    if options.config is None:
+        parser.error(f"give the path of a config file, such as: {parser.prog} config.json")
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

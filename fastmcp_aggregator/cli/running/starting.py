@@ -19,7 +19,6 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
-from fastmcp_aggregator.children.process.environment import CONFIGS_ABOVE
 from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
@@ -28,6 +27,7 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
+from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, real_path_of, why_recursive
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
@@ -250,18 +250,15 @@ def reject_recursive_config(config: str) -> None:
     Raises:
         UsageError: it is.
     """
-    if _identity(config) in _above():
-        raise UsageError(
-            f"{config} contains the aggregator itself, with this same file: it would start itself without end; "
-            "remove that entry, or give the aggregator a config of its own"
-        )
+    if why := why_recursive(config):
+        raise UsageError(why)
 
 
 @contextmanager
 def as_ancestor(config: str) -> Iterator[None]:
     """What is started meanwhile is told that this file is served above it."""
     before = os.environ.get(CONFIGS_ABOVE)
-    os.environ[CONFIGS_ABOVE] = os.pathsep.join([*_above(), _identity(config)])
+    os.environ[CONFIGS_ABOVE] = os.pathsep.join([*configs_above(), real_path_of(config)])
     try:
         yield
     finally:
@@ -269,11 +266,3 @@ def as_ancestor(config: str) -> Iterator[None]:
             del os.environ[CONFIGS_ABOVE]
         else:
             os.environ[CONFIGS_ABOVE] = before
-
-
-def _above() -> list[str]:
-    return [path for path in os.environ.get(CONFIGS_ABOVE, "").split(os.pathsep) if path]
-
-
-def _identity(config: str) -> str:
-    return os.path.normcase(Path(config).resolve())

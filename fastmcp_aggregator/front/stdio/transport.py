@@ -22,6 +22,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
+from fastmcp_aggregator.early.answers import digest_of
 from fastmcp_aggregator.early.front import Handover, take_over
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
@@ -60,8 +61,8 @@ class StdioStreams:
     read: Any
     write: Any
     conversation: Conversation | None = None
-    listed: Mapping[str, bytes] = field(default_factory=dict)
-    """The lists that the client has got already, by method."""
+    listed: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the lists that the client has got already, by method."""
 
     async def finish(self, in_flight: InFlightCounter) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
@@ -105,7 +106,7 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     early = take_over()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
-    outlet = _StdoutProtocol()
+    outlet = Outlet()
     inlet = ClientPipe(outlet, on_end, shortcut, early)
     if shortcut is not None:
         shortcut.attach(inlet)
@@ -116,7 +117,8 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
         writer = ConversationWriter(outlet, inlet.conversation)
-        yield StdioStreams(inlet.reader, writer, inlet.conversation, early.answered)
+        listed = {method: digest_of(result) for method, result in early.answered.items()}
+        yield StdioStreams(inlet.reader, writer, inlet.conversation, listed)
     finally:
         inlet.close()
         if shortcut is not None:
@@ -138,8 +140,8 @@ def _redirect_stdio() -> None:
     os.dup2(2, 1)
 
 
-class _StdoutProtocol(asyncio.Protocol):
-    """Our end of stdout."""
+class Outlet(asyncio.Protocol):
+    """Our end of what the client reads: stdout, or a socket."""
 
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] = lambda: None
@@ -187,11 +189,11 @@ class _StdoutProtocol(asyncio.Protocol):
 
 
 class ClientPipe(asyncio.Protocol):
-    """Our end of stdin, and, for a shortcut, of stdout."""
+    """Our end of what the client writes: stdin, or a socket; and, for a shortcut, of what it reads."""
 
     def __init__(
         self,
-        outlet: _StdoutProtocol,
+        outlet: Outlet,
         on_end: Callable[[], None],
         shortcut: Shortcut | None,
         early: Handover,

@@ -1,0 +1,331 @@
+"""The bridge: passes lines between the client on stdio and a hub, from one hub to the next.
+
+Theory. One loop over three descriptors. Whatever takes time is a time by which it must have happened: a hub that does
+not greet, one that cannot be started. While no hub serves, what the client says waits, and a client that was served
+before is told first what it was told then. What the next hub must know of the client is `ClientSession`'s business; in
+which order it is told is decided here: the repeated handshake, the rest of what is repeated, what waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.client_end import ClientEnd
+from fastmcp_aggregator.attach.client_session import ClientSession
+from fastmcp_aggregator.attach.connection import Connection, Phase
+from fastmcp_aggregator.attach.envelope import read as envelope_of
+from fastmcp_aggregator.attach.folder import Unusable, log_of, made_hub_folder
+from fastmcp_aggregator.attach.identity import HubIdentity
+from fastmcp_aggregator.attach.starting import begin, connected, own_server
+from fastmcp_aggregator.early.answers import read as read_answers
+from fastmcp_aggregator.early.known_client import KnownClient
+
+GREETING_TIMEOUT = 30.0
+"""Seconds that a hub has to greet: it imports FastMCP first, if it was started just now."""
+_START_TIMEOUT = 60.0
+"""Seconds that a hub which ends may keep the next one from being started."""
+_RETRY = 0.02
+"""Seconds between attempts to connect to a hub that somebody else starts or ends."""
+_WARM = 0.05
+"""Seconds in which a hub that runs already greets, as a rule; so long the client is not read."""
+_MOST_FAILURES = 3
+"""Hubs in a row that end before they have served: then there is no sense in another."""
+_SHORTEST_LIFE = 1.0
+"""Seconds after which a hub has served."""
+_MOST_HELD = 32 * 1024**2
+"""Bytes of the client's lines that wait for a hub; then it is not read."""
+_LOST = (
+    "the hub ended while it served this request; whether the server has done what was asked is not known, "
+    "and it is not asked again"
+)
+
+
+class Bridge:
+    """One client's bridge."""
+
+    def __init__(
+        self,
+        identity: HubIdentity,
+        about: Mapping[str, Any],
+        own_arguments: Sequence[str],
+        answers: str,
+        client: ClientEnd | None = None,
+    ) -> None:
+        """`about` is what a hub is told of the client; `own_arguments` those of a server for this client alone;
+        `answers` the name of what it is told first.
+        """
+        self._identity = identity
+        self._about = about
+        self._own_arguments = own_arguments
+        self._answers = answers
+        self._client = client or ClientEnd()
+        self._session = ClientSession()
+        self._connection: Connection | None = None
+        self._known: KnownClient | None = None
+        self._is_known_read = False
+        self._held: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._is_idle = False
+        """Whether no hub is wanted before the client's next line."""
+        self._wanted_since = time.monotonic()
+        self._next_attempt = 0.0
+        self._failures = 0
+        """How many hubs in a row have ended before they served."""
+        self._exit_code: int | None = None
+        """Set when there is nothing more to serve."""
+
+    def run(self) -> int:
+        """Serve the client until it leaves; the exit code."""
+        poll = select.poll()
+        try:
+            while True:
+                self._seek()
+                if (code := self._end()) is not None:
+                    return code
+                self._wait(poll)
+        finally:
+            self._client.close()
+
+    def _end(self) -> int | None:
+        """The exit code, if there is nothing left to do."""
+        if self._client.is_gone:
+            return 0
+        is_served = self._connection is not None and self._connection.phase is not Phase.GREETING
+        is_done = self._is_idle or not self._session.has_open
+        if self._client.has_left and not is_served and not self._held and is_done:
+            return 0
+        return self._exit_code
+
+    # Waiting for something to do.
+
+    def _wait(self, poll: select.poll) -> None:
+        masks = self._masks()
+        for descriptor, mask in masks.items():
+            poll.register(descriptor, mask)
+        ready = dict(poll.poll(self._patience()))
+        for descriptor in masks:
+            poll.unregister(descriptor)
+        client, connection = self._client, self._connection
+        if client.stdout in ready and client.has_unwritten:
+            client.flush()
+        if connection is not None:
+            if connection.outlet.fileno() in ready:
+                connection.flush()
+            if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & select.POLLIN:
+                self._from_hub(connection)
+        if client.stdin in ready and masks.get(client.stdin, 0) & select.POLLIN:
+            self._from_client(client.read())
+
+    def _masks(self) -> dict[int, int]:
+        """What is waited for, by descriptor."""
+        client, connection, masks = self._client, self._connection, dict[int, int]()
+        has_room = self._held_bytes < _MOST_HELD and (connection is None or connection.has_room)
+        if not client.has_left and has_room and not self._is_warming_up:
+            masks[client.stdin] = select.POLLIN
+        if client.has_unwritten:
+            masks[client.stdout] = masks.get(client.stdout, 0) | select.POLLOUT
+        if connection is not None:
+            masks[connection.peer.fileno()] = select.POLLIN if client.has_room else 0
+            if connection.has_unwritten:
+                outlet = connection.outlet.fileno()
+                masks[outlet] = masks.get(outlet, 0) | select.POLLOUT
+        return masks
+
+    def _patience(self) -> float | None:
+        """Milliseconds until something is to be done if nothing comes."""
+        connection = self._connection
+        if connection is None:
+            return None if self._is_idle else max(0.0, self._next_attempt - time.monotonic()) * 1000
+        if connection.phase is not Phase.GREETING:
+            return None
+        bound = _WARM if self._is_warming_up else GREETING_TIMEOUT
+        return max(0.0, bound - connection.age) * 1000 + 1
+
+    @property
+    def _is_warming_up(self) -> bool:
+        """Whether a hub that runs already has not greeted yet, as it will in a moment."""
+        connection = self._connection
+        if self._is_known_read or connection is None or connection.phase is not Phase.GREETING:
+            return False
+        return connection.age < _WARM
+
+    # A hub.
+
+    def _seek(self) -> None:
+        """See that there is a hub, or that there will be."""
+        if self._connection is not None:
+            if self._connection.phase is Phase.GREETING:
+                self._look_at_greeting(self._connection)
+            return
+        now = time.monotonic()
+        if self._is_idle or now < self._next_attempt or self._exit_code is not None:
+            return
+        try:
+            made_hub_folder()
+            peer = connected(self._identity.id)
+            if peer is None and begin(self._identity):
+                self._read_known()
+                peer = connected(self._identity.id)
+        except Unusable as why:
+            self._serve_alone(str(why))
+            return
+        if peer is not None:
+            about = {**self._about, "listed": self._session.listed}
+            self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
+            return
+        self._next_attempt = now + _RETRY
+        self._read_known()
+        if now > self._wanted_since + _START_TIMEOUT:
+            self._serve_alone("another hub has been ending for too long")
+
+    def _look_at_greeting(self, connection: Connection) -> None:
+        if connection.age > _WARM:
+            self._read_known()
+        if connection.age > GREETING_TIMEOUT:
+            self._drop(connection)
+            self._serve_alone(f"the hub has not answered for {GREETING_TIMEOUT:g} s")
+
+    def _read_known(self) -> None:
+        if not self._is_known_read:
+            self._is_known_read = True
+            entries = read_answers(self._answers)
+            self._known = KnownClient(entries) if entries else None
+
+    def _serve_alone(self, why: str) -> None:
+        greeting.say(f"No hub serves this client: {why}. It has servers of its own now.")
+        output, input_, process = own_server(self._own_arguments)
+        self._connection = Connection(output, outlet=input_, process=process)
+        self._attached(self._connection)
+
+    def _attached(self, connection: Connection) -> None:
+        """What serves the client from now on is told what it must know."""
+        connection.begin()
+        self._known = None
+        self._send(self._session.attached())
+        if not self._session.is_introducing:
+            self._let_go()
+
+    def _send(self, lines: Sequence[bytes]) -> None:
+        if self._connection is not None and lines:
+            self._connection.write(b"\n".join(lines) + b"\n")
+
+    def _let_go(self) -> None:
+        """Pass on what has waited."""
+        held, self._held, self._held_bytes = self._held, deque(), 0
+        self._from_client(held)
+
+    # What comes.
+
+    def _from_hub(self, connection: Connection) -> None:
+        told: list[bytes] = []
+        for line in connection.read():
+            if line.startswith(greeting.MARK):
+                self._heed(connection, line)
+            elif connection.phase is not Phase.GREETING:
+                was_introducing = self._session.is_introducing
+                if (shown := self._session.received(line)) is not None:
+                    told.append(shown + b"\n")
+                elif was_introducing and not self._session.is_introducing:
+                    self._send(self._session.introduced())
+                    self._let_go()
+            if self._connection is not connection:
+                break
+        if told:
+            self._client.write(b"".join(told))
+        if connection.is_lost and self._connection is connection:
+            self._lost(connection)
+
+    def _heed(self, connection: Connection, line: bytes) -> None:
+        """A hub says something of itself."""
+        try:
+            what, about = greeting.read(line)
+        except greeting.Malformed:
+            return
+        if what == greeting.READY:
+            self._attached(connection)
+        elif what == greeting.STOPPING:
+            connection.phase = Phase.ENDING
+        elif what in (greeting.REFUSED, greeting.FAILED):
+            self._drop(connection)
+            log = log_of(self._identity.id)
+            self._serve_alone(str(about.get("reason") or f"the hub has not started; {log} tells why"))
+
+    def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
+        for line in lines:
+            if self._passes(line):
+                self._pass_on(line)
+            elif (answer := None if self._known is None else self._known.answer(line)) is not None:
+                self._session.sent(line)
+                self._session.received(answer.rstrip())
+                self._client.write(answer)
+            else:
+                self._held.append(line)
+                self._held_bytes += len(line)
+                if self._is_idle:
+                    self._is_idle, self._wanted_since = False, time.monotonic()
+        connection = self._connection
+        is_served = connection is not None and connection.phase is not Phase.GREETING
+        if connection is not None and is_served and self._client.has_left and not self._held:
+            connection.finish()
+
+    def _passes(self, line: bytes) -> bool:
+        """Whether what serves the client takes the line now."""
+        connection = self._connection
+        if connection is None or connection.phase is Phase.GREETING or self._session.is_introducing:
+            return False
+        if connection.phase is Phase.OPEN:
+            return True
+        message = envelope_of(line)
+        return message.id is None or message.method is None
+
+    def _pass_on(self, line: bytes) -> None:
+        sent = self._session.for_hub(line)
+        if sent is not None:
+            self._send([sent])
+            self._session.sent(line)
+
+    # The end of a hub.
+
+    def _lost(self, connection: Connection) -> None:
+        """What served the client is gone."""
+        was = connection.phase
+        self._drop(connection)
+        for line in self._session.lost(_LOST):
+            self._client.write(line + b"\n")
+        self._wanted_since = time.monotonic()
+        if connection.process is not None:
+            self._exit_code = _exit_code_of(connection.process)
+        elif self._client.has_left and not self._held:
+            self._exit_code = 0
+        elif was is Phase.ENDING:
+            self._is_idle = not self._held
+        else:
+            self._failures = self._failures + 1 if was is Phase.GREETING or connection.age < _SHORTEST_LIFE else 0
+            if self._failures == _MOST_FAILURES:
+                log = log_of(self._identity.id)
+                self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
+
+    def _drop(self, connection: Connection) -> None:
+        connection.close()
+        self._connection = None
+
+
+def _exit_code_of(process: int) -> int:
+    _, status = os.waitpid(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 1
+
+
+def about_client(group: str | None, tool_search: bool | None) -> dict[str, Any]:
+    """What a hub is told of this process's client."""
+    try:
+        folder: str | None = os.getcwd()
+    except OSError:
+        folder = None
+    return {"folder": folder, "pid": os.getppid(), "group": group, "tool_search": tool_search}

@@ -1,0 +1,114 @@
+"""The connection of a bridge to what serves its client: a hub, or a server of its own."""
+
+from __future__ import annotations
+
+import socket
+import time
+from enum import Enum, auto
+
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
+
+HIGH_WATER = 1024 * 1024
+"""Bytes that wait to be written, from which on no more is read for it."""
+_CHUNK = 256 * 1024
+
+
+class Phase(Enum):
+    """How far a connection is."""
+
+    GREETING = auto()
+    """The hub has not said yet that it serves."""
+    OPEN = auto()
+    ENDING = auto()
+    """The hub takes no new requests, and answers what is open."""
+
+
+class Connection:
+    """One connection, which does not block."""
+
+    def __init__(
+        self,
+        peer: socket.socket,
+        *,
+        outlet: socket.socket | None = None,
+        greeting: bytes = b"",
+        process: int | None = None,
+    ) -> None:
+        """`outlet` is what is written to, if it is another socket than the one that is read; `process` the id of a
+        server of the bridge's own, which needs no greeting.
+        """
+        self.peer = peer
+        self.outlet = peer if outlet is None else outlet
+        self.process = process
+        self.phase = Phase.OPEN if process is not None else Phase.GREETING
+        self._began = time.monotonic()
+        self.is_lost = False
+        self._lines = LineSplitter(LINE_LIMIT)
+        self._unwritten = bytearray()
+        self._is_finished = False
+        self.write(greeting)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was made or, if it is open, has been."""
+        return time.monotonic() - self._began
+
+    def begin(self) -> None:
+        """It is open now."""
+        self.phase, self._began = Phase.OPEN, time.monotonic()
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._unwritten) < HIGH_WATER
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._unwritten)
+
+    def write(self, data: bytes) -> None:
+        """Write, now or later."""
+        if self._unwritten:
+            self._unwritten += data
+        elif data:
+            self._unwritten += data[self._sent(data) :]
+
+    def flush(self) -> None:
+        """Write what the other end takes now; then the end, if there is no more to come."""
+        if self._unwritten:
+            del self._unwritten[: self._sent(self._unwritten)]
+        if self._is_finished and not self._unwritten and not self.is_lost:
+            try:
+                self.outlet.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.is_lost = True
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        if not self._is_finished:
+            self._is_finished = True
+            self.flush()
+
+    def read(self) -> list[bytes]:
+        """The lines that have come; at the end, `is_lost` is set."""
+        try:
+            data = self.peer.recv(_CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.is_lost = True
+            return []
+        return self._lines.feed(data)
+
+    def close(self) -> None:
+        self.peer.close()
+        self.outlet.close()
+
+    def _sent(self, data: bytes | bytearray) -> int:
+        try:
+            return self.outlet.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # reading tells what came before the end
+            return len(data)

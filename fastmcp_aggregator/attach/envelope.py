@@ -1,0 +1,61 @@
+"""The envelope of a JSON-RPC message on a line: its id and its method, found without parsing a long line. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_ANSWER = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}"),"(result|error)":')
+"""How a hub begins an answer."""
+_END = re.compile(rb',"id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}")\}\s*\Z')
+"""The last member of a message: the brace is its own, for nothing else can stand there."""
+_METHOD = re.compile(rb'\A\s*\{(?:"jsonrpc":"2\.0",)?"method":"([\w/.-]{1,100})",')
+_LONG = 64 * 1024
+"""Bytes from which on a line is not parsed if its id stands at an end of it."""
+
+Id = int | str
+
+
+class Envelope(NamedTuple):
+    """Which message it is. `params` are those of short messages and of those that had to be parsed."""
+
+    id: Id | None
+    method: str | None
+    params: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """An answer of a hub. `start` is where its result or error begins."""
+
+    id: Id
+    is_error: bool
+    start: int
+
+
+_NONE = Envelope(None, None, {})
+
+
+def read_answer(line: bytes) -> Answer | None:
+    """An answer, as hubs write them; None: it is something else."""
+    found = _ANSWER.match(line)
+    return None if found is None else Answer(json.loads(found[1]), found[2] == b"error", found.end())
+
+
+def read(line: bytes) -> Envelope:
+    """The envelope of any message; an empty one of what is none."""
+    if len(line) > _LONG and (method := _METHOD.match(line)) and (end := _END.search(line, len(line) - 300)):
+        return Envelope(json.loads(end[1]), method[1].decode(), {})
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return _NONE
+    if not isinstance(message, dict):
+        return _NONE
+    params, method_name, request_id = message.get("params"), message.get("method"), message.get("id")
+    return Envelope(
+        request_id if type(request_id) in (int, str) else None,
+        method_name if isinstance(method_name, str) else None,
+        params if isinstance(params, dict) else {},
+    )

@@ -1,0 +1,77 @@
+"""The folder of a user's hubs: a socket and a lock for each, for this user alone; and that of their logs."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from fastmcp_aggregator.early.answers import cache_folder
+
+_LONGEST_ADDRESS = 103
+"""Bytes of a socket's path (macOS has the shortest: 104, with a zero at the end)."""
+
+
+class Unusable(Exception):
+    """There can be no hub; the message is the end of a sentence that says why."""
+
+
+def hub_folder() -> str:
+    """Where the sockets are: with what lasts as long as the user's session, or in the user's cache folder."""
+    for runtime in (os.environ.get("XDG_RUNTIME_DIR", "").strip(), f"/run/user/{os.getuid()}"):
+        if runtime and os.path.isabs(runtime) and _is_private(runtime):
+            return os.path.join(runtime, "fastmcp-aggregator")
+    return os.path.join(cache_folder(), "hubs")
+
+
+def made_hub_folder() -> str:
+    """The same, made if it is not there.
+
+    Raises:
+        Unusable: it cannot be made, or others may write to it or read it.
+    """
+    folder = hub_folder()
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"the folder {folder} cannot be made: {error.strerror}") from None
+    if not _is_private(folder):
+        raise Unusable(f"the folder {folder} is not for this user alone")
+    return folder
+
+
+def socket_of(hub_id: str) -> str:
+    """The path of a hub's socket."""
+    return os.path.join(hub_folder(), f"{hub_id}.sock")
+
+
+def lock_of(hub_id: str) -> str:
+    """The path of the file whose lock a hub has as long as it lives."""
+    return os.path.join(hub_folder(), f"{hub_id}.lock")
+
+
+def log_of(hub_id: str) -> str:
+    """The path of a hub's log."""
+    return os.path.join(cache_folder(), "logs", f"hub-{hub_id}.log")
+
+
+def require_short(path: str) -> None:
+    """Raise Unusable if a socket cannot have this path."""
+    if len(os.fsencode(path)) > _LONGEST_ADDRESS:
+        raise Unusable(f"the path {path} is too long for a socket")
+
+
+def known_hubs() -> list[str]:
+    """The ids of the hubs that have a socket, running or not."""
+    try:
+        names = sorted(os.listdir(hub_folder()))
+    except OSError:
+        return []
+    return [name.removesuffix(".sock") for name in names if name.endswith(".sock")]
+
+
+def _is_private(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

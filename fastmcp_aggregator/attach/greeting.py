@@ -1,0 +1,69 @@
+"""What bridges and hubs say to each other beside MCP: lines of JSON whose first key is `hub`, which no message has.
+
+A connection begins with one line that says what is wanted, and one that answers it. Afterwards a client's has messages
+of MCP in both directions, and a hub that is about to end says so in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.version import VERSION
+
+MARK = b'{"hub":'
+"""How every such line begins."""
+LONGEST = 64 * 1024
+"""Bytes of such a line, at most; the answers of a hub to questions about it may be longer."""
+CLIENT, STATUS, STOP, OPEN = "client", "status", "stop", "open"
+"""What may be wanted."""
+READY, REFUSED, FAILED, STOPPING = "ready", "refused", "failed", "stopping"
+"""What a hub says: it serves; it does not serve this one; it has not started; it ends, and may be started again."""
+
+
+class Malformed(ValueError):
+    """It is no such line."""
+
+
+def line(what: str, **about: Any) -> bytes:
+    """One such line."""
+    return json.dumps({"hub": what, "version": VERSION, **about}, separators=(",", ":")).encode() + b"\n"
+
+
+def read(data: bytes) -> tuple[str, Mapping[str, Any]]:
+    """What a line says, and all of it.
+
+    Raises:
+        Malformed: it is something else.
+    """
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Malformed from None
+    if not isinstance(message, dict) or not isinstance(message.get("hub"), str):
+        raise Malformed
+    return message["hub"], message
+
+
+def tell_waiting(listener: socket.socket, word: bytes) -> None:
+    """Tell it all whose connections have not been accepted, and close these."""
+    listener.setblocking(False)
+    with suppress(OSError):
+        while True:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                peer.setblocking(False)
+                peer.sendall(word)
+
+
+def say(text: str) -> None:
+    """Say something on stderr, if it can be said there."""
+    try:
+        os.write(2, f"{printable(text)}\n".encode())
+    except OSError:
+        return

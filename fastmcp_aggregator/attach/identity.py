@@ -1,0 +1,89 @@
+"""Which hub a client belongs to: one for each user, config, options that change what is served, and environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastmcp_aggregator.attach.folder import Unusable
+from fastmcp_aggregator.early.answers import digest_of, digest_of_variables, made_secret, variables_in
+from fastmcp_aggregator.version import VERSION
+
+_FILES = ("settings", "groups", "env_file")
+_VALUES = ("separator", "name", "server_version")
+_SWITCHES = {"prefix": ("--no-prefix", False), "strict": ("--no-strict", False), "telemetry": ("--otel", True)}
+_TOKEN_VARIABLE = re.compile(r"""bearer_env["']?\s*[:=]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_MOST_BYTES = 16 * 1024**2
+"""Of a file that is looked through for variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubIdentity:
+    """A hub: what it is called, and what it serves. `arguments` are those of its program, without what is secret."""
+
+    id: str
+    name: str | None
+    config: str
+    arguments: tuple[str, ...]
+
+
+def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubIdentity:
+    """The hub of a client that was started with these options.
+
+    Raises:
+        Unusable: there is no secret with which the environment can be digested.
+    """
+    config = os.path.realpath(os.path.expanduser(options.config))
+    arguments = (config, *_arguments(options))
+    program = [VERSION, sys.executable, sys.version, os.path.dirname(__file__)]
+    if options.hub is not None:
+        served: list[object] = ["named", options.hub]
+    else:
+        served = [*arguments, _digest_of_environment(options, config, environ)]
+    digest = digest_of(json.dumps([program, os.getuid(), served]).encode())
+    return HubIdentity(digest[:16], options.hub, config, arguments)
+
+
+def _arguments(options: argparse.Namespace) -> list[str]:
+    arguments: list[str] = []
+    for name in _FILES:
+        if (file := getattr(options, name)) is not None:
+            arguments += [f"--{name.replace('_', '-')}", os.path.realpath(os.path.expanduser(file))]
+    for name in _VALUES:
+        if (value := getattr(options, name)) is not None:
+            arguments.append(f"--{name.replace('_', '-')}={value}")
+    arguments += [switch for name, (switch, on) in _SWITCHES.items() if getattr(options, name) is on]
+    return arguments
+
+
+def _digest_of_environment(options: argparse.Namespace, config: str, environ: Mapping[str, str]) -> str:
+    """A keyed digest of the variables that may matter, and of the file that has more of them."""
+    try:
+        secret = made_secret()
+    except OSError as error:
+        raise Unusable(f"{error.filename} cannot be used: {error.strerror}") from None
+    settings = _text_of(options.settings)
+    names = variables_in(_text_of(config)) | variables_in(settings) | set(_TOKEN_VARIABLE.findall(settings))
+    of_file = digest_of(_text_of(options.env_file).encode(errors="surrogatepass"), secret)
+    return digest_of_variables(names, environ, secret) + of_file
+
+
+def _text_of(path: str | None) -> str:
+    """What is in a file; nothing, if it cannot be read: who needs it says so."""
+    if path is None:
+        return ""
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def answers_name(hub_id: str, group: str | None, tool_search: bool | None) -> str:
+    """The name under which the first answers to the clients of a hub are kept that see this group so."""
+    return digest_of(json.dumps(["hub", hub_id, group, tool_search]).encode())

@@ -1,0 +1,30 @@
+"""The user at the other end of a socket, as the kernel says."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+_LOCAL_PEERCRED = 1
+"""Of <sys/un.h> on macOS and BSD, at the level 0."""
+_XUCRED_BYTES = 76
+
+
+def user_of(peer: socket.socket) -> int | None:
+    """The user's number; None: it cannot be told."""
+    try:
+        if hasattr(socket, "SO_PEERCRED"):
+            data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            user: int = struct.unpack("3i", data)[1]
+        else:
+            data = peer.getsockopt(0, _LOCAL_PEERCRED, _XUCRED_BYTES)
+            user = struct.unpack_from("=II", data)[1]
+    except (OSError, struct.error):
+        return None
+    return user
+
+
+def is_of_this_user(peer: socket.socket) -> bool:
+    """Whether it is us."""
+    return user_of(peer) == os.getuid()

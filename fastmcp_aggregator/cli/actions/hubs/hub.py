@@ -1,0 +1,123 @@
+"""The hub of this user that `attach` starts: with its socket, its lock, and its log as stderr."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.folder import lock_of, log_of, socket_of
+from fastmcp_aggregator.attach.identity import answers_name
+from fastmcp_aggregator.attach.starting import LISTENER, LOCK
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
+from fastmcp_aggregator.children.process.process import kill_recorded_groups
+from fastmcp_aggregator.cli.output.report import Lines, follow
+from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
+from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
+from fastmcp_aggregator.cli.terminal.logs import leave_out
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.early.answers import AnswersFile
+from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.front.early_answers import Keep
+
+
+def run(options: argparse.Namespace) -> int:
+    listener = _listener(options.id)
+    try:
+        return _run(options, listener)
+    except BaseException:
+        with suppress(OSError):  # it was closed
+            greeting.tell_waiting(listener, greeting.line(greeting.FAILED))
+        raise
+    finally:
+        for path in (socket_of(options.id), lock_of(options.id)):
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _listener(hub_id: str) -> socket.socket:
+    """The socket that this process was started with; it and the lock are for no process that is started from here.
+
+    Raises:
+        UsageError: it was started otherwise.
+    """
+    refusal = UsageError("a hub is started by `attach`")
+    try:
+        listener = socket.socket(fileno=LISTENER)
+        os.set_inheritable(LOCK, False)
+    except OSError:
+        raise refusal from None
+    listener.set_inheritable(False)
+    if listener.getsockname() != socket_of(hub_id):
+        raise refusal
+    return listener
+
+
+def _run(options: argparse.Namespace, listener: socket.socket) -> int:
+    environ = dict(os.environ)  # without what is read from a file
+    config, settings = load(options, serves=True)
+    settings = settings.model_copy(update=_defaults(settings))
+    if settings.audit == "stdout":
+        raise UsageError("the hub has no stdout; give the setting `audit` the path of a file")
+    groups = load_named_groups(options, config, settings)
+    return run_to_end(_serve(config, settings, groups, options, listener, environ), exit_code_on_signal=FINE)
+
+
+def _defaults(settings: AggregatorSettings) -> dict[str, str]:
+    """What holds for a hub where nothing is set."""
+    isolation = {} if "isolation" in settings.model_fields_set else {"isolation": "auto"}
+    return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
+
+
+async def _serve(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    groups: Groups,
+    options: argparse.Namespace,
+    listener: socket.socket,
+    environ: Mapping[str, str],
+) -> int:
+    catalogues = CatalogueStore()
+    depends_on = what_answers_depend_on(options, config, settings)
+
+    kept: dict[str, AnswersFile] = {}
+
+    def keep_for(group: str | None, tool_search: bool | None) -> Keep | None:
+        if settings.catalogue != "on":
+            return None
+        name = answers_name(options.id, group, tool_search)
+        if name not in kept or not kept[name].is_current():
+            kept[name] = AnswersFile(name, *depends_on, environ)
+        answers = kept[name]
+
+        def keep(signature: str, results: Mapping[str, bytes]) -> None:
+            catalogues.write_soon(answers.path, partial(answers.keep, signature, results))
+
+        return keep
+
+    report = Lines()
+    end_on_signals(FINE, kill_recorded_groups, report.close)
+    leave_out(report.tells)
+    async with built_early(config, settings, groups=groups, catalogues=catalogues) as app:
+        from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
+        from fastmcp_aggregator.local_hub.log_file import rotated_log  # noqa: PLC0415 - as above
+
+        following = asyncio.create_task(follow(app, report))
+        try:
+            async with rotated_log(log_of(options.id)):
+                await LocalHub(app, listener, keep_for=keep_for, idle=settings.hub_idle).run()
+        finally:
+            following.cancel()
+            report.close()
+    return FINE

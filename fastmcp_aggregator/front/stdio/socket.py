@@ -1,0 +1,88 @@
+"""The transport to a client on a local socket: what stdio is to the only client of a process, to one of many."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from fastmcp_aggregator.early.front import Handover
+from fastmcp_aggregator.front.stdio.conversation import ConversationWriter
+from fastmcp_aggregator.front.stdio.transport import ClientPipe, Outlet, Shortcut, StdioStreams
+
+Say = Callable[[bytes], None]
+"""Writes a line that is no message of MCP."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketClient:
+    """A client on a connected socket, of which `rest` has been read already.
+
+    `listed` are digests of the lists that it has got before, by method: it is told of those that are others now.
+    """
+
+    peer: socket.socket
+    rest: bytes = b""
+    working_folder: str | None = None
+    listed: Mapping[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def socket_streams(
+    client: SocketClient, on_end: Callable[[], None], shortcut: Shortcut | None
+) -> AsyncIterator[tuple[StdioStreams, Say]]:
+    """The client's streams. The socket is closed at the end."""
+    outlet = Outlet()
+    inlet = ClientPipe(outlet, on_end, shortcut, Handover(rest=client.rest))
+    if shortcut is not None:
+        shortcut.attach(inlet)
+    outlet.on_gone, outlet.on_room = inlet.abandon, inlet.go_on
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(outlet, inlet), client.peer)
+
+    def say(line: bytes) -> None:
+        with suppress(OSError):
+            outlet.write(line)
+
+    try:
+        writer = ConversationWriter(outlet, inlet.conversation)
+        yield StdioStreams(inlet.reader, writer, inlet.conversation, client.listed), say
+    finally:
+        if shortcut is not None:
+            shortcut.close()
+        inlet.close()
+        await outlet.close()
+
+
+class _BothEnds(asyncio.Protocol):
+    """The two ends of one socket. A client that writes nothing more still reads."""
+
+    def __init__(self, outlet: Outlet, inlet: ClientPipe) -> None:
+        self._outlet = outlet
+        self._inlet = inlet
+        self._has_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._outlet.connection_made(transport)
+        self._inlet.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inlet.data_received(data)
+
+    def pause_writing(self) -> None:
+        self._outlet.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._outlet.resume_writing()
+
+    def eof_received(self) -> bool:
+        if not self._has_ended:
+            self._has_ended = True
+            self._inlet.eof_received()
+            self._inlet.connection_lost(None)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._outlet.connection_lost(exc)
+        self.eof_received()

@@ -1,0 +1,257 @@
+"""A local hub: accepts clients of this user on a socket, each a whole client of the aggregator or of one of its groups.
+
+Theory. It lives as long as it has clients, and a while longer. When it ends, for whatever reason, it says so to each
+first: their bridges hold new requests back, what is open is answered, and the next request of any of them starts
+another hub. Strict, a failed start is told to those who wait, and ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from fastmcp_aggregator.aggregator import Aggregator
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.peer import is_of_this_user, user_of
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
+from fastmcp_aggregator.errors import StartupError
+from fastmcp_aggregator.front.early_answers import Keep
+from fastmcp_aggregator.front.fast_path.pipe import PipeFront
+from fastmcp_aggregator.front.stdio.socket import Say, SocketClient
+from fastmcp_aggregator.groups import DEFAULT_GROUP
+from fastmcp_aggregator.local_hub.clients import HubClient
+from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.virtual_server import VirtualServer
+
+logger = logging.getLogger(__name__)
+
+MOST_CLIENTS = 500
+"""At once; the next ones have servers of their own."""
+_GREETING_TIMEOUT = 5.0
+"""Seconds that whoever connects may take to say what it wants."""
+_PAUSE = 0.1
+"""Seconds after which it is tried again to accept connections."""
+
+KeepFor = Callable[[str | None, bool | None], Keep | None]
+"""What keeps the first answers to clients that see this group, with tool search or not."""
+
+
+class LocalHub:
+    """One hub, for one run."""
+
+    def __init__(self, app: Aggregator, listener: socket.socket, *, keep_for: KeepFor, idle: float) -> None:
+        """`idle` is for how many seconds it goes on without clients."""
+        self._app = app
+        self._listener = listener
+        self._keep_for = keep_for
+        self._idle = idle
+        self._began = time.monotonic()
+        self._ending: asyncio.Event
+        self._idling: asyncio.TimerHandle | None = None
+        self._tasks: dict[asyncio.Task[Any], HubClient | None] = {}
+        """Those of connections; None: it is not a client's, or not known yet."""
+        self._runs: list[asyncio.Task[None]] = []
+        """Those in which virtual servers run."""
+        self._last_word = greeting.line(greeting.STOPPING)
+        self._running: dict[tuple[str, bool | None], asyncio.Future[VirtualServer]] = {}
+        self.clients: list[HubClient] = []
+
+    async def run(self) -> None:
+        """Serve until it is told to end, or has had no clients for a while.
+
+        Raises:
+            StartupError: strict, and at least one server failed.
+        """
+        async with self._app.serving() as self._ending:
+            self._look_for_clients()
+            accepting = asyncio.create_task(self._accept(), name="hub")
+            ready = asyncio.ensure_future(self._app.ready())
+            told = asyncio.ensure_future(self._ending.wait())
+            try:
+                await asyncio.wait({ready, told}, return_when=asyncio.FIRST_COMPLETED)
+                if ready.done():
+                    ready.result()
+                await told
+            except StartupError:
+                self._last_word = greeting.line(greeting.FAILED)
+                raise
+            finally:
+                for task in (accepting, ready, told):
+                    task.cancel()
+                await asyncio.gather(accepting, ready, told, return_exceptions=True)
+                self._ending.set()
+                self._close_listener()
+                await self._end_clients()
+
+    def end(self) -> None:
+        """Have it end, once what is open is answered."""
+        self._ending.set()
+
+    def status(self) -> dict[str, Any]:
+        """Since how many seconds it runs, and its clients."""
+        now = time.monotonic()
+        return {"since": now - self._began, "clients": [client.status(now) for client in self.clients]}
+
+    def _close_listener(self) -> None:
+        """From now on, whoever wants a hub starts another one, once this one has ended."""
+        with suppress(OSError):
+            os.unlink(self._listener.getsockname())
+        greeting.tell_waiting(self._listener, self._last_word)
+        self._listener.close()
+
+    async def _end_clients(self) -> None:
+        for client in self.clients:
+            client.say(self._last_word)
+            client.stop.set()
+        served = [task for task, client in self._tasks.items() if client is not None]
+        if served:
+            await asyncio.wait(served, timeout=DRAIN_TIMEOUT + 5)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._runs, return_exceptions=True)
+
+    # Its clients.
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        while True:
+            try:
+                peer, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                logger.warning("no connection can be accepted: %s", error.strerror)
+                await asyncio.sleep(_PAUSE)
+                continue
+            peer.setblocking(False)
+            if not is_of_this_user(peer):
+                logger.warning("a connection of another user (%s) was refused", user_of(peer))
+                peer.close()
+            else:
+                task = asyncio.create_task(self._meet(peer), name="client of the hub")
+                self._tasks[task] = None
+                task.add_done_callback(self._tasks.pop)
+
+    async def _meet(self, peer: socket.socket) -> None:
+        """Serve whoever has connected."""
+        try:
+            async with asyncio.timeout(_GREETING_TIMEOUT):
+                data, rest = await _first_line(peer)
+            what, about = greeting.read(data)
+            await self._serve(peer, what, about, rest)
+        except (TimeoutError, OSError, greeting.Malformed) as error:
+            logger.debug("a connection was closed: %r", error)
+        except Exception:
+            logger.exception("unhandled exception while a client was served")
+        finally:
+            peer.close()
+
+    async def _serve(self, peer: socket.socket, what: str, about: Mapping[str, Any], rest: bytes) -> None:
+        if what == greeting.STOP:
+            self.end()
+            await _say(peer, greeting.line(greeting.STOPPING))
+        elif what == greeting.STATUS:
+            await _say(peer, greeting.line(greeting.STATUS, **self.status()))
+        elif what == greeting.CLIENT:
+            if why := self._why_refused(about):
+                await _say(peer, greeting.line(greeting.REFUSED, reason=why))
+            else:
+                await self._serve_client(peer, about, rest)
+
+    def _why_refused(self, about: Mapping[str, Any]) -> str | None:
+        if about.get("version") != VERSION:
+            return f"the hub is of version {VERSION}"
+        if len(self.clients) >= MOST_CLIENTS:
+            return f"the hub has {MOST_CLIENTS} clients already"
+        group = about.get("group")
+        if group is not None and group not in {group.id for group in self._app.groups()}:
+            return f"the hub has no group {group!r}"
+        return None
+
+    async def _serve_client(self, peer: socket.socket, about: Mapping[str, Any], rest: bytes) -> None:
+        group, tool_search = about.get("group"), about.get("tool_search") or None
+        client = HubClient(about)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = client
+        self.clients.append(client)
+        self._look_for_clients()
+        try:
+            server = await asyncio.shield(self._server(group or DEFAULT_GROUP, tool_search))
+            if self._ending.is_set():
+                await _say(peer, self._last_word)
+                return
+            await _say(peer, greeting.line(greeting.READY))
+            socket_client = SocketClient(peer, rest, client.folder, client.listed)
+            keep = self._keep_for(group, tool_search)
+            await server.serve_socket(socket_client, client.stop, on_served=partial(self._served, client), keep=keep)
+        finally:
+            self.clients.remove(client)
+            self._look_for_clients()
+
+    def _served(self, client: HubClient, front: PipeFront | None, say: Say) -> None:
+        client.served(front, say)
+        if self._ending.is_set():
+            client.say(self._last_word)
+            client.stop.set()
+
+    def _look_for_clients(self) -> None:
+        """Begin or cease to wait for the end."""
+        if self._idling is not None:
+            self._idling.cancel()
+            self._idling = None
+        if not self.clients:
+            self._idling = asyncio.get_running_loop().call_later(self._idle, self.end)
+
+    # The virtual servers that clients see.
+
+    def _server(self, group: str, tool_search: bool | None) -> asyncio.Future[VirtualServer]:
+        """That of a group, with tool search or not, once it runs; it does until the hub ends."""
+        key = group, tool_search
+        if key not in self._running:
+            running: asyncio.Future[VirtualServer] = asyncio.get_running_loop().create_future()
+            self._running[key] = running
+            server = self._app.group(group, tool_search=tool_search)
+            self._runs.append(asyncio.create_task(self._run_server(server, running), name="virtual server"))
+        return self._running[key]
+
+    async def _run_server(self, server: VirtualServer, running: asyncio.Future[VirtualServer]) -> None:
+        try:
+            async with server.running():
+                running.set_result(server)
+                await self._ending.wait()
+        except Exception as error:
+            if running.done():
+                raise
+            running.set_exception(error)
+
+
+async def _first_line(peer: socket.socket) -> tuple[bytes, bytes]:
+    """The first line that comes, and what has come of the next.
+
+    Raises:
+        OSError: the connection was closed before.
+        Malformed: it is too long.
+    """
+    loop, data = asyncio.get_running_loop(), b""
+    while b"\n" not in data:
+        more = await loop.sock_recv(peer, greeting.LONGEST)
+        if not more:
+            raise ConnectionResetError
+        data += more
+        if len(data) > greeting.LONGEST:
+            raise greeting.Malformed
+    line, _, rest = data.partition(b"\n")
+    return line, rest
+
+
+async def _say(peer: socket.socket, line: bytes) -> None:
+    async with asyncio.timeout(_GREETING_TIMEOUT):
+        await asyncio.get_running_loop().sock_sendall(peer, line)

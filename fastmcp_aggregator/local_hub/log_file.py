@@ -1,0 +1,48 @@
+"""The log of a hub: what it and all that it loads write to stderr, in a file that is renamed when it is full."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+MOST_BYTES = 5 * 1024**2
+_LOOK_INTERVAL = 10.0
+"""Seconds between looks at its size."""
+
+
+@asynccontextmanager
+async def rotated_log(path: str) -> AsyncIterator[None]:
+    """While stderr is this file: have it renamed to `path.1` when it is full."""
+    rotating = asyncio.create_task(_rotate(path), name="log of the hub")
+    try:
+        yield
+    finally:
+        rotating.cancel()
+        await asyncio.gather(rotating, return_exceptions=True)
+
+
+async def _rotate(path: str) -> None:
+    while True:
+        with suppress(OSError):
+            rotate_if_full(path)
+        await asyncio.sleep(_LOOK_INTERVAL)
+
+
+def rotate_if_full(path: str) -> None:
+    """Begin another file, if stderr is this one and it is full.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    here = os.fstat(2)
+    if here.st_size <= MOST_BYTES or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
+        return
+    os.replace(path, f"{path}.1")
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        for target in (1, 2):
+            os.dup2(descriptor, target)
+    finally:
+        os.close(descriptor)

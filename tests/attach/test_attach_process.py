@@ -1,0 +1,125 @@
+"""Bridges and hubs as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.harness import ServerProcess, config, lean, running, until
+from support.processes import is_gone, pids_in
+
+pytestmark = pytest.mark.process
+
+HEAVY = {"asyncio", "fastmcp", "mcp", "mcp_types", "pydantic", "rich", "hashlib", "subprocess"}
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the test's own for sockets; at the end no hub is left."""
+    folder = Path(tempfile.mkdtemp(prefix="hub-"))  # a socket's path must be short
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    for hub in hubs_of(folder):
+        os.kill(hub, signal.SIGKILL)
+    shutil.rmtree(folder)
+
+
+def hubs_of(folder: Path) -> list[int]:
+    """The hubs whose locks are in this folder."""
+    locks = {path.stem for path in folder.rglob("*.lock")}
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        ids = {word.removeprefix("--id=") for word in process.info["cmdline"] or () if word.startswith("--id=")}
+        if ids & locks:
+            found.append(process.pid)
+    return found
+
+
+def written(tmp_path: Path, **servers: Any) -> str:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps(config(**servers)))
+    return str(path)
+
+
+def bridge(path: str, *arguments: str, **options: Any) -> Any:
+    return running(sys.executable, "-P", "-m", "fastmcp_aggregator", "attach", path, *arguments, **options)
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
+async def test_two_clients_share_one_hub_and_one_server_and_nothing_is_left_after_the_last(
+    modern: bool, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_HUB_IDLE", "0.2")
+    record = tmp_path / "pids"
+    path = written(tmp_path, a=lean(record=str(record)))
+    async with bridge(path, modern=modern) as one, bridge(path) as other:
+        for server in (one, other):
+            assert (await server.client.call("a:echo", x="ü"))["arguments"] == {"x": "ü"}
+        assert len(hubs_of(runtime)) == 1
+        assert len(pids_in(record)) == 1
+        payload = "x" * 3_000_000
+        assert (await one.client.call("a:echo", payload=payload))["arguments"]["payload"] == payload
+        assert await one.end() == 0
+        assert (await other.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+    await until(lambda: list(runtime.rglob("*.*")) == [])
+    await until(lambda: is_gone(pids_in(record)[0]))
+
+
+async def test_a_killed_hub_is_replaced_and_what_was_lost_is_told(tmp_path: Path, runtime: Path) -> None:
+    path = written(tmp_path, a=lean())
+    async with bridge(path) as one, bridge(path) as other:
+        servers: list[ServerProcess] = [one, other]
+        for server in servers:
+            await server.client.names()
+        [hub] = hubs_of(runtime)
+        pending = [server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})[1] for server in servers]
+        await until(lambda: psutil.Process(hub).is_running())
+        for server in servers:
+            await server.client.call("a:pid")
+        os.kill(hub, signal.SIGKILL)
+        for answer in pending:
+            assert "the hub ended" in (await answer)["error"]["message"]
+        for server in servers:
+            assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        [another] = hubs_of(runtime)
+        assert another != hub
+        assert [n for server in servers for n in server.client.notifications if "list_changed" in str(n)] == []
+
+
+async def test_a_strict_start_that_fails_ends_the_bridge_with_the_reasons(tmp_path: Path, runtime: Path) -> None:
+    path = written(tmp_path, missing={"command": "no-such-command"})
+    async with bridge(path, handshake=False) as server:
+        assert await server.wait() == 3
+        assert b"command not found: 'no-such-command'" in server.stderr
+        assert b"No hub serves this client" in server.stderr
+
+
+async def test_without_a_folder_for_hubs_a_client_has_servers_of_its_own(tmp_path: Path, runtime: Path) -> None:
+    (runtime / "fastmcp-aggregator").mkdir(mode=0o777)
+    (runtime / "fastmcp-aggregator").chmod(0o777)
+    async with bridge(written(tmp_path, a=lean())) as server:
+        assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        assert await server.end() == 0
+        assert b"is not for this user alone" in server.stderr
+
+
+def test_a_bridge_loads_nothing_that_is_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND\n"
+        "import fastmcp_aggregator.cli.actions.hubs.attach, fastmcp_aggregator.attach.bridge\n"
+        "COMMAND.parsed(['x'])\n"
+        f"print(*sorted(sys.modules.keys() & {HEAVY!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
