@@ -31,6 +31,7 @@ from fastmcp_aggregator.front.http.app import gate_limits
 from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.oauth.accounts import Accounts, vault_of
 from fastmcp_aggregator.pinning.pins import filter_from_settings
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
@@ -68,7 +69,9 @@ class Backend:
         self.runtime: Runtime | None = None
         """The present run."""
         self.profile = ClientProfile()
-        self.new_endpoint: NewEndpoint = endpoint_for
+        self.accounts = Accounts(partial(vault_of, settings))
+        """The accounts at servers with OAuth."""
+        self.new_endpoint: NewEndpoint = partial(endpoint_for, accounts=self.accounts)
         self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)
         self.changes = Changes(
@@ -205,6 +208,7 @@ class Backend:
         finally:
             self.runtime = None
             self.begun.clear()
+            await self.accounts.settled()
 
     def _watched(self) -> dict[str, list[Path]]:
         """The files and folders of each server that is restarted when they change."""

@@ -68,8 +68,8 @@ class ChildServerError(AggregatorError):
     `reason` is one sentence for the user; `public_reason` is for those who are not on this machine, without the
     commands, files, variables and addresses that `reason` may name. `retry_in` is the number of seconds until the
     next retry, where that is known; `pause` the minimum of seconds before one, even on demand (`Retry-After`), infinity
-    for never. `auth_error` says that it refused its credentials. `stderr_tail` holds the last lines it wrote to
-    stderr, oldest first; the message has them too.
+    for never. `auth_error` says that it refused its credentials, and `login_needed` that a person has to log in.
+    `stderr_tail` holds the last lines it wrote to stderr, oldest first; the message has them too.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class ChildServerError(AggregatorError):
         retry_in: float | None = None,
         pause: float = 0.0,
         auth_error: bool = False,
+        login_needed: bool = False,
         public_reason: str | None = None,
     ) -> None:
         self.server_key = server_key
@@ -92,6 +93,7 @@ class ChildServerError(AggregatorError):
         self.retry_in = retry_in
         self.pause = pause
         self.auth_error = auth_error
+        self.login_needed = login_needed
         self.public_reason = reason if public_reason is None else public_reason
         self.stderr_tail = tuple(stderr_tail)
         lines = [f"server {server_key!r} failed during {phase}: {reason}"]
@@ -101,7 +103,9 @@ class ChildServerError(AggregatorError):
 
     def for_others(self) -> ChildServerError:
         """Return the error for callers that are not on this machine: with `public_reason`, without stderr."""
-        return ChildServerError(self.server_key, self.phase, self.public_reason, retry_in=self.retry_in)
+        return ChildServerError(
+            self.server_key, self.phase, self.public_reason, retry_in=self.retry_in, login_needed=self.login_needed
+        )
 
 
 class DependencyError(AggregatorError, ImportError):

@@ -76,7 +76,6 @@ OF_SERVING: Parts = {
     "sse_starlette.sse.AppStatus": ("should_exit",),
     "uvicorn.server.Server": ("capture_signals", "should_exit", "startup"),
 }
-OF_LOGIN: Parts = {"fastmcp.client.auth.OAuth": ("_get_token_endpoint", "_select_authorization_server")}
 
 _LIBRARIES = {
     "fastmcp": "fastmcp",

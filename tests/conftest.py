@@ -8,6 +8,9 @@ import tempfile
 # FastMCP reads it when it is imported: a test keeps nothing in the home of who runs it.
 os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 
+# Nor in their keyring.
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
+
 import functools
 
 import httpcore2

@@ -21,7 +21,7 @@ from support.harness import config, lean
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator, DependencyError, build_aggregator
 from fastmcp_aggregator.cli.terminal.exits import SERVER_FAILED
-from fastmcp_aggregator.libraries import OF_LOGIN, OF_SERVING, OF_WINDOWS, require_parts, usable_libraries
+from fastmcp_aggregator.libraries import OF_SERVING, OF_WINDOWS, require_parts, usable_libraries
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +30,7 @@ PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))[
 WANTED = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
 NOT_OF_A_LIBRARY = {"_exit", "_actions", "_replace"}
 """Of Python's own `os`, `argparse` and named tuples."""
-PARTS = {part for table in (OF_SERVING, OF_WINDOWS, OF_LOGIN) for parts in table.values() for part in parts}
+PARTS = {part for table in (OF_SERVING, OF_WINDOWS) for parts in table.values() for part in parts}
 
 
 # What is missing is told.
@@ -139,17 +139,11 @@ def test_looking_loads_nothing() -> None:
     assert set(sys.modules) == before
 
 
-def test_what_login_needs_is_there_once_it_is_loaded() -> None:
-
-    require_parts(OF_LOGIN)
-
-
 LIBRARIES = {"fastmcp", "mcp", "mcp_types", "sse_starlette", "starlette", "uvicorn"}
 USES_PRIVATE_PARTS = {
     "library_internals.py": "of FastMCP, the SDK's server and Starlette",
     "children/session/session.py": "of the SDK's client",
     "children/process_groups/windows.py": "of the SDK's job objects",
-    "cli/actions/login.py": "of FastMCP's OAuth client",
 }
 """The only files in which private parts of a library's object are used, and of what."""
 

@@ -359,7 +359,10 @@ class Calls:
         if error.failure.kind == "expired":
             reason += ", the call was not executed; try again"
         retry_in = error.failure.pause or None if child.is_serving else child.retry_for_call_in
-        return ChildServerError(child.key, "runtime", reason, cause=error, retry_in=retry_in)
+        is_login = error.failure.kind == "login"
+        return ChildServerError(
+            child.key, "runtime", reason, cause=error, retry_in=retry_in, auth_error=is_login, login_needed=is_login
+        )
 
     def _unavailable(self) -> ChildServerError:
         child = self._child
@@ -387,6 +390,7 @@ class Calls:
             sentence(reason),
             cause=cause,
             retry_in=self._child.retry_for_call_in,
+            login_needed=why is not None and why.login_needed,
             public_reason=sentence(public),
         )
 

@@ -462,6 +462,12 @@ class Child:
         """Whether it is up."""
         return self.state is ChildState.RUNNING
 
+    @property
+    def _is_login_needed(self) -> bool:
+        """Whether a person has to log in, also while it still runs with what it was connected with."""
+        has_failed = self.last_failure is not None and self.last_failure.login_needed
+        return has_failed or self._connecting.endpoint.why_login_needed is not None
+
     def status(self) -> ServerStatus:
         """A snapshot for people and programs."""
         catalogue = self.catalogue if self.is_listed and self.catalogue else Catalogue(0)
@@ -474,6 +480,7 @@ class Child:
             restarts=self._restarts,
             last_error=self.last_failure.reason if self.last_failure else None,
             auth_error=self.last_failure is not None and self.last_failure.auth_error,
+            login_needed=self._is_login_needed,
             retry_in=self.retry_in,
             tools=len(catalogue.of(Kind.TOOL)),
             resources=len(catalogue.of(Kind.RESOURCE)),

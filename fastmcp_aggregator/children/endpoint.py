@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from fastmcp_aggregator.children.http.credentials import credentials_of, shown_url
 from fastmcp_aggregator.children.http.transport import RemoteTransport
 from fastmcp_aggregator.children.process.environment import NOT_STARTED
 from fastmcp_aggregator.children.process.process import ChildProcess
@@ -20,6 +21,8 @@ from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.errors import ChildServerError, Phase
+from fastmcp_aggregator.oauth.account import Account
+from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.settings.options import EndpointOptions
 
 _EXIT_CODE_WAIT = 0.5
@@ -39,6 +42,8 @@ class Endpoint(ABC):
     """The process, while it runs."""
     session_expired = False
     """Whether the child is up, but our session has expired there."""
+    why_login_needed: str | None = None
+    """Why a person has to log in before it can be used; None: nobody has to."""
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
@@ -55,13 +60,18 @@ class Endpoint(ABC):
 NewEndpoint = Callable[[ServerConfig, EndpointOptions], Endpoint]
 
 
-def endpoint_for(server: ServerConfig, options: EndpointOptions, launch: Launch = ChildProcess.spawn) -> Endpoint:
-    """A new endpoint of the right kind."""
+def endpoint_for(
+    server: ServerConfig,
+    options: EndpointOptions,
+    launch: Launch = ChildProcess.spawn,
+    accounts: Accounts | None = None,
+) -> Endpoint:
+    """A new endpoint of the right kind. `accounts` has the tokens for servers with OAuth."""
     match server:
         case StdioServer():
             return ProcessEndpoint(server, options, launch)
         case RemoteServer():
-            return RemoteEndpoint(server, options)
+            return RemoteEndpoint(server, options, accounts)
         case UnresolvedServer():
             return NoEndpoint(server)
 
@@ -150,14 +160,25 @@ class NoEndpoint(Endpoint):
 class RemoteEndpoint(Endpoint):
     """A server at an address."""
 
-    def __init__(self, server: RemoteServer, options: EndpointOptions) -> None:
+    def __init__(self, server: RemoteServer, options: EndpointOptions, accounts: Accounts | None) -> None:
         self._server = server
         self._options = options
         self._transport: RemoteTransport | None = None
+        self._login: Account | None = None
+        access = options.access
+        if access.oauth is not None:
+            assert accounts is not None
+            self._login = accounts.account(shown_url(server.url), access.oauth)
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
-        self._transport = RemoteTransport(self._server, self._options.line_limit, self._options.access)
+        credentials = credentials_of(self._server, self._options.access, self._login)
+        self._transport = RemoteTransport(self._server, self._options.line_limit, credentials)
         return self._transport
+
+    @property
+    def why_login_needed(self) -> str | None:  # type: ignore[override]
+        """Why a person has to log in before it can be used."""
+        return None if self._login is None else self._login.why_login_needed
 
     @property
     def session_expired(self) -> bool:  # type: ignore[override]
@@ -176,7 +197,8 @@ class RemoteEndpoint(Endpoint):
             self._at(failure.reason),
             cause=cause,
             pause=failure.pause,
-            auth_error=failure.kind == "auth",
+            auth_error=failure.kind in ("auth", "login"),
+            login_needed=failure.kind == "login",
             public_reason=failure.reason,
         )
 

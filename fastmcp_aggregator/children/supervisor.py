@@ -47,7 +47,10 @@ class Supervisor:
         self._variables = contextvars.copy_context()
         """The context variables of the children's tasks, whichever task brings a new config."""
         first = replace(context, new_endpoint=partial(endpoint_for, launch=_once(launched))) if launched else None
-        self.children = {key: self._child(server, first) for key, server in config.servers.items()}
+        early = launched or {}
+        self.children = {
+            key: self._child(server, first if key in early else None) for key, server in config.servers.items()
+        }
         """By server key, in config order."""
 
     def start(self) -> None:

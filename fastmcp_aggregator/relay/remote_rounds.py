@@ -22,7 +22,7 @@ from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, On
 from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
-_REPORTED = ("server_key", "phase", "reason", "public_reason", "retry_in", "auth_error")
+_REPORTED = ("server_key", "phase", "reason", "public_reason", "retry_in", "auth_error", "login_needed")
 """What the other replica is told of a failure of a child."""
 
 

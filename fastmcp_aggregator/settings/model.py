@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fastmcp_aggregator.concurrency.limiter import share_of
@@ -20,6 +20,7 @@ from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.naming.rules import SeparatorSetting
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 from fastmcp_aggregator.settings.sections import (
     DEFAULT_RATE,
     Algorithm,
@@ -57,6 +58,11 @@ def _network(text: str) -> str:
     except ValueError:
         raise ValueError("must be an address, or a network such as 10.0.0.0/8") from None
     return text
+
+
+def _switched(given: Any) -> Any:
+    """`true` is to have it with nothing set, `false` not to have it."""
+    return ({} if given else None) if isinstance(given, bool) else given
 
 
 def _rooted(path: str) -> str:
@@ -114,8 +120,9 @@ class ServerSettings(BaseModel):
     bearer_env: Text | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"
     )
-    oauth: bool = Field(
-        default=False, description="whether it is sent the tokens that `fastmcp-aggregator login` has got"
+    oauth: Annotated[OAuthSettings | None, BeforeValidator(_switched)] = Field(
+        default=None,
+        description="whether it is sent tokens of OAuth, which `fastmcp-aggregator login` gets; or how to get them",
     )
     pass_headers: PassedHeaders = Field(
         default=(), description="headers of a caller that go on to it with the caller's request"
@@ -131,7 +138,7 @@ class ServerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _has_one_token(self) -> Self:
-        if self.oauth and self.bearer_env is not None:
+        if self.oauth is not None and self.bearer_env is not None:
             raise ValueError("must have either `oauth` or `bearer_env`, not both")
         return self
 

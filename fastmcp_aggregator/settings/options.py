@@ -11,6 +11,7 @@ from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
 from fastmcp_aggregator.protocol.methods import METHODS
 from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 from fastmcp_aggregator.version import VERSION
 
 _MIB = 1024**2
@@ -33,10 +34,8 @@ class RemoteAccess:
 
     bearer_env: str | None = None
     """The environment variable with its bearer token."""
-    oauth: bool = False
-    """Whether it is sent the tokens of its login."""
-    oauth_dir: Path | None = None
-    """Where these are; None: at the usual place."""
+    oauth: OAuthSettings | None = None
+    """How it is sent tokens of OAuth; None: it is not."""
     pass_headers: frozenset[str] = frozenset()
     """The headers of a caller's own HTTP request that go with the request made for it."""
 
@@ -59,7 +58,6 @@ class EndpointOptions:
         access = RemoteAccess(
             own.bearer_env,
             own.oauth,
-            _directory(settings.oauth_dir) if own.oauth else None,
             frozenset((*own.pass_headers, *own.pass_credentials)),
         )
         line_limit, is_json = int(settings.max_response_size_mb * _MIB), settings.profile == "production"

@@ -172,8 +172,12 @@ def _message(fault: ErrorDetails, model: type[BaseModel]) -> str:
     if fault["type"] != "extra_forbidden":
         return re.sub("^(Input should|String should|Value error, must)", "must", fault["msg"])
     *around, name = map(str, fault["loc"])
-    for setting in around[::2]:  # each holds models by name, which is what stands between two of them
-        model = get_args(model.model_fields[setting].annotation)[1]
+    steps = iter(around)
+    for setting in steps:
+        annotation = model.model_fields[setting].annotation
+        model = next(part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, BaseModel))
+        if get_origin(annotation) is dict:  # it holds models by name, which is what stands between two of them
+            next(steps)
     return _unknown(name, model.model_fields)
 
 

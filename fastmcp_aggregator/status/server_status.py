@@ -55,7 +55,8 @@ class ServerStatus:
     """A snapshot of one child, for people and programs.
 
     `since` is how many seconds it has been in `state`; `retry_in` how many seconds remain until a failed child
-    is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials.
+    is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials,
+    `login_needed` that a person has to log in to it.
     `restarts` counts starts after the first, `unanswered` the requests that timed out, `ignored_lines` what it wrote to
     stdout that is no JSON-RPC message, and `dropped_notifications` those beyond the rate limit; `in_flight` is the
     number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
@@ -75,6 +76,7 @@ class ServerStatus:
     restarts: int
     last_error: str | None
     auth_error: bool
+    login_needed: bool
     retry_in: float | None
     tools: int
     resources: int

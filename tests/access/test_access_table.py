@@ -27,11 +27,13 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.principal import Principal
-from fastmcp_aggregator.children.http.oauth import login_for, tokens_file
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError
 from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.oauth.account import LoginAccount, keep
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault import FileVault, Vault
 from fastmcp_aggregator.pinning.definitions import pins_of
 from fastmcp_aggregator.pinning.pins import pins_from_settings
 from fastmcp_aggregator.pinning.pins_file import write_pins
@@ -44,6 +46,7 @@ from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter, _name
 from fastmcp_aggregator.replicas.wire import SIZE_LIMIT, TooLargeError, encoded
 from fastmcp_aggregator.settings.model import load_settings
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 COLUMNS = ("missing", "malformed", "too big", "stale", "down")
@@ -277,54 +280,67 @@ async def _(around: Around) -> None:
 # Logins of servers (OAuth).
 
 
-async def login_fails(around: Around, words: str, text: str | None) -> None:
-    url = f"https://mcp.example.com/{len(words)}"
-    if text is not None:
-        tokens_file(around.folder, url).write_text(text)
+LOGGED_IN_AT = "https://mcp.example.com/mcp"
+
+
+async def login_fails(vault: Vault, words: str) -> None:
     with pytest.raises(HttpFailed) as caught:
-        await login_for(around.folder, url).authorization()
+        await LoginAccount(vault, LOGGED_IN_AT, OAuthSettings()).authorization()
     assert words in caught.value.failure.reason
 
 
-def tokens(around: Around, **other: Any) -> str:
+async def logged_in(around: Around, **tokens: Any) -> FileVault:
+    """A vault with tokens that have ended."""
+    vault = FileVault(around.folder / "tokens")
     usual = {
-        "url": other.pop("url"),
+        "url": LOGGED_IN_AT,
+        "issuer": "https://login.example.com",
         "token_endpoint": f"http://127.0.0.1:{free_port()}/token",
         "resource": None,
         "client": {"client_id": "c", "redirect_uris": ["http://localhost/"]},
-        "tokens": {"access_token": "t", "refresh_token": "r"},
-        "expires_at": 0,
+        "tokens": {"access_token": "t", "refresh_token": "r", **tokens},
+        "obtained_at": 0,
+        "expires_at": 1,
     }
-    return json.dumps({**usual, **other})
+    await keep(vault, Tokens.model_validate(usual))
+    return vault
+
+
+def spoil(around: Around, text: str) -> None:
+    (file,) = (around.folder / "tokens").glob("tokens-*")
+    file.write_text(text)
 
 
 @cell("logins (OAuth)", "missing")
 async def _(around: Around) -> None:
-    await login_fails(around, "nobody has logged in to it", None)
+    await login_fails(FileVault(around.folder), "nobody has logged in to it")
 
 
 @cell("logins (OAuth)", "malformed")
 async def _(around: Around) -> None:
-    await login_fails(around, "the file with its tokens cannot be read", "{")
-    await login_fails(around, "the file with its tokens is for another address", tokens(around, url="https://other"))
+    vault = await logged_in(around)
+    (file,) = (around.folder / "tokens").glob("tokens-*")
+    sealed = file.read_text()
+    for text in ("{", sealed[:-2] + "00", sealed.replace("file", "keyring")):
+        spoil(around, text)
+        await login_fails(vault, "cannot be read" if "keyring" not in text else "the system's keyring")
 
 
 @cell("logins (OAuth)", "too big")
 async def _(around: Around) -> None:
-    await login_fails(around, "the file with its tokens cannot be read", "[" * 1_000_000)
+    vault = await logged_in(around)
+    spoil(around, "[" * 1_000_000)
+    await login_fails(vault, "cannot be read")
 
 
 @cell("logins (OAuth)", "stale")
 async def _(around: Around) -> None:
-    words = "its login has expired"
-    url = f"https://mcp.example.com/{len(words)}"
-    await login_fails(around, words, tokens(around, url=url, tokens={"access_token": "t"}))
+    await login_fails(await logged_in(around, refresh_token=None), "its login has expired")
 
 
 @cell("logins (OAuth)", "down")
 async def _(around: Around) -> None:
-    words = "its authorization server"
-    await login_fails(around, words, tokens(around, url=f"https://mcp.example.com/{len(words)}"))
+    await login_fails(await logged_in(around), "connection refused")
 
 
 # The addresses of a request.

@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 import webbrowser
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,9 +34,13 @@ from support.harness import PATIENCE, config, connected, until
 from support.serving import served
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
-from fastmcp_aggregator.cli.actions.login import _tokens
+from fastmcp_aggregator.cli.actions.accounts.login import logged_in
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from fastmcp_aggregator.oauth.account import keep, kept_accounts
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault import FileVault
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 pytestmark = pytest.mark.process
 
@@ -130,6 +135,7 @@ async def log_in(server: Addressed, folder: Path, *arguments: str) -> tuple[int,
             "BROWSER": browser(folder),
             "FASTMCP_AGGREGATOR_OAUTH_DIR": str(folder / "tokens"),
             "HOME": str(folder),
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -144,16 +150,19 @@ def hub(server: ProtectedServer, folder: Path, **settings: Any) -> Aggregator:
     return build_aggregator(config(p={"url": server.url}), servers=own, oauth_dir=str(folder / "tokens"), **settings)
 
 
-def kept(folder: Path) -> Path:
-    (file,) = (folder / "tokens").iterdir()
-    return file
+async def kept(folder: Path) -> Tokens:
+    (tokens,) = await kept_accounts(FileVault(folder / "tokens"))
+    return tokens
 
 
-def change(file: Path, **fields: Any) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+async def change(folder: Path, **fields: Any) -> None:
+    await keep(FileVault(folder / "tokens"), (await kept(folder)).model_copy(update=fields))
 
 
-async def test_the_callback_is_served_before_the_browser_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_callback_is_served_before_the_browser_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER", "any")
     threads = []
 
     def opened(url: str) -> bool:
@@ -167,7 +176,8 @@ async def test_the_callback_is_served_before_the_browser_is_opened(monkeypatch: 
 
     monkeypatch.setattr(webbrowser, "open", opened)
     async with protected() as server, asyncio.timeout(PATIENCE):
-        tokens = await _tokens(RemoteServer(key="p", label="p", url=server.url), None)
+        vault, options = FileVault(tmp_path), Namespace(port=None, browser=True)
+        tokens = await logged_in(RemoteServer(key="p", label="p", url=server.url), OAuthSettings(), vault, options)
         assert tokens.tokens.access_token in server.good_tokens
         await asyncio.to_thread(threads[0].join)
 
@@ -178,9 +188,11 @@ async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> 
         assert code == 0, said
         assert "logged in to 'p'" in said
         assert "oauth = true" in said
-        assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
-        assert stat.S_IMODE(kept(tmp_path).parent.stat().st_mode) == 0o700
-        assert not [token for token in server.good_tokens if token in said]
+        files = list((tmp_path / "tokens").iterdir())
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o700
+        shown = said + "".join(file.read_text() for file in files)
+        assert not [token for token in server.good_tokens if token in shown]
         async with hub(server, tmp_path) as app, connected(app) as client:
             assert await client.call("p:whoami") == {"who": "somebody"}
 
@@ -188,14 +200,15 @@ async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> 
 async def test_expired_tokens_are_renewed_and_kept_without_asking_anybody(tmp_path: Path) -> None:
     async with protected() as server:
         await log_in(server, tmp_path, "p")
-        before = json.loads(kept(tmp_path).read_text())
-        change(kept(tmp_path), expires_at=time.time() - 1)
+        before = await kept(tmp_path)
+        await change(tmp_path, expires_at=time.time() - 1)
         async with hub(server, tmp_path) as app, connected(app) as client:
             assert await client.call("p:whoami") == {"who": "somebody"}
-        after = json.loads(kept(tmp_path).read_text())
-        assert after["tokens"]["access_token"] != before["tokens"]["access_token"]
-        assert after["tokens"]["refresh_token"] != before["tokens"]["refresh_token"]
-        assert after["expires_at"] > time.time()
+        after = await kept(tmp_path)
+        assert after.tokens.access_token != before.tokens.access_token
+        assert after.tokens.refresh_token != before.tokens.refresh_token
+        assert after.expires_at is not None
+        assert after.expires_at > time.time()
 
 
 async def test_calls_whose_token_is_refused_meanwhile_are_made_with_one_renewed_token(tmp_path: Path) -> None:
@@ -217,26 +230,27 @@ async def test_without_a_login_the_server_says_what_to_do_and_the_hub_waits_for_
     assert "nobody has logged in to it; run `fastmcp-aggregator login CONFIG SERVER`" in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", ["revoked", "torn", "other"])
+@pytest.mark.parametrize("damage", ["revoked", "torn", "none"])
 async def test_a_login_that_is_of_no_use_any_more_says_so(tmp_path: Path, damage: str) -> None:
     async with protected() as server:
         await log_in(server, tmp_path, "p")
-        words = {"revoked": "its login has expired", "torn": "cannot be read", "other": "is for another address"}[
-            damage
-        ]
+        words = {"revoked": "its login has expired", "torn": "cannot be read", "none": "nobody has logged in"}[damage]
+        (file,) = (tmp_path / "tokens").glob("tokens-*")
         match damage:
             case "revoked":
                 server.forget(also_refresh=True)
             case "torn":
-                kept(tmp_path).write_text("{")
-            case "other":
-                change(kept(tmp_path), url="http://elsewhere/mcp")
+                file.write_text("{")
+            case "none":
+                file.unlink()
         async with hub(server, tmp_path, strict=False) as app:
             await until(lambda: app.health()["p"].last_error)
             status = app.health()["p"]
     assert status.auth_error
+    assert status.login_needed == (damage != "torn")
     assert words in (status.last_error or "")
-    assert "run `fastmcp-aggregator login CONFIG SERVER`" in (status.last_error or "")
+    if status.login_needed:
+        assert "run `fastmcp-aggregator login CONFIG SERVER`" in (status.last_error or "")
 
 
 async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path) -> None:
@@ -254,7 +268,8 @@ async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> 
     async with protected(is_open=True) as server:
         assert await log_in(server, tmp_path, "p") == (
             1,
-            "'p' requires no login: it answered without asking for one (HTTP status 200)\n",
+            f"asking {server.url} where to log in\n"
+            "'p' requires no login: it answered without asking for a login (HTTP status 200)\n",
         )
         assert not (tmp_path / "tokens").exists()
 
@@ -280,7 +295,11 @@ async def test_a_login_never_goes_where_a_cloud_hands_out_credentials(
 async def test_a_file_of_variables_in_the_working_directory_does_not_move_the_tokens(tmp_path: Path) -> None:
     """It may have come with a repository."""
     (tmp_path / ".env").write_text(f"FASTMCP_HOME={tmp_path / 'stolen'}\n")
-    code = "from fastmcp_aggregator.children.http.credentials import default_oauth_dir; print(default_oauth_dir())"
+    code = (
+        "from fastmcp_aggregator.oauth.accounts import directory_of\n"
+        "from fastmcp_aggregator.settings.model import load_settings\n"
+        "print(directory_of(load_settings()))"
+    )
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path / "home")}
     for more, folder in (({}, "home/.local/share/fastmcp"), ({"FASTMCP_HOME": str(tmp_path / "own")}, "own")):
         process = await asyncio.create_subprocess_exec(

@@ -18,6 +18,7 @@ from fastmcp_aggregator.settings.model import (
     load_settings,
     unknown_servers,
 )
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, ChildOptions, EndpointOptions, RemoteAccess
 from fastmcp_aggregator.settings.sections import CallerSettings, ToolSettings
 
@@ -288,10 +289,40 @@ def test_without_any_settings_an_endpoint_has_the_defaults_that_the_settings_hav
     assert options_of("files").endpoint == DEFAULT_OPTIONS == EndpointOptions.from_settings(load_settings())
 
 
-def test_the_directory_for_tokens_is_told_only_to_servers_with_oauth() -> None:
-    overrides = {"oauth_dir": "/tokens", "servers": {"far": {"oauth": True}}}
-    assert options_of("far", **overrides).endpoint.access == RemoteAccess(oauth=True, oauth_dir=Path("/tokens"))
-    assert options_of("near", **overrides).endpoint.access == RemoteAccess()
+def test_oauth_is_switched_on_or_described() -> None:
+    servers = {"far": {"oauth": True}, "off": {"oauth": False}, "own": {"oauth": {"client_id": "c", "scopes": ["a"]}}}
+    found = {key: options_of(key, servers=servers).endpoint.access for key in (*servers, "near")}
+    assert found == {
+        "far": RemoteAccess(oauth=OAuthSettings()),
+        "off": RemoteAccess(),
+        "own": RemoteAccess(oauth=OAuthSettings(client_id="c", scopes=("a",))),
+        "near": RemoteAccess(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("oauth", "words"),
+    [
+        ({"client_secret_env": "S"}, "must have a `client_id` with `client_secret_env`"),
+        ({"client_id": "c", "client_secret_env": "S"}, "must have an `issuer`"),
+        ({"client_id": "c", "client_secret_env": "not a name", "issuer": "https://i"}, "name of an environment"),
+        ({"client_id": "c", "client_metadata_url": "https://c.example/id.json"}, "not both"),
+        ({"client_metadata_url": "http://c.example/id.json"}, "must begin with https://"),
+        ({"client_metadata_url": "https://c.example/"}, "have a path"),
+        ({"grant": "client_credentials"}, "must have a `client_id`"),
+        ({"grant": "client_credentials", "client_id": "c"}, "`client_secret_env` or `private_key_file`"),
+        ({"scopes": ["a b"]}, "number 1 is none"),
+        ({"resource": "x"}, ""),
+        ({"callback_path": "callback"}, "must be a path"),
+        ({"callback_port": 0}, ""),
+        ({"secret": "s3cret"}, ""),
+    ],
+)
+def test_what_cannot_be_meant_of_oauth_is_refused(oauth: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(servers={"far": {"oauth": oauth}})
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_servers_with_settings_that_are_not_in_the_config_are_found() -> None:

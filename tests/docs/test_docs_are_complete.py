@@ -17,6 +17,7 @@ from fastmcp_aggregator import AggregatorSettings, ServerSettings, ServerStatus,
 from fastmcp_aggregator import __all__ as public
 from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 MKDOCS = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def first_cells(text: str) -> list[str]:
 # Settings.
 
 
-Settings = type[AggregatorSettings] | type[ServerSettings]
+Settings = type[OAuthSettings] | type[AggregatorSettings] | type[ServerSettings]
 
 
 def rows_of(model: Settings) -> Iterator[str]:
@@ -73,6 +74,12 @@ def test_a_table_of_settings_says_what_the_fields_say_in_their_order(model: Sett
     wanted = list(rows_of(model))
     missing = [line for line in wanted if line not in shown]
     assert not missing, "paste into docs/settings.md (words may be made links):\n" + "\n".join(missing)
+    assert shown == wanted
+
+
+def test_the_table_of_oauth_says_what_its_fields_say() -> None:
+    wanted = list(rows_of(OAuthSettings))
+    shown = [line for line in section("accounts", "Ways in").splitlines() if line.startswith("| `")]
     assert shown == wanted
 
 

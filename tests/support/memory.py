@@ -22,7 +22,7 @@ from mcp import ClientSession
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.children.endpoint import Endpoint, endpoint_for
+from fastmcp_aggregator.children.endpoint import Endpoint, NewEndpoint
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import ServerConfig, StdioServer
@@ -225,20 +225,21 @@ class Script:
 class Scripts(defaultdict[str, Script]):
     """The scripts of all servers, by key: the factory of their endpoints."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: NewEndpoint) -> None:
         super().__init__(Script)
+        self._others = others
 
     def new_endpoint(self, server: ServerConfig, options: EndpointOptions) -> Endpoint:
         """In memory for what a lean or a talking child is meant by; all others as ever."""
         is_ours = isinstance(server, StdioServer) and any("_child.py" in arg for arg in server.args)
         if is_ours and "catalogue_child" not in server.args[1]:
             return MemoryEndpoint(server, options, self[server.key])
-        return endpoint_for(server, options)
+        return self._others(server, options)
 
 
 def scripted(app: Aggregator, timings: Timings | None = None) -> Scripts:
     """Let the children of an app live in memory; to be called before it is entered."""
-    scripts = Scripts()
+    scripts = Scripts(app._backend.new_endpoint)
     app._backend.new_endpoint = scripts.new_endpoint
     if timings is not None:
         app._backend.timings = timings

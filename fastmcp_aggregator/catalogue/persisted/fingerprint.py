@@ -47,7 +47,7 @@ def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes) -
                 "transport": server.transport,
                 "headers": server.plain_headers(),
                 "token": os.environ.get(access.bearer_env, "") if access.bearer_env else None,
-                "oauth": access.oauth,
+                "oauth": None if access.oauth is None else access.oauth.model_dump(mode="json"),
             }
         case _:
             return None

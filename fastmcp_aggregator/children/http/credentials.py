@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote
 
 import httpx2
 
 from fastmcp_aggregator.access.keys import MARK
-from fastmcp_aggregator.children.http.oauth import Login, login_for
 from fastmcp_aggregator.children.session.ownership import headers_of_caller
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.documents import Place
@@ -26,6 +25,28 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
 _AUTHORIZATION = "authorization"
+
+
+class Login(Protocol):
+    """The tokens of one account at the server; see `oauth/account.py`."""
+
+    why_login_needed: str | None
+
+    async def authorization(self) -> str:
+        """The header's value for the next request.
+
+        Raises:
+            HttpFailed: there are no tokens that can be used.
+        """
+        ...
+
+    async def renewed(self, refused: str) -> str:
+        """The header's value in place of one that the server has refused.
+
+        Raises:
+            HttpFailed: there are no other tokens.
+        """
+        ...
 
 
 class Credentials:
@@ -38,6 +59,11 @@ class Credentials:
         self._headers = headers
         self._passed = passed
         self._login = login
+
+    @property
+    def why_login_needed(self) -> str | None:
+        """Why a person has to log in; None: nobody has to, or none can."""
+        return None if self._login is None else self._login.why_login_needed
 
     async def headers(self) -> Mapping[str, str]:
         """Those of the request that is sent in the present context, by names in lower case.
@@ -73,8 +99,8 @@ class Credentials:
         return name in self._passed and headers_of_caller() is not None
 
 
-def credentials_of(server: RemoteServer, access: RemoteAccess) -> Credentials:
-    """What the config and the settings say.
+def credentials_of(server: RemoteServer, access: RemoteAccess, login: Login | None = None) -> Credentials:
+    """What the config and the settings say, with the tokens of a login.
 
     Raises:
         ChildServerError: the variable with the token is not set, or its value cannot be a header.
@@ -85,7 +111,6 @@ def credentials_of(server: RemoteServer, access: RemoteAccess) -> Credentials:
         headers[_AUTHORIZATION] = "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode()
     if access.bearer_env is not None:
         headers[_AUTHORIZATION] = f"Bearer {_token(server.key, access.bearer_env)}"
-    login = login_for(access.oauth_dir or default_oauth_dir(), shown_url(server.url)) if access.oauth else None
     return Credentials(headers, passed=access.pass_headers, login=login)
 
 
@@ -111,7 +136,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
             continue
         names = {name.lower() for name in server.plain_headers()}
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
-        if has_own and (access.oauth or access.bearer_env is not None):
+        if has_own and (access.oauth is not None or access.bearer_env is not None):
             place.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
         variable = access.bearer_env if settings.strict else None
         if variable is not None and not os.environ.get(variable, "").strip():
@@ -123,14 +148,6 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
 def shown_url(url: str) -> str:
     """A URL for the SDK, and for a file of tokens: without user info, query and fragment, which are sent otherwise."""
     return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
-
-
-def default_oauth_dir() -> Path:
-    """Where tokens are unless the settings say otherwise."""
-    from fastmcp.settings import Settings  # noqa: PLC0415 - for servers with OAuth only
-
-    # Without the `.env` of the working directory, which FastMCP reads: it may have come with somebody's repository.
-    return Settings(_env_file=None).home / "aggregator-oauth"  # type: ignore[call-arg]
 
 
 def _token(key: str, variable: str) -> str:

@@ -18,11 +18,10 @@ from mcp_types import CONNECTION_CLOSED
 from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.http.client import RemoteHttp
-from fastmcp_aggregator.children.http.credentials import credentials_of
+from fastmcp_aggregator.children.http.credentials import Credentials
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.config import RemoteServer
-from fastmcp_aggregator.settings.options import RemoteAccess
 
 _GIVEN_UP = "SSE stream "
 """How the SDK's messages begin when a stream that could be resumed was not to be had again."""
@@ -31,10 +30,8 @@ _GIVEN_UP = "SSE stream "
 class RemoteTransport(WatchedTransport):
     """MCP over streamable HTTP or SSE. At most `limit` bytes of one response or event are taken."""
 
-    def __init__(self, server: RemoteServer, limit: int, access: RemoteAccess) -> None:
-        """Raises: ChildServerError, if the token that it is to be sent is not there."""
+    def __init__(self, server: RemoteServer, limit: int, credentials: Credentials) -> None:
         super().__init__(server.key)
-        credentials = credentials_of(server, access)
         self._http = RemoteHttp(server.url, credentials, transport=server.transport, limit=limit)
         self._url = str(self._http.url)
         self._limit = limit

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mcp.shared.exceptions import MCPError
 
-HttpFailureKind = Literal["auth", "status", "busy", "unreachable", "broken", "expired", "unacceptable"]
+HttpFailureKind = Literal["auth", "login", "status", "busy", "unreachable", "broken", "expired", "unacceptable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class HttpFailure:
     | kind | |
     |---|---|
     | auth | the credentials were refused |
+    | login | a person has to log in first; nothing was executed |
     | status | any other status that is a failure |
     | busy | 429: too many requests |
     | unreachable | nothing was sent, as there is no connection |
@@ -34,7 +35,7 @@ class HttpFailure:
     @property
     def is_answer(self) -> bool:
         """Whether the server is well, however little the caller has of its answer."""
-        return self.kind in ("expired", "unacceptable")
+        return self.kind in ("expired", "login", "unacceptable")
 
 
 class HttpFailed(Exception):

@@ -38,6 +38,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
 
+_LOGINS = "Logins (OAuth):"
 _FINE = "Nothing to mend was found."
 _NOT_SHARED = "Not shared by all clients, where there are several:"
 
@@ -74,11 +75,51 @@ def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorS
         told = _in_full if options.all else _in_brief
         put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination)))
     if not options.connect:
-        if options.json:
-            put_json(_document(config, settings, groups, examination))
-        return FINE
+        return _without_connecting(options, config, settings, groups, examination)
     work = _connect(config, settings, groups, examination if options.json else None, shows_all=options.all)
     return run_command(work)
+
+
+def _without_connecting(
+    options: argparse.Namespace,
+    config: McpConfig,
+    settings: AggregatorSettings,
+    groups: Sequence[ClientGroup],
+    examination: Examination,
+) -> int:
+    """Tell what the logins of servers need, which their authorization servers are asked for."""
+    logins = _Logins()
+    code = run_command(logins.look(config, settings, ())) if _has_logins(settings) else FINE
+    if options.json:
+        put_json({**_document(config, settings, groups, examination), "logins": logins.document})
+    elif logins.lines:
+        put_lines(["", *_section(_LOGINS, logins.lines)])
+    return code
+
+
+def _has_logins(settings: AggregatorSettings) -> bool:
+    """Whether a server has OAuth, for which there is an authorization server to ask."""
+    return any(own.oauth is not None for own in settings.servers.values())
+
+
+class _Logins:
+    """What the authorization servers want, as a document and in words."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Any] = {}
+        self.lines: list[str] = []
+
+    async def look(self, config: McpConfig, settings: AggregatorSettings, also: Sequence[str]) -> int:
+        """Ask them, for the servers with OAuth and those that are named."""
+        from fastmcp_aggregator.cli.actions.accounts.providers import (  # noqa: PLC0415 - it needs the SDK
+            login_reports,
+            told,
+        )
+
+        reports = await login_reports(config, settings, also)
+        self.document = {key: asdict(report) for key, report in reports.items()}
+        self.lines = list(told(reports))
+        return FINE
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
@@ -229,6 +270,9 @@ async def _connect(
         strays = list(_strays(app, settings))
         withheld = dict(_withheld(app))
         isolations = list(_isolations_shown(config, settings, statuses))
+    refused = [status.server_key for status in statuses if status.auth_error]
+    logins = _Logins()
+    await logins.look(config, settings, refused)
     if examination is not None:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
         connected = {
@@ -239,11 +283,13 @@ async def _connect(
             "withheldExtensions": withheld,
             "isolation": {key: asdict(decision) for key, decision in isolations},
         }
-        put_json({**_document(config, settings, groups, examination), "connected": connected})
+        document = {**_document(config, settings, groups, examination), "connected": connected}
+        put_json({**document, "logins": logins.document})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
             _section(_NOT_SHARED, [_isolation(key, decision) for key, decision in isolations]),
+            _section(_LOGINS, logins.lines),
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
             _section(

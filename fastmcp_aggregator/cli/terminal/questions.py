@@ -24,6 +24,11 @@ def agrees(question: str) -> bool:
     return _answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
+def answered(question: str) -> str:
+    """What somebody writes; empty: nothing."""
+    return _answer(question).strip()
+
+
 def chosen(question: str, choices: Sequence[str]) -> int:
     """Which of these is chosen, by index; asks until it is one of them.
 

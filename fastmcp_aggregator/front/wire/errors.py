@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
@@ -23,7 +23,9 @@ def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
 
     `is_local`: the caller is on this machine, and may be told of its commands and files.
     """
-    data = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
+    data: dict[str, Any] = {"server": error.server_key, "phase": error.phase, "retryIn": error.retry_in}
+    if error.login_needed:
+        data["loginNeeded"] = True
     reason = error.reason if is_local else error.public_reason
     return MCPError(SERVER_UNAVAILABLE, f"server {error.server_key!r}: {reason}", data)
 

@@ -1,4 +1,4 @@
-"""`login`: the OAuth tokens of a remote server, got in a browser."""
+"""`login`: the OAuth tokens of a remote server, got by a login in a browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("server", metavar="SERVER", help="the server's key in it")
     parser.add_argument(
-        "--port", metavar="P", type=int, help="port on which the browser comes back (default a free one)"
+        "--port",
+        metavar="P",
+        type=int,
+        help="port on which the browser comes back (default: as set, or a free one)",
+    )
+    parser.add_argument(
+        "--no-browser",
+        dest="browser",
+        action="store_false",
+        help="open none: print the address, and take the one at which the browser ends, pasted",
     )
     add_settings(parser)
 
@@ -20,7 +29,7 @@ COMMAND = Command(
     name="login",
     summary="Log in to a remote server that asks for OAuth, in a browser.",
     usage="login CONFIG SERVER [options]",
-    examples=("login mcp.json docs",),
+    examples=("login mcp.json docs", "login mcp.json docs --no-browser"),
     add_arguments=_add_arguments,
-    run=action("login"),
+    run=action("accounts.login"),
 )

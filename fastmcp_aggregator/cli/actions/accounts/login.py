@@ -1,0 +1,91 @@
+"""A login to a remote server, in any browser; its tokens are kept for the program that serves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from fastmcp_aggregator.children.http.credentials import shown_url
+from fastmcp_aggregator.cli.actions.accounts.browser import has_browser, listening
+from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
+from fastmcp_aggregator.cli.running.starting import load, run_command
+from fastmcp_aggregator.cli.terminal.console import say
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
+from fastmcp_aggregator.cli.terminal.questions import answered, may_ask
+from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.oauth.account import keep, kept_tokens
+from fastmcp_aggregator.oauth.accounts import vault_of
+from fastmcp_aggregator.oauth.authorization import Authorization
+from fastmcp_aggregator.oauth.clients import client_for, fitting
+from fastmcp_aggregator.oauth.discovery import Provider, discovered
+from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError, VaultError
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens
+from fastmcp_aggregator.oauth.vault import Vault
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    server = remote_server(config, options.server)
+    own = settings.servers[server.key].oauth if server.key in settings.servers else None
+    if own is not None and own.grant == "client_credentials":
+        raise UsageError(f"nobody has to log in to {server.key!r}: its settings have `client_credentials`")
+    return run_command(_log_in(server, own, vault_of(settings), options))
+
+
+async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault, options: argparse.Namespace) -> int:
+    try:
+        tokens = await logged_in(server, own or OAuthSettings(), vault, options)
+        await keep(vault, tokens)
+    except NothingAsked as error:
+        raise AggregatorError(f"{server.key!r} requires no login: {error}") from None
+    except (OAuthError, VaultError) as error:
+        raise AggregatorError(f"logging in to {server.key!r} failed: {error}") from None
+    finally:
+        await vault.close()
+    say(f"logged in to {server.key!r}; the tokens are kept in {vault}")
+    if own is None:
+        say(f"They are used once the settings have `oauth = true` under [servers.{server.key}].")
+    return FINE
+
+
+async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault, options: argparse.Namespace) -> Tokens:
+    """What a login has brought.
+
+    Raises:
+        OAuthError, VaultError: there are no tokens.
+        AggregatorError: nobody has come back, or the port cannot be used.
+    """
+    say(f"asking {shown_url(server.url)} where to log in")
+    provider = await discovered(server.url, settings, server.plain_headers())
+    say(f"its authorization server is {provider.issuer}")
+    settings = _completed(provider, settings)
+    before = await kept_tokens(vault, provider.url, HUB)
+    async with listening(options.port or settings.callback_port, settings.callback_path) as callback:
+        client = await client_for(provider, settings, callback.address)
+        more = before.wanted_scopes if before is not None else None
+        authorization = Authorization.begun(provider, client, callback.address, settings, more)
+        brought = await callback.brought(authorization.address, opens_browser=options.browser and has_browser())
+        return await authorization.finished(brought, settings)
+
+
+def _completed(provider: Provider, settings: OAuthSettings) -> OAuthSettings:
+    """The settings with what a person is asked for, because the provider needs it."""
+    lacking = fitting(provider, settings)
+    if lacking is None or not may_ask():
+        return settings
+    say(f"{lacking}.")
+    client_id = answered("The client's id (empty: give up): ")
+    if not client_id:
+        return settings
+    variable = answered("The environment variable with its secret (empty: it has none): ") or None
+    if variable is not None and not os.environ.get(variable):
+        raise UsageError(f"the environment variable {variable} is not set")
+    say("Write into the settings of the server, under `oauth`, so that the login can be renewed:")
+    added = {"client_id": client_id}
+    if variable is not None:
+        added |= {"client_secret_env": variable, "issuer": provider.issuer}
+    for name, value in added.items():
+        say(f'  {name} = "{value}"')
+    return OAuthSettings.model_validate({**settings.model_dump(exclude_none=True), **added})

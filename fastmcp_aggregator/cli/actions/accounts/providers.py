@@ -1,0 +1,136 @@
+"""What the authorization servers of remote servers want, from their metadata, before anything is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fastmcp_aggregator.config import McpConfig, RemoteServer
+from fastmcp_aggregator.oauth.account import kept_tokens
+from fastmcp_aggregator.oauth.accounts import vault_of
+from fastmcp_aggregator.oauth.clients import fitting
+from fastmcp_aggregator.oauth.discovery import Provider, discovered
+from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError, VaultError
+from fastmcp_aggregator.oauth.tokens import HUB
+from fastmcp_aggregator.oauth.vault import Vault
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+_BOUND = 20.0
+"""Seconds that all of them together may take."""
+_EXAMPLE_PORT = 8765
+_AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginReport:
+    """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
+    write into the settings, `lacking` why. `issuer` is None if nobody could be asked, and `why` says so.
+    """
+
+    issuer: str | None
+    ways: tuple[str, ...] = ()
+    scopes: str | None = None
+    lacking: str | None = None
+    write: tuple[str, ...] = ()
+    is_logged_in: bool | None = None
+    why: str | None = None
+
+
+async def login_reports(
+    config: McpConfig, settings: AggregatorSettings, also: Sequence[str] = ()
+) -> Mapping[str, LoginReport]:
+    """The reports on all remote servers with OAuth, and on those that are named, by key."""
+    asked: dict[str, tuple[RemoteServer, OAuthSettings | None]] = {}
+    for key, server in config.servers.items():
+        own = settings.servers[key].oauth if key in settings.servers else None
+        if isinstance(server, RemoteServer) and (own is not None or key in also):
+            asked[key] = server, own
+    if not asked:
+        return {}
+    vault = vault_of(settings)
+    try:
+        found = await asyncio.gather(*(_within(_report(server, own, vault)) for server, own in asked.values()))
+    finally:
+        await vault.close()
+    return dict(zip(asked, found, strict=True))
+
+
+def told(reports: Mapping[str, LoginReport]) -> Iterator[str]:
+    """The reports in words, line by line."""
+    for key, report in reports.items():
+        yield f"  {key}: {_sentence(key, report)}"
+        yield from (f"    {line}" for line in report.write)
+
+
+async def _within(work: object) -> LoginReport:
+    try:
+        async with asyncio.timeout(_BOUND):
+            return await work  # type: ignore[misc, no-any-return]
+    except TimeoutError:
+        return LoginReport(None, why=f"no answer within {_BOUND:g} s")
+
+
+async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault) -> LoginReport:
+    try:
+        provider = await discovered(server.url, own or OAuthSettings(), server.plain_headers())
+    except NothingAsked:
+        return LoginReport(None, why="it asks for no login; `oauth` can be left out")
+    except OAuthError as error:
+        return LoginReport(None, why=str(error))
+    lacking = fitting(provider, own or OAuthSettings())
+    needs_person = own is None or own.grant == "authorization_code"
+    return LoginReport(
+        provider.issuer,
+        tuple(_ways(provider)),
+        provider.scopes,
+        lacking,
+        tuple(_to_write(server.key, provider, own, lacking)),
+        await _is_logged_in(provider, vault) if needs_person else None,
+    )
+
+
+def _ways(provider: Provider) -> Iterator[str]:
+    if provider.registration_endpoint is not None:
+        yield "dynamic registration"
+    if provider.takes_documents:
+        yield "client metadata document"
+    yield "client id"
+    grants = provider.metadata.grant_types_supported if provider.metadata is not None else None
+    if grants and "client_credentials" in grants:
+        yield "client credentials"
+
+
+def _to_write(key: str, provider: Provider, own: OAuthSettings | None, lacking: str | None) -> Iterator[str]:
+    if lacking is None:
+        if own is None:
+            yield f"[servers.{key}]"
+            yield "oauth = true"
+        return
+    yield f"[servers.{key}.oauth]"
+    if provider.takes_documents:
+        yield 'client_metadata_url = "https://…"  # or, of a client that you have registered:'
+    yield 'client_id = "…"'
+    yield 'client_secret_env = "NAME_OF_A_VARIABLE"  # if the client has a secret; then also:'
+    yield f'issuer = "{provider.issuer}"'
+    yield f"callback_port = {_EXAMPLE_PORT}  # registered there as http://localhost:{_EXAMPLE_PORT}/callback"
+
+
+async def _is_logged_in(provider: Provider, vault: Vault) -> bool:
+    try:
+        kept = await kept_tokens(vault, provider.url, HUB)
+    except VaultError:
+        return False
+    return kept is not None and not kept.is_refused and kept.issuer == provider.issuer
+
+
+def _sentence(key: str, report: LoginReport) -> str:
+    if report.issuer is None:
+        return report.why or ""
+    takes = f"{report.issuer} takes: {', '.join(report.ways)}"
+    if report.lacking is not None:
+        return f"{takes}. {report.lacking[0].upper()}{report.lacking[1:]}; {_AFTER.format(key=key)}:"
+    if report.is_logged_in is None:
+        return f"{takes}. Nobody has to log in."
+    return f"{takes}. " + ("Logged in." if report.is_logged_in else f"Not logged in; {_AFTER.format(key=key)[5:]}.")

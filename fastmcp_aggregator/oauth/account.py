@@ -1,0 +1,257 @@
+"""One account at one server: its access token for each request, renewed in one place at a time, without a person.
+
+Theory. A refresh token may be good for one time only, and presenting it twice may end the login. So of all tasks,
+processes and replicas one renews: the tasks of a process wait for one task, which holds the vault's lock over its look
+at what is kept, the request and the write. Who comes after finds other tokens there and uses those. That task is not
+cancelled with who waits for it, or an answer with the only good refresh token would be lost. One that was refused is
+marked in the vault, and tried by nobody again. What is kept is looked at again from time to time, so that a new login,
+or a revocation, is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+
+from pydantic import ValidationError
+
+from fastmcp_aggregator.children.http.failures import AUTH_PAUSE
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.oauth.clients import known_client
+from fastmcp_aggregator.oauth.discovery import discovered
+from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError, VaultError
+from fastmcp_aggregator.oauth.grants import Grants
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry, name_of
+from fastmcp_aggregator.oauth.vault import SERVERS, TOKENS, Vault
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+logger = logging.getLogger(__name__)
+
+_LOOK_INTERVAL = 5.0
+"""Seconds after which what is kept is looked at again."""
+
+
+class Account(ABC):
+    """The tokens of one principal at one server."""
+
+    def __init__(self) -> None:
+        self.tokens: Tokens | None = None
+        self.why_login_needed: str | None = None
+        """Why a person has to log in; None: as far as is known nobody has to."""
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def authorization(self) -> str:
+        """The header's value for the next request.
+
+        Raises:
+            HttpFailed: there are no tokens that can be used.
+        """
+        if self.tokens is None or not self.tokens.are_good(time.time()):
+            await self._renewed(refused=None)
+        elif self._is_old:
+            await self._look()
+        return self._header()
+
+    async def renewed(self, refused: str) -> str:
+        """The header's value in place of one that the server has refused.
+
+        Raises:
+            HttpFailed: there are no other tokens.
+        """
+        await self._renewed(refused)
+        header = self._header()
+        if header == refused:
+            raise self._failed(LoginRequired("it does not take the tokens of its own authorization server"))
+        return header
+
+    async def settled(self) -> None:
+        """Wait for a renewal that is under way."""
+        if self._renewal is not None:
+            await asyncio.gather(self._renewal, return_exceptions=True)
+
+    @property
+    def _is_old(self) -> bool:
+        """Whether what is kept may be another by now."""
+        return False
+
+    async def _look(self) -> None:  # noqa: B027 - most keep nothing
+        """Look at what is kept."""
+
+    @abstractmethod
+    async def _renew(self, refused: str | None) -> None:
+        """Have other tokens than those that were refused.
+
+        Raises:
+            OAuthError, VaultError: there are none.
+        """
+
+    def _header(self) -> str:
+        assert self.tokens is not None
+        return f"Bearer {self.tokens.tokens.access_token}"
+
+    async def _renewed(self, refused: str | None) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renew(refused), name="oauth renewal")
+            self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await asyncio.shield(self._renewal)
+        except (OAuthError, VaultError) as error:
+            raise self._failed(error) from None
+        self.why_login_needed = None
+
+    def _failed(self, error: OAuthError | VaultError) -> HttpFailed:
+        if isinstance(error, LoginRequired):
+            self.why_login_needed = str(error)
+            return HttpFailed(HttpFailure("login", f"{error}; {self.how_to_log_in}", AUTH_PAUSE))
+        kind = "auth" if isinstance(error, ClientRefused | VaultError) else "status"
+        return HttpFailed(HttpFailure(kind, str(error), AUTH_PAUSE))  # type: ignore[arg-type]
+
+    @property
+    def how_to_log_in(self) -> str:
+        """What mends it when nobody is logged in."""
+        return "run `fastmcp-aggregator login CONFIG SERVER`"
+
+
+class LoginAccount(Account):
+    """An account that a person has logged in to."""
+
+    def __init__(self, vault: Vault, url: str, settings: OAuthSettings, principal: str = HUB) -> None:
+        super().__init__()
+        self._vault = vault
+        self._url = url
+        self._settings = settings
+        self._principal = principal
+        self._looked_at = 0.0
+
+    @property
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._looked_at > _LOOK_INTERVAL
+
+    async def _look(self) -> None:
+        try:
+            self.tokens = await self._kept()
+        except LoginRequired as error:
+            self.tokens = None
+            raise self._failed(error) from None
+        except VaultError as error:
+            logger.warning("tokens in use are kept in use: %s", error)
+            self._looked_at = time.monotonic()
+        if not self.tokens or not self.tokens.are_good(time.time()):
+            await self._renewed(refused=None)
+
+    async def _renew(self, refused: str | None) -> None:
+        found = await self._kept()
+        if self._is_other(found, refused):
+            self.tokens = found
+            return
+        async with self._vault.locked(TOKENS, found.name):
+            found = await self._kept()
+            if self._is_other(found, refused):
+                self.tokens = found
+                return
+            self.tokens = await self._refreshed(found)
+
+    def _is_other(self, found: Tokens, refused: str | None) -> bool:
+        """Whether somebody else has renewed them, or logged in again."""
+        return found.are_good(time.time()) and refused != f"Bearer {found.tokens.access_token}"
+
+    async def _refreshed(self, found: Tokens) -> Tokens:
+        if found.tokens.refresh_token is None or found.is_refused:
+            raise LoginRequired("its login has expired or was revoked")
+        grants = Grants(found.token_endpoint, found.issuer, found.client, self._settings)
+        try:
+            new = found.renewed(await grants.refresh(found.tokens.refresh_token, found.resource))
+        except LoginRequired:
+            await keep(self._vault, found.model_copy(update={"is_refused": True}))
+            raise
+        await keep(self._vault, new)
+        return new
+
+    async def _kept(self) -> Tokens:
+        """What is kept now.
+
+        Raises:
+            LoginRequired: nothing is.
+            VaultError: it cannot be read.
+        """
+        self._looked_at = time.monotonic()
+        found = await kept_tokens(self._vault, self._url, self._principal)
+        if found is None:
+            raise LoginRequired("nobody has logged in to it")
+        return found
+
+
+class ClientAccount(Account):
+    """The account of a client that proves itself, for which nobody logs in."""
+
+    def __init__(self, url: str, settings: OAuthSettings) -> None:
+        super().__init__()
+        self._url = url
+        self._settings = settings
+
+    async def _renew(self, refused: str | None) -> None:
+        if self.tokens is not None and self.tokens.are_good(time.time()) and self._header() != refused:
+            return
+        provider = await discovered(self._url, self._settings)
+        client = known_client(provider, self._settings, None)
+        grants = Grants(provider.token_endpoint, provider.issuer, client, self._settings)
+        now = time.time()
+        token = await grants.client_credentials(provider.scopes, provider.resource)
+        self.tokens = Tokens(
+            url=self._url,
+            issuer=provider.issuer,
+            resource=provider.resource,
+            token_endpoint=provider.token_endpoint,
+            client=client,
+            tokens=token,
+            obtained_at=now,
+            expires_at=expiry(token, now),
+        )
+
+
+async def keep(vault: Vault, tokens: Tokens) -> None:
+    """Keep an account's tokens, where `kept_tokens` finds them.
+
+    Raises:
+        VaultError: that is not possible.
+    """
+    await vault.keep(TOKENS, tokens.name, tokens.model_dump_json(exclude_none=True).encode())
+    where = json.dumps({"issuer": tokens.issuer, "resource": tokens.resource or tokens.url}).encode()
+    server = f"{tokens.principal}\n{tokens.url}"
+    if await vault.read(SERVERS, server) != where:
+        await vault.keep(SERVERS, server, where)
+
+
+async def kept_tokens(vault: Vault, url: str, principal: str) -> Tokens | None:
+    """An account's tokens at the server at `url`.
+
+    Raises:
+        VaultError: they cannot be read.
+    """
+    where = await vault.read(SERVERS, f"{principal}\n{url}")
+    if where is None:
+        return None
+    try:
+        place = json.loads(where)
+        document = await vault.read(TOKENS, name_of(principal, place["issuer"], place["resource"]))
+        return None if document is None else Tokens.model_validate_json(document)
+    except (ValidationError, ValueError, KeyError, TypeError):
+        raise VaultError("its tokens were kept by another version; log in again") from None
+
+
+async def kept_accounts(vault: Vault) -> list[Tokens]:
+    """Every account that is kept.
+
+    Raises:
+        VaultError: nobody can tell.
+    """
+    found = []
+    for document in await vault.all(TOKENS):
+        try:
+            found.append(Tokens.model_validate_json(document))
+        except ValidationError:
+            continue
+    return sorted(found, key=lambda each: (each.url, each.principal))

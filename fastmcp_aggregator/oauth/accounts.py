@@ -1,0 +1,59 @@
+"""The accounts of one aggregator: one for each principal and server, however many connections use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from fastmcp_aggregator.oauth.account import Account, ClientAccount, LoginAccount
+from fastmcp_aggregator.oauth.tokens import HUB
+from fastmcp_aggregator.oauth.vault import FileVault, Vault
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+
+class Accounts:
+    """The accounts in one vault, which is opened when it is first needed."""
+
+    def __init__(self, new_vault: Callable[[], Vault]) -> None:
+        self._new_vault = new_vault
+        self._accounts: WeakValueDictionary[tuple[str, str, OAuthSettings], Account] = WeakValueDictionary()
+
+    @cached_property
+    def vault(self) -> Vault:
+        """Where the tokens are kept."""
+        return self._new_vault()
+
+    def account(self, url: str, settings: OAuthSettings, principal: str = HUB) -> Account:
+        """The account of a principal at an address, the same for all who ask while one of them has it."""
+        found = self._accounts.get((principal, url, settings))
+        if found is None:
+            found = self._accounts[principal, url, settings] = self._new(url, settings, principal)
+        return found
+
+    async def settled(self) -> None:
+        """Wait for the renewals that are under way, whose answers must not be lost."""
+        await asyncio.gather(*(account.settled() for account in list(self._accounts.values())))
+
+    def _new(self, url: str, settings: OAuthSettings, principal: str) -> Account:
+        if settings.grant == "client_credentials" and principal == HUB:
+            return ClientAccount(url, settings)
+        return LoginAccount(self.vault, url, settings, principal)
+
+
+def directory_of(settings: AggregatorSettings) -> Path:
+    """Where tokens are kept in files."""
+    if settings.oauth_dir is not None:
+        return Path(settings.oauth_dir).expanduser()
+    from fastmcp.settings import Settings  # noqa: PLC0415 - for servers with OAuth only
+
+    # Without the `.env` of the working directory, which FastMCP reads: it may have come with somebody's repository.
+    return Settings(_env_file=None).home / "aggregator-oauth"  # type: ignore[call-arg]
+
+
+def vault_of(settings: AggregatorSettings) -> Vault:
+    """Where tokens are kept."""
+    return FileVault(directory_of(settings))

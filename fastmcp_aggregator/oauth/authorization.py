@@ -1,0 +1,175 @@
+"""An authorization-code login (RFC 6749, section 4.1, with PKCE and RFC 9207), in two halves with a person in between.
+
+The first half makes the address that a browser is sent to, and what has to be remembered; the second takes what the
+browser brings back. So they may be in two processes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.oauth2 import PKCEParameters
+from mcp.client.auth.utils import union_scopes, validate_authorization_response_iss
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
+from pydantic import BaseModel
+
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.oauth.discovery import Provider
+from fastmcp_aggregator.oauth.errors import ClientRefused, OAuthError
+from fastmcp_aggregator.oauth.grants import Grants
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+_OFFLINE = "offline_access"
+_MOST = 4096
+"""Characters of what a browser brings."""
+_REFUSALS = {
+    "access_denied": "access was denied: nobody agreed, or the account may not",
+    "invalid_request": "the authorization server did not take the request",
+    "invalid_scope": "the authorization server does not give these scopes; set `scopes`",
+    "invalid_target": "the authorization server gives no tokens for this `resource`",
+    "invalid_client": "the authorization server does not know this client",
+    "unauthorized_client": "the authorization server does not let this client log anybody in",
+    "unsupported_response_type": "the authorization server does not offer authorization codes to this client",
+    "server_error": "the authorization server failed; try again",
+    "temporarily_unavailable": "the authorization server is overloaded; try again later",
+    "login_required": "the authorization server wants the person to log in there first",
+    "consent_required": "the authorization server wants the person to agree",
+    "interaction_required": "the authorization server wants to ask the person something",
+}
+
+
+class Refused(OAuthError):
+    """The authorization server, or the person there, has refused."""
+
+
+class Authorization(BaseModel):
+    """A login that has begun: what is to be kept until the browser is back. Everything in it is secret."""
+
+    url: str
+    issuer: str
+    resource: str | None = None
+    metadata: OAuthMetadata | None = None
+    token_endpoint: str
+    authorization_endpoint: str
+    revocation_endpoint: str | None = None
+    client: OAuthClientInformationFull
+    redirect_uri: str
+    scopes: str | None = None
+    audience: str | None = None
+    state: str
+    verifier: str
+    challenge: str
+
+    @classmethod
+    def begun(
+        cls,
+        provider: Provider,
+        client: OAuthClientInformationFull,
+        redirect_uri: str,
+        settings: OAuthSettings,
+        more_scopes: str | None = None,
+    ) -> Authorization:
+        """Begin a login; `more_scopes` are asked for besides the usual ones."""
+        pkce = PKCEParameters.generate()
+        return cls(
+            url=provider.url,
+            issuer=provider.issuer,
+            resource=provider.resource,
+            metadata=provider.metadata,
+            token_endpoint=provider.token_endpoint,
+            authorization_endpoint=provider.authorization_endpoint,
+            revocation_endpoint=provider.revocation_endpoint,
+            client=client,
+            redirect_uri=redirect_uri,
+            scopes=union_scopes(provider.scopes, more_scopes),
+            audience=settings.audience,
+            state=secrets.token_urlsafe(32),
+            verifier=pkce.code_verifier,
+            challenge=pkce.code_challenge,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the browser is sent."""
+        asked = {
+            "response_type": "code",
+            "client_id": self.client.client_id,
+            "redirect_uri": self.redirect_uri,
+            "state": self.state,
+            "code_challenge": self.challenge,
+            "code_challenge_method": "S256",
+            "resource": self.resource,
+            "audience": self.audience,
+            "scope": self.scopes,
+            # OpenID Connect Core, section 11
+            "prompt": "consent" if self.scopes and _OFFLINE in self.scopes.split() else None,
+        }
+        mark = "&" if urlsplit(self.authorization_endpoint).query else "?"
+        return f"{self.authorization_endpoint}{mark}{urlencode({k: v for k, v in asked.items() if v})}"
+
+    async def finished(self, brought: Mapping[str, str], settings: OAuthSettings, principal: str = HUB) -> Tokens:
+        """The tokens, from the query with which the browser came back.
+
+        Raises:
+            Refused: it is not the answer to this login, or a refusal.
+            OAuthError: there are no tokens.
+        """
+        state = brought.get("state", "")
+        if not secrets.compare_digest(state.encode(), self.state.encode()):
+            raise Refused("what came back belongs to another login (`state`); begin again")
+        try:
+            validate_authorization_response_iss(brought.get("iss"), self.metadata)
+        except OAuthFlowError:
+            raise Refused("what came back is from another authorization server (`iss`); it is not used") from None
+        if "error" in brought:
+            raise Refused(_REFUSALS.get(brought["error"], _unknown(brought["error"])))
+        if not brought.get("code"):
+            raise Refused("what came back has no authorization code; begin again")
+        grants = Grants(self.token_endpoint, self.issuer, self.client, settings)
+        now = time.time()
+        tokens = await grants.code(brought["code"], self.verifier, self.redirect_uri, self.resource)
+        if not tokens.access_token:
+            raise ClientRefused("its authorization server gave an empty token")
+        tokens.scope = tokens.scope or self.scopes
+        return Tokens(
+            principal=principal,
+            url=self.url,
+            issuer=self.issuer,
+            resource=self.resource,
+            token_endpoint=self.token_endpoint,
+            revocation_endpoint=self.revocation_endpoint,
+            client=self.client,
+            tokens=tokens,
+            obtained_at=now,
+            expires_at=expiry(tokens, now),
+        )
+
+
+def brought_by(address: str) -> dict[str, str]:
+    """The query of an address to which a browser was sent back, each name once.
+
+    Raises:
+        Refused: it has none, or is too long, or has a name twice.
+    """
+    text = address.strip()
+    if len(text) > _MOST:
+        raise Refused("what came back is too long")
+    query = urlsplit(text).query if "?" in text else text
+    try:
+        found = parse_qs(query, max_num_fields=20)
+    except ValueError:
+        raise Refused("what came back has too many parts") from None
+    if any(len(values) > 1 for values in found.values()):
+        raise Refused("what came back says something twice")
+    if "state" not in found:
+        raise Refused("that is not the address to which the browser was sent back: it has no `state` in it")
+    return {name: values[0] for name, values in found.items()}
+
+
+def _unknown(code: str) -> str:
+    return f"the authorization server refused: {printable(code)[:60]}"

@@ -1,0 +1,29 @@
+"""Why there is no token: nobody can be reached, the authorization server refuses, or a person has to log in."""
+
+from __future__ import annotations
+
+from fastmcp_aggregator.errors import AggregatorError
+
+
+class OAuthError(AggregatorError):
+    """Base of these errors. What they say is for users, and repeats nothing that was received but known codes."""
+
+
+class Unreachable(OAuthError):
+    """Nobody has answered, or not as they must; it may be tried again."""
+
+
+class LoginRequired(OAuthError):
+    """A person has to log in, for this reason."""
+
+
+class ClientRefused(OAuthError):
+    """The client, or what it asks for, is refused; somebody has to change the settings."""
+
+
+class NothingAsked(OAuthError):
+    """The server asks for no login."""
+
+
+class VaultError(AggregatorError):
+    """What is kept cannot be read, or nothing can be kept."""

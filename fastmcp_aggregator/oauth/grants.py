@@ -1,0 +1,112 @@
+"""What the token endpoint is asked for, and what its refusals mean (RFC 6749, section 5.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import ValidationError
+
+from fastmcp_aggregator.oauth.clients import authenticated
+from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, Unreachable
+from fastmcp_aggregator.oauth.web import posted
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+_OF_LOGIN = {
+    "invalid_grant": "its login has expired or was revoked",
+    "invalid_client": "its authorization server does not know this client any more",
+    "unauthorized_client": "its authorization server does not let this client renew its login",
+    "invalid_scope": "its authorization server does not give these scopes any more",
+    "interaction_required": "its authorization server wants the person to log in again",
+    "login_required": "its authorization server wants the person to log in again",
+    "consent_required": "its authorization server wants the person to agree again",
+}
+_OF_CLIENT = {
+    "invalid_client": "its authorization server does not know this client, or its secret or key",
+    "unauthorized_client": "its authorization server does not let this client do this",
+    "unsupported_grant_type": "its authorization server does not offer this grant",
+    "invalid_scope": "its authorization server does not give these scopes",
+    "invalid_target": "its authorization server gives no tokens for this `resource` or `audience`",
+    "invalid_grant": "its authorization server refuses what was presented",
+    "invalid_request": "its authorization server does not take this request",
+    "access_denied": "its authorization server denies it",
+}
+_LATER = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
+
+
+class Grants:
+    """The token endpoint of one provider, asked as one client."""
+
+    def __init__(
+        self, token_endpoint: str, issuer: str, client: OAuthClientInformationFull, settings: OAuthSettings
+    ) -> None:
+        self._endpoint = token_endpoint
+        self._issuer = issuer
+        self._client = client
+        self._settings = settings
+
+    async def code(self, code: str, verifier: str, redirect_uri: str, resource: str | None) -> OAuthToken:
+        """The tokens for an authorization code.
+
+        Raises:
+            OAuthError: there are none.
+        """
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
+        }
+        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+
+    async def refresh(self, refresh_token: str, resource: str | None) -> OAuthToken:
+        """New tokens for a refresh token (RFC 6749, section 6).
+
+        Raises:
+            LoginRequired: it is not good any more.
+            OAuthError: there are none, and it may be tried again.
+        """
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        return await self._asked(form, resource, _OF_LOGIN, LoginRequired)
+
+    async def client_credentials(self, scopes: str | None, resource: str | None) -> OAuthToken:
+        """A token for the client itself (RFC 6749, section 4.4).
+
+        Raises:
+            OAuthError: there is none.
+        """
+        form = {"grant_type": "client_credentials", **({"scope": scopes} if scopes else {})}
+        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+
+    async def _asked(
+        self,
+        form: dict[str, str],
+        resource: str | None,
+        words: Mapping[str, str],
+        refused: type[LoginRequired | ClientRefused],
+    ) -> OAuthToken:
+        if resource is not None:
+            form["resource"] = resource
+        if self._settings.audience is not None:
+            form["audience"] = self._settings.audience
+        data, headers = await authenticated(form, self._client, self._settings, self._issuer)
+        answer = await posted(self._endpoint, data, headers)
+        if answer.status == 200:
+            try:
+                return OAuthToken.model_validate_json(answer.body)
+            except ValidationError:
+                raise Unreachable("its authorization server answered with something else than tokens") from None
+        code = _error_code(answer.body)
+        if answer.status not in (400, 401, 403) or code in _LATER:
+            raise Unreachable(f"its authorization server answered with HTTP status {answer.status}")
+        raise refused(words.get(code, f"its authorization server refuses (HTTP status {answer.status})"))
+
+
+def _error_code(body: bytes) -> str:
+    with suppress(ValueError, RecursionError):
+        found = json.loads(body)
+        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return str(found["error"])
+    return ""

@@ -1,0 +1,70 @@
+"""What is kept of a login: its tokens, and with which client and where they are renewed."""
+
+from __future__ import annotations
+
+import time
+
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import BaseModel
+
+HUB = ""
+"""In place of a principal: the hub's own account."""
+_MARGIN = 30.0
+"""Seconds before its end in which a token is no longer used, of those that last."""
+_SHARE = 0.1
+"""Of the life of a short one."""
+
+
+class Tokens(BaseModel):
+    """One account's tokens. `expires_at` and `obtained_at` are in Unix seconds; an empty `principal` is the hub."""
+
+    principal: str = HUB
+    url: str
+    issuer: str
+    resource: str | None = None
+    token_endpoint: str
+    revocation_endpoint: str | None = None
+    client: OAuthClientInformationFull
+    tokens: OAuthToken
+    obtained_at: float
+    expires_at: float | None = None
+    is_refused: bool = False
+    """Whether the refresh token was refused: nobody tries it again."""
+    wanted_scopes: str | None = None
+    """Scopes that the server wants besides, and that the next login asks for."""
+
+    def are_good(self, now: float) -> bool:
+        """Whether the access token can be used for a while."""
+        if self.expires_at is None:
+            return not self.is_refused
+        life = self.expires_at - self.obtained_at
+        return now < self.expires_at - min(_MARGIN, life * _SHARE)
+
+    @property
+    def name(self) -> str:
+        """What they are kept under. Where nothing says which resource they are for, it is the address."""
+        return name_of(self.principal, self.issuer, self.resource or self.url)
+
+    def renewed(self, new: OAuthToken) -> Tokens:
+        """The account with new tokens; what an answer leaves out stays as it was (RFC 6749, section 6)."""
+        old = self.tokens
+        kept = {"refresh_token": new.refresh_token or old.refresh_token, "scope": new.scope or old.scope}
+        now = time.time()
+        return self.model_copy(
+            update={
+                "tokens": new.model_copy(update=kept),
+                "obtained_at": now,
+                "expires_at": expiry(new, now),
+                "is_refused": False,
+            }
+        )
+
+
+def expiry(token: OAuthToken, now: float) -> float | None:
+    """When a token that was got now ends."""
+    return None if token.expires_in is None else now + token.expires_in
+
+
+def name_of(principal: str, issuer: str, resource: str) -> str:
+    """What an account's tokens are kept under (SEP-2352: those of one issuer are never another's)."""
+    return "\n".join((principal, issuer, resource))

@@ -1,0 +1,222 @@
+"""The vault: where tokens are kept, sealed, for all processes or replicas that use them; here in files.
+
+Theory. A document is sealed for its place (AES-256-GCM, with kind and name as associated data), so that whoever can
+write to the store cannot put one account's tokens in the place of another's. Names are not shown by the store either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+from fastmcp_aggregator.oauth.errors import VaultError
+from fastmcp_aggregator.oauth.sealing_key import SealingKeys
+
+TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
+"""The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""
+_PATIENCE = 30.0
+"""Seconds that one waits for another to renew tokens."""
+_POLL = 0.01
+"""Seconds between two attempts to lock."""
+_LIMIT = 256 * 1024
+"""Bytes of a document."""
+_NONCE = 12
+
+
+class Vault(ABC):
+    """Sealed documents by kind and name."""
+
+    @abstractmethod
+    async def read(self, kind: str, name: str) -> bytes | None:
+        """A document, or None.
+
+        Raises:
+            VaultError: there is one, and it cannot be read, or nobody can tell.
+        """
+
+    @abstractmethod
+    async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
+        """Keep a document, for so many seconds, or until it is removed.
+
+        Raises:
+            VaultError: that is not possible.
+        """
+
+    @abstractmethod
+    async def remove(self, kind: str, name: str) -> bool:
+        """Remove a document; whether there was one.
+
+        Raises:
+            VaultError: that is not possible.
+        """
+
+    @abstractmethod
+    async def all(self, kind: str) -> list[bytes]:
+        """The documents of a kind that can be read.
+
+        Raises:
+            VaultError: nobody can tell.
+        """
+
+    @abstractmethod
+    def locked(self, kind: str, name: str) -> AbstractAsyncContextManager[None]:
+        """While nobody else changes a document, in any process or replica.
+
+        Raises:
+            VaultError: somebody has it for too long.
+        """
+
+    async def take(self, kind: str, name: str) -> bytes | None:
+        """A document that is good once: of all who take it, one has it.
+
+        Raises:
+            VaultError: nobody can tell.
+        """
+        async with self.locked(kind, name):
+            document = await self.read(kind, name)
+            return document if await self.remove(kind, name) else None
+
+    async def close(self) -> None:  # noqa: B027 - most have none
+        """End connections."""
+
+
+def place_of(kind: str, name: str) -> str:
+    """What a document is called in the store."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{kind}-{digest[:40]}"
+
+
+def sealed(key: bytes, place: str, document: bytes) -> bytes:
+    nonce = os.urandom(_NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, document, place.encode())
+
+
+def opened(key: bytes, place: str, data: bytes) -> bytes:
+    """What was sealed for this place.
+
+    Raises:
+        VaultError: it was not sealed with this key for it.
+    """
+    try:
+        return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], place.encode())
+    except (InvalidTag, ValueError):
+        raise VaultError("it cannot be read: it was not sealed here, or is damaged") from None
+
+
+class FileVault(Vault):
+    """Documents in a directory of this user's alone."""
+
+    def __init__(
+        self, directory: Path, keys: SealingKeys | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._directory = directory
+        self._keys = keys or SealingKeys(directory)
+        self._clock = clock
+
+    def __str__(self) -> str:
+        return str(self._directory)
+
+    async def read(self, kind: str, name: str) -> bytes | None:
+        return await asyncio.to_thread(self._read, place_of(kind, name))
+
+    async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
+        await asyncio.to_thread(self._keep, place_of(kind, name), document, lifetime)
+
+    async def remove(self, kind: str, name: str) -> bool:
+        return await asyncio.to_thread(self._remove, place_of(kind, name))
+
+    async def all(self, kind: str) -> list[bytes]:
+        return await asyncio.to_thread(self._all, kind)
+
+    @asynccontextmanager
+    async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
+        from filelock import AsyncFileLock, Timeout  # noqa: PLC0415 - for servers with OAuth only
+
+        file = self._directory / f".{place_of(kind, name)}.lock"
+        try:
+            await asyncio.to_thread(self._directory.mkdir, mode=0o700, parents=True, exist_ok=True)
+            lock = AsyncFileLock(file, timeout=_PATIENCE, mode=PRIVATE, poll_interval=_POLL)
+            await lock.acquire()
+        except Timeout:
+            raise VaultError("another process has been renewing it for too long") from None
+        except OSError as error:
+            raise VaultError(f"{self._directory} cannot be written to: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            await lock.release()
+
+    def _read(self, place: str) -> bytes | None:
+        file = self._directory / place
+        try:
+            with file.open("rb") as opened_file:
+                text = opened_file.read(_LIMIT + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise VaultError(f"{file} cannot be read: {error.strerror}") from None
+        return self._opened(place, text)
+
+    def _opened(self, place: str, text: bytes) -> bytes | None:
+        """The lines of a file are: whose key it is sealed with, until when it counts, and the sealed document."""
+        try:
+            source, until, body = text.split(b"\n", 2)
+            ends, data = float(until), bytes.fromhex(body.decode("ascii"))
+        except ValueError:
+            raise VaultError(f"{self._directory / place} cannot be read: it is no file of tokens") from None
+        key = self._keys.of(source.decode("latin-1"))
+        document = opened(key, f"{place}\n{until.decode('latin-1')}", data)
+        return None if ends and ends <= self._clock() else document
+
+    def _keep(self, place: str, document: bytes, lifetime: float | None) -> None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            source, key = self._keys.new()
+            until = "0" if lifetime is None else repr(self._clock() + lifetime)
+            body = sealed(key, f"{place}\n{until}", document).hex()
+            write_whole(self._directory / place, f"{source}\n{until}\n{body}", mode=PRIVATE)
+        except OSError as error:
+            raise VaultError(f"{self._directory} cannot be written to: {error.strerror}") from None
+        except VaultError:
+            raise
+        except AggregatorError as error:
+            raise VaultError(str(error)) from None
+
+    def _remove(self, place: str) -> bool:
+        try:
+            (self._directory / place).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise VaultError(f"{self._directory / place} cannot be removed: {error.strerror}") from None
+        return True
+
+    def _all(self, kind: str) -> list[bytes]:
+        try:
+            places = sorted(file.name for file in self._directory.iterdir() if file.name.startswith(f"{kind}-"))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise VaultError(f"{self._directory} cannot be read: {error.strerror}") from None
+        found = []
+        for place in places:
+            try:
+                document = self._read(place)
+            except VaultError:
+                continue
+            if document is None:
+                (self._directory / place).unlink(missing_ok=True)  # its time is over
+            else:
+                found.append(document)
+        return found

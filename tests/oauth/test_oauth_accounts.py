@@ -1,0 +1,288 @@
+"""Accounts: renewed by one at a time, kept sealed, and not tried again when a person has to log in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import keyring
+import pytest
+
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.oauth import grants, tokens
+from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts
+from fastmcp_aggregator.oauth.errors import Unreachable, VaultError
+from fastmcp_aggregator.oauth.sealing_key import SealingKeys
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault import FileVault, place_of
+from fastmcp_aggregator.oauth.web import Answer
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+URL = "https://mcp.example.com/mcp"
+
+
+class TokenEndpoint:
+    """Renews each refresh token once: it rotates them, and takes none twice."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.asked: list[Mapping[str, str]] = []
+        self.answer: Answer | Unreachable | None = None
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+        self.asked.append(form)
+        await self.go.wait()
+        if isinstance(self.answer, Unreachable):
+            raise self.answer
+        if self.answer is not None:
+            return self.answer
+        if form["refresh_token"] != f"refresh-{self.number}":
+            return refusal("invalid_grant")
+        self.number += 1
+        return answer(self.number)
+
+
+def answer(number: int, **more: Any) -> Answer:
+    told = {"access_token": f"access-{number}", "token_type": "Bearer", "refresh_token": f"refresh-{number}"}
+    return Answer(200, httpx2.Headers(), json.dumps({**told, "expires_in": 3600, **more}).encode())
+
+
+def refusal(code: str, status: int = 400) -> Answer:
+    return Answer(status, httpx2.Headers(), json.dumps({"error": code, "error_description": "s3cret"}).encode())
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> TokenEndpoint:
+    found = TokenEndpoint()
+    monkeypatch.setattr(grants, "posted", found.posted)
+    return found
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> FileVault:
+    return FileVault(tmp_path / "tokens")
+
+
+async def logged_in(vault: FileVault, **more: Any) -> None:
+    """With tokens that have ended."""
+    given = {
+        "url": URL,
+        "issuer": "https://login.example.com",
+        "resource": URL,
+        "token_endpoint": "https://login.example.com/token",
+        "client": {"client_id": "c", "redirect_uris": ["http://localhost/"]},
+        "tokens": {"access_token": "access-0", "refresh_token": "refresh-0"},
+        "obtained_at": 0,
+        "expires_at": 1,
+    }
+    await keep(vault, Tokens.model_validate({**given, **more}))
+
+
+def account(vault: FileVault) -> Account:
+    return LoginAccount(vault, URL, OAuthSettings())
+
+
+async def failure_of(account: Account) -> HttpFailure:
+    with pytest.raises(HttpFailed) as caught:
+        await account.authorization()
+    return caught.value.failure
+
+
+async def test_tasks_and_processes_that_need_a_token_at_once_renew_once(
+    endpoint: TokenEndpoint, vault: FileVault, tmp_path: Path
+) -> None:
+    await logged_in(vault)
+    accounts = [account(FileVault(tmp_path / "tokens")) for _ in range(4)]  # each as another process has it
+    found = await asyncio.gather(*(each.authorization() for each in accounts for _ in range(10)))
+    assert set(found) == {"Bearer access-1"}
+    assert len(endpoint.asked) == 1
+
+
+async def test_of_many_that_a_server_refuses_one_renews(endpoint: TokenEndpoint, vault: FileVault) -> None:
+    await logged_in(vault, expires_at=None)
+    accounts = [account(vault) for _ in range(3)]
+    for each in accounts:
+        assert await each.authorization() == "Bearer access-0"
+    found = await asyncio.gather(*(each.renewed("Bearer access-0") for each in accounts for _ in range(5)))
+    assert set(found) == {"Bearer access-1"}
+    assert len(endpoint.asked) == 1
+
+
+async def test_an_answer_is_kept_though_nobody_waits_for_it_any_more(endpoint: TokenEndpoint, vault: FileVault) -> None:
+    await logged_in(vault)
+    endpoint.go.clear()
+    one = account(vault)
+    asking = asyncio.create_task(one.authorization())
+    while not endpoint.asked:
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    endpoint.go.set()
+    await one.settled()
+    (kept,) = await kept_accounts(vault)
+    assert kept.tokens.refresh_token == "refresh-1"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("invalid_grant", "its login has expired or was revoked"),
+        ("invalid_client", "does not know this client any more"),
+        ("what?", "refuses (HTTP status 400)"),
+    ],
+)
+async def test_a_refused_login_is_needed_anew_and_not_tried_again_by_anybody(
+    endpoint: TokenEndpoint, vault: FileVault, code: str, words: str
+) -> None:
+    await logged_in(vault)
+    endpoint.answer = refusal(code)
+    one = account(vault)
+    failure = await failure_of(one)
+    assert (failure.kind, words in failure.reason, "s3cret" in failure.reason) == ("login", True, False)
+    assert one.why_login_needed is not None
+    for _ in range(3):
+        assert (await failure_of(one)).kind == "login"
+        assert (await failure_of(account(vault))).kind == "login"
+    assert len(endpoint.asked) == 1
+    endpoint.answer = None
+    await logged_in(vault, tokens={"access_token": "new"}, expires_at=None)
+    assert await one.authorization() == "Bearer new"
+    assert one.why_login_needed is None
+
+
+@pytest.mark.parametrize("answered", [refusal("", 503), refusal("slow_down"), Unreachable("x cannot be asked: y")])
+async def test_an_authorization_server_that_is_down_costs_no_login(
+    endpoint: TokenEndpoint, vault: FileVault, answered: Answer | Unreachable
+) -> None:
+    await logged_in(vault)
+    endpoint.answer = answered
+    one = account(vault)
+    assert (await failure_of(one)).kind == "status"
+    assert one.why_login_needed is None
+    endpoint.answer = None
+    assert await one.authorization() == "Bearer access-1"
+
+
+async def test_a_new_login_and_a_revocation_are_noticed(
+    endpoint: TokenEndpoint, vault: FileVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.oauth.account._LOOK_INTERVAL", -1)
+    await logged_in(vault, expires_at=None)
+    one = account(vault)
+    assert await one.authorization() == "Bearer access-0"
+    await logged_in(vault, tokens={"access_token": "another"}, expires_at=None)
+    assert await one.authorization() == "Bearer another"
+    (kept,) = await kept_accounts(vault)
+    await vault.remove("tokens", kept.name)
+    assert "nobody has logged in" in (await failure_of(one)).reason
+
+
+@pytest.mark.parametrize("hours", [8, pytest.param(30 * 24, marks=pytest.mark.process)])
+async def test_hours_of_four_replicas_cost_no_login(
+    endpoint: TokenEndpoint, vault: FileVault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """All of them need the next token at once, every hour of a clock that jumps; a refresh token is good once."""
+    now = 1_000_000.0
+    for module in ("account", "tokens"):
+        monkeypatch.setattr(f"fastmcp_aggregator.oauth.{module}.time.time", lambda: now)
+    await logged_in(vault, obtained_at=now, expires_at=now)
+    replicas = [account(FileVault(tmp_path / "tokens")) for _ in range(4)]
+    for _ in range(hours):
+        now += 3600
+        found = await asyncio.gather(*(replica.authorization() for replica in replicas))
+        assert len(set(found)) == 1
+    assert (endpoint.number, len(endpoint.asked)) == (hours, hours)
+
+
+# What is kept.
+
+
+async def test_documents_are_sealed_for_their_place(vault: FileVault, tmp_path: Path) -> None:
+    await vault.keep("tokens", "alice", b"of alice")
+    await vault.keep("tokens", "bob", b"of bob")
+    files = {name: tmp_path / "tokens" / place_of("tokens", name) for name in ("alice", "bob")}
+    assert b"of alice".hex() not in files["alice"].read_text()
+    files["bob"].write_text(files["alice"].read_text())
+    with pytest.raises(VaultError):
+        await vault.read("tokens", "bob")
+    assert await vault.all("tokens") == [b"of alice"]
+    files["alice"].write_text(files["alice"].read_text().replace("\n0\n", "\n9e9\n"))
+    with pytest.raises(VaultError):
+        await vault.read("tokens", "alice")
+
+
+async def test_a_document_counts_for_its_time_and_is_taken_once(tmp_path: Path) -> None:
+    now = 100.0
+    vault = FileVault(tmp_path, clock=lambda: now)
+    await vault.keep("login", "a", b"begun", lifetime=10)
+    taken = await asyncio.gather(*(vault.take("login", "a") for _ in range(5)))
+    assert sorted(taken, key=bool) == [None] * 4 + [b"begun"]
+    await vault.keep("login", "b", b"begun", lifetime=10)
+    now += 11
+    assert await vault.read("login", "b") is None
+    assert await vault.all("login") == []
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith("login")]
+
+
+class MemoryKeyring:
+    """No subclass of the library's: it would be found there, and used for all."""
+
+    priority = 5
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+
+async def test_the_key_is_in_the_systems_keyring_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = FileVault(tmp_path)
+    await plain.keep("tokens", "before", b"sealed with the file")
+    ring = MemoryKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    vault = FileVault(tmp_path)
+    await vault.keep("tokens", "a", b"document")
+    assert len(ring.kept) == 1
+    assert await FileVault(tmp_path).read("tokens", "a") == b"document"
+    assert await vault.read("tokens", "before") == b"sealed with the file"
+    ring.kept.clear()
+    with pytest.raises(VaultError, match="system's keyring, which is not to be had here"):
+        await FileVault(tmp_path).read("tokens", "a")
+
+
+def test_a_keyring_that_hangs_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    forever = threading.Event()
+    monkeypatch.setattr("fastmcp_aggregator.oauth.sealing_key._PATIENCE", 0.01)
+    monkeypatch.setattr(keyring, "get_keyring", forever.wait)
+    assert SealingKeys(tmp_path).new()[0] == "file"
+    forever.set()
+
+
+def test_short_tokens_are_used_for_most_of_their_life() -> None:
+    made = Tokens.model_validate(
+        {
+            "url": URL,
+            "issuer": "i",
+            "token_endpoint": "t",
+            "client": {"client_id": "c"},
+            "tokens": {"access_token": "a"},
+            "obtained_at": 100,
+            "expires_at": 110,
+        }
+    )
+    assert [made.are_good(now) for now in (100, 108.9, 109, 111)] == [True, True, False, False]
+    assert tokens.expiry(made.tokens, 5) is None

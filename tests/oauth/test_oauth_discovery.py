@@ -1,0 +1,244 @@
+"""Discovery and logins, with what a server and its authorization server may say to mislead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from mcp.shared.auth import OAuthClientInformationFull
+
+from fastmcp_aggregator.oauth import clients, discovery, grants
+from fastmcp_aggregator.oauth.authorization import Authorization, Refused, brought_by
+from fastmcp_aggregator.oauth.clients import client_for, fitting
+from fastmcp_aggregator.oauth.discovery import Provider, discovered
+from fastmcp_aggregator.oauth.errors import ClientRefused, NothingAsked, OAuthError, Unreachable
+from fastmcp_aggregator.oauth.web import Answer
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+URL = "https://mcp.example.com/team/mcp"
+ISSUER = "https://login.example.com"
+BACK = "http://localhost:8765/callback"
+RESOURCE: dict[str, Any] = {"resource": URL, "authorization_servers": [ISSUER], "scopes_supported": ["read"]}
+METADATA: dict[str, Any] = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "registration_endpoint": f"{ISSUER}/register",
+    "response_types_supported": ["code"],
+    "authorization_response_iss_parameter_supported": True,
+}
+PLAIN = OAuthSettings()
+
+
+class Web:
+    """Answers by address; all others are not there."""
+
+    def __init__(self) -> None:
+        self.challenge = Answer(401, httpx2.Headers({"www-authenticate": "Bearer"}), b"")
+        self.pages: dict[str, Any] = {
+            "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp": RESOURCE,
+            f"{ISSUER}/.well-known/oauth-authorization-server": METADATA,
+            f"{ISSUER}/register": {"client_id": "made", "redirect_uris": [BACK]},
+            f"{ISSUER}/token": {"access_token": "a", "token_type": "Bearer", "expires_in": 60, "refresh_token": "r"},
+        }
+        self.asked: list[str] = []
+        self.forms: list[Mapping[str, str]] = []
+
+    async def sent(self, request: httpx2.Request) -> Answer:
+        url = str(request.url)
+        self.asked.append(url)
+        return self.challenge if url == URL else self._page(url)
+
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+        self.asked.append(url)
+        self.forms.append(form)
+        return self._page(url)
+
+    def _page(self, url: str) -> Answer:
+        page = self.pages.get(url)
+        if isinstance(page, Answer):
+            return page
+        status = 404 if page is None else 201 if url.endswith("/register") else 200
+        return Answer(status, httpx2.Headers(), json.dumps(page).encode())
+
+    def changed(self, **metadata: Any) -> None:
+        self.pages[f"{ISSUER}/.well-known/oauth-authorization-server"] = {**METADATA, **metadata}
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Web:
+    found = Web()
+    for module in (discovery, clients):
+        monkeypatch.setattr(module, "sent", found.sent)
+    monkeypatch.setattr(grants, "posted", found.posted)
+    return found
+
+
+async def begun(settings: OAuthSettings = PLAIN) -> Authorization:
+    provider = await discovered(URL, settings)
+    return Authorization.begun(provider, await client_for(provider, settings, BACK), BACK, settings)
+
+
+def asked_of(authorization: Authorization) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(authorization.address).query).items()}
+
+
+async def test_a_login_from_refusal_to_tokens(web: Web) -> None:
+    authorization = await begun()
+    asked = asked_of(authorization)
+    assert (asked["client_id"], asked["resource"], asked["scope"]) == ("made", URL, "read")
+    assert asked["code_challenge_method"] == "S256"
+    tokens = await authorization.finished({"state": asked["state"], "code": "c", "iss": ISSUER}, PLAIN)
+    assert (tokens.issuer, tokens.resource, tokens.tokens.access_token) == (ISSUER, URL, "a")
+    (form,) = web.forms
+    assert (form["code"], form["resource"], form["redirect_uri"]) == ("c", URL, BACK)
+    assert form["code_verifier"] == authorization.verifier
+
+
+async def test_settings_say_what_is_asked_for(web: Web) -> None:
+    settings = OAuthSettings(client_id="own", scopes=("a", "b"), resource="none", audience="aud")
+    asked = asked_of(await begun(settings))
+    assert (asked["client_id"], asked["scope"], asked["audience"], "resource" in asked) == ("own", "a b", "aud", False)
+    assert f"{ISSUER}/register" not in web.asked
+
+
+@pytest.mark.parametrize(
+    ("metadata", "settings", "words"),
+    [
+        ({}, {}, None),
+        ({"registration_endpoint": None}, {}, "set `client_id`"),
+        ({"registration_endpoint": None}, {"client_id": "c"}, None),
+        ({"registration_endpoint": None, "client_id_metadata_document_supported": True}, {}, "`client_metadata_url`"),
+        (
+            {"registration_endpoint": None, "client_id_metadata_document_supported": True},
+            {"client_metadata_url": "https://c.example/id"},
+            None,
+        ),
+        ({"registration_endpoint": None}, {"client_metadata_url": "https://c.example/id"}, "no client metadata"),
+        ({}, {"client_metadata_url": "https://c.example/id"}, None),
+    ],
+)
+async def test_what_a_provider_needs_is_said(
+    web: Web, metadata: dict[str, Any], settings: dict[str, Any], words: str | None
+) -> None:
+    web.changed(**metadata)
+    provider = await discovered(URL, OAuthSettings(**settings))
+    found = fitting(provider, OAuthSettings(**settings))
+    assert (found is None) == (words is None)
+    assert words is None or words in (found or "")
+
+
+async def test_a_server_that_asks_for_nothing_needs_nothing(web: Web) -> None:
+    web.challenge = Answer(200, httpx2.Headers(), b"{}")
+    web.pages.clear()
+    with pytest.raises(NothingAsked):
+        await discovered(URL, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"issuer": "https://evil.example"},
+        {"issuer": f"{ISSUER}/other"},
+        {"token_endpoint": "http://login.example.com/token"},
+        {"token_endpoint": "https://169.254.169.254/token"},
+        {"authorization_endpoint": "https://[fd00:ec2::254]/authorize"},
+        {"registration_endpoint": "http://2852039166/register"},
+        {"authorization_endpoint": "javascript:alert(1)"},
+        {"token_endpoint": 17},
+    ],
+    ids=str,
+)
+async def test_poisoned_metadata_of_an_authorization_server_lead_nowhere(web: Web, lie: dict[str, Any]) -> None:
+    web.changed(**lie)
+    with pytest.raises(OAuthError):
+        await begun()
+    assert not web.forms
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"resource": "https://bank.example/mcp"},
+        {"resource": "https://mcp.example.com/team/mcp/deeper"},
+        {"resource": "https://mcp.example.com.evil.example/team/mcp"},
+        {"authorization_servers": ["http://login.example.com"]},
+        {"authorization_servers": ["https://169.254.169.254"]},
+    ],
+    ids=str,
+)
+async def test_poisoned_metadata_of_a_server_lead_nowhere(web: Web, lie: dict[str, Any]) -> None:
+    web.pages["https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp"] = {**RESOURCE, **lie}
+    with pytest.raises(Unreachable):
+        await begun()
+
+
+async def test_a_challenge_cannot_lead_to_a_metadata_service(web: Web) -> None:
+    lead = 'Bearer resource_metadata="https://169.254.169.254/latest"'
+    web.challenge = Answer(401, httpx2.Headers({"www-authenticate": lead}), b"")
+    with pytest.raises(Unreachable, match="cloud metadata service"):
+        await discovered(URL, PLAIN)
+    assert web.asked == [URL]
+
+
+async def test_a_secret_goes_to_the_issuer_of_the_settings_alone(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S", "s3cret")
+    settings = OAuthSettings(client_id="c", client_secret_env="S", issuer="https://other.example")
+    with pytest.raises(ClientRefused, match=r"`issuer` in its settings is https://other\.example"):
+        await begun(settings)
+    authorization = await begun(OAuthSettings(client_id="c", client_secret_env="S", issuer=f"{ISSUER}/"))
+    assert "s3cret" not in repr(authorization) + authorization.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"state": "another"}, "`state`"),
+        ({"state": ""}, "`state`"),
+        ({"iss": "https://evil.example"}, "`iss`"),
+        ({"iss": None}, "`iss`"),
+        ({"code": None}, "no authorization code"),
+        ({"error": "access_denied"}, "access was denied"),
+        ({"error": "x\x1b[31m" * 100}, "refused: x"),
+    ],
+)
+async def test_what_a_browser_brings_must_be_of_this_login(web: Web, change: dict[str, Any], words: str) -> None:
+    authorization = await begun()
+    brought = {"state": authorization.state, "code": "c", "iss": ISSUER, **change}
+    with pytest.raises(Refused) as caught:
+        await authorization.finished({name: value for name, value in brought.items() if value is not None}, PLAIN)
+    assert words in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert not web.forms
+
+
+@pytest.mark.parametrize("text", ["", "http://localhost/callback", "?code=a&code=b&state=c", "?state=" + "x" * 5000])
+def test_what_is_pasted_must_be_an_address_with_an_answer(text: str) -> None:
+    with pytest.raises(Refused):
+        brought_by(text)
+    assert brought_by(f" {BACK}?code=a&state=b \n") == {"code": "a", "state": "b"}
+
+
+async def test_a_client_that_registers_is_bound_to_its_issuer(web: Web) -> None:
+    web.pages[f"{ISSUER}/register"] = {"client_id": "made", "redirect_uris": [BACK], "issuer": "https://evil.example"}
+    client = await client_for(await discovered(URL, PLAIN), PLAIN, BACK)
+    assert client.issuer == ISSUER
+
+
+def test_a_server_from_before_metadata_has_its_endpoints_where_they_were() -> None:
+    old = Provider(URL, "https://mcp.example.com", None, None, None)
+    assert old.authorization_endpoint == "https://mcp.example.com/authorize"
+    assert old.registration_endpoint == "https://mcp.example.com/register"
+    assert old.revocation_endpoint is None
+
+
+def test_the_sdk_composes_proofs_of_a_client_as_is_relied_on() -> None:
+    client = OAuthClientInformationFull(
+        client_id="c", client_secret="s", token_endpoint_auth_method="client_secret_basic", redirect_uris=None
+    )
+    form, headers = clients._context(client).prepare_token_auth({"a": "b"}, {})
+    assert (form, headers) == ({"a": "b"}, {"Authorization": "Basic Yzpz"})
