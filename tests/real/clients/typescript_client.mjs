@@ -22,12 +22,23 @@ const ANSWERS = {
 const UPDATED = "notifications/resources/updated";
 const LOG_LEVEL = { "io.modelcontextprotocol/logLevel": "debug" };
 
+// Some servers have more tools once they know what their client can do.
+async function settledTools() {
+  let before, now;
+  do {
+    before = now;
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    now = (await client.listTools()).tools.map((tool) => tool.name);
+  } while (JSON.stringify(before) !== JSON.stringify(now));
+  return now;
+}
+
 const heard = [];
 let version;
 const client = await makeClient();
 const isModern = client.getProtocolEra?.() === "modern";
 const names = {
-  "tools/list": (await client.listTools()).tools.map((tool) => tool.name),
+  "tools/list": await settledTools(),
   "resources/list": (await client.listResources()).resources.map((resource) => resource.uri),
   "resources/templates/list": (await client.listResourceTemplates()).resourceTemplates.map((each) => each.uriTemplate),
   "prompts/list": (await client.listPrompts()).prompts.map((prompt) => prompt.name),
