@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
+from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -149,6 +150,37 @@ class Aggregator(VirtualServer):
             AggregatorError: there is no such server, or the app is not running.
         """
         self._backend.restart(server_key)
+
+    def stop(self, server_key: str) -> None:
+        """Stop a server until it is restarted or its entry is another, without waiting for it. Its calls fail, and what
+        it offers leaves the lists.
+
+        Raises:
+            AggregatorError: there is no such server, or the app is not running.
+        """
+        self._backend.stop(server_key)
+
+    def withdraw(self, server_key: str, tool: str, *, is_out: bool = True) -> None:
+        """Take a tool out of service, by its server's own name, or put it back; until the program ends."""
+        self._backend.withdraw(server_key, tool, is_out=is_out)
+
+    @property
+    def withdrawn(self) -> Mapping[str, Collection[str]]:
+        """The tools that are out of service, by server key."""
+        return self._backend.withdrawn
+
+    @property
+    def pins(self) -> Pins | None:
+        """The pins, if the settings name a file with some."""
+        return self._backend.pins
+
+    def approve(self, server_key: str) -> None:
+        """Pin what a server offers now, in the file too.
+
+        Raises:
+            AggregatorError: there is no pins file, the server has not been listed, or the file cannot be written.
+        """
+        self._backend.approve(server_key)
 
     async def _read_again(self) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""

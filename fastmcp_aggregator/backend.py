@@ -32,7 +32,7 @@ from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.oauth.accounts import Accounts, vault_of
-from fastmcp_aggregator.pinning.pins import filter_from_settings
+from fastmcp_aggregator.pinning.pins import pins_from_settings
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.relay.task_ids import TaskIds
@@ -41,7 +41,7 @@ from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
 from fastmcp_aggregator.settings.model import AggregatorSettings
-from fastmcp_aggregator.settings.options import ChildOptions
+from fastmcp_aggregator.settings.options import ChildOptions, unfiltered
 from fastmcp_aggregator.status.path_counts import PathCounts
 
 
@@ -88,11 +88,14 @@ class Backend:
         self.path_counts = PathCounts()
         """How requests have travelled, of all virtual servers."""
         self.policies = Policies(settings, has_auth=has_auth)
+        self.pins = pins_from_settings(settings)
+        self.withdrawn: dict[str, set[str]] = {}
+        """Tools that are out of service, by server key and own name."""
         self._options = partial(
             ChildOptions.from_settings,
             settings,
             version=version,
-            catalogue_filter=filter_from_settings(settings),
+            catalogue_filter=unfiltered if self.pins is None else self.pins.filtered,
         )
         self.settings = settings
         self.version = version
@@ -156,6 +159,37 @@ class Backend:
         if self.runtime is None or key not in self.children:
             raise AggregatorError(f"there is no server {key!r}; there are: {', '.join(self.children)}")
         self.runtime.supervisor.restart(key)
+        self._show_again()
+
+    def stop(self, key: str) -> None:
+        """Stop a server until it is restarted, without waiting for it.
+
+        Raises:
+            AggregatorError: there is no such server, or nothing runs.
+        """
+        if self.runtime is None or key not in self.children:
+            raise AggregatorError(f"there is no server {key!r}; there are: {', '.join(self.children)}")
+        self.runtime.supervisor.halt(key)
+
+    def withdraw(self, key: str, tool: str, *, is_out: bool) -> None:
+        """Take a tool out of service, by its server's own name, or put it back; until the program ends."""
+        names = self.withdrawn.setdefault(key, set())
+        (names.add if is_out else names.discard)(tool)
+        self._show_again()
+
+    def approve(self, key: str) -> None:
+        """Pin what a server offers now.
+
+        Raises:
+            AggregatorError: nothing is pinned, it has not been listed yet, or the pins cannot be written.
+        """
+        if self.pins is None:
+            raise AggregatorError("there is no pins file: set `pins`")
+        self.pins.approve(key)
+        if key in self.children:
+            self.children[key].list_again()
+
+    def _show_again(self) -> None:
         for view in self._views:
             view.tell(view.directory.exchange(list(self.children.values())))
 

@@ -82,6 +82,7 @@ class VirtualServer(FastMCP[None]):
             ready_wait=settings.ready_wait,
             group=group,
             changes=settings.tool_changes,
+            withdrawn=backend.withdrawn,
         )
         self._live_clients = LiveClients()
         self._entered: list[AsyncExitStack] = []

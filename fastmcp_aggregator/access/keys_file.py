@@ -87,6 +87,8 @@ class FollowedKeys:
         self._path = path
         self._stamp = stamp_of(path)
         self._by_id = _by_id(read_keys(path))
+        self.last_used: dict[str, datetime] = {}
+        """When each key was used last in this run, by its id."""
         self._watching: dict[str, set[Callable[[], None]]] = {}
         self._next_look: asyncio.TimerHandle | None = None
 
@@ -94,9 +96,16 @@ class FollowedKeys:
         """Look up a key; None if it is unknown or has expired."""
         self._refresh()
         kept = self._by_id.get(id_of(key))
-        if kept is None or not is_key_of(key, kept) or kept.is_expired(datetime.now(UTC)):
+        now = datetime.now(UTC)
+        if kept is None or not is_key_of(key, kept) or kept.is_expired(now):
             return None
+        self.last_used[kept.id] = now
         return kept
+
+    def all(self) -> tuple[ApiKey, ...]:
+        """All keys of the file, in its order."""
+        self._refresh()
+        return tuple(self._by_id.values())
 
     def current(self, key: ApiKey) -> ApiKey | None:
         """Return a key that was found as it is now; None: it was revoked, or another has its id. Reads nothing."""

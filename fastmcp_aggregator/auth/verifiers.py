@@ -66,11 +66,11 @@ class KeyVerifier(TokenVerifier):
 
     def __init__(self, keys: FollowedKeys) -> None:
         super().__init__()
-        self._keys = keys
+        self.keys = keys
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        key = self._keys.find(token)
-        return None if key is None else KeyToken.of(key, self._keys)
+        key = self.keys.find(token)
+        return None if key is None else KeyToken.of(key, self.keys)
 
     def get_middleware(self) -> list[Any]:
         return [Middleware(ApiKeyHeader), *super().get_middleware()]
@@ -169,6 +169,12 @@ def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
     if isinstance(provider, RemoteAuthProvider):
         return AnyVerifier(server=provider, verifiers={"keys": keys}, server_source_id="provider")
     return AnyVerifier(verifiers={"keys": keys, "provider": tokens})
+
+
+def keys_of(auth: AuthProvider | None) -> FollowedKeys | None:
+    """The keys that a provider accepts; None: it accepts none."""
+    verifiers = auth.verifiers if isinstance(auth, MultiAuth) else [auth]
+    return next((each.keys for each in verifiers if isinstance(each, KeyVerifier)), None)
 
 
 def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:

@@ -468,6 +468,11 @@ class Child:
         has_failed = self.last_failure is not None and self.last_failure.login_needed
         return has_failed or self._connecting.endpoint.why_login_needed is not None
 
+    def stderr(self, lines: int) -> tuple[str, ...]:
+        """The last lines that its process has written to stderr, oldest first, without secrets."""
+        written = self._connecting.endpoint.stderr(lines)
+        return written or (self.past_failure.stderr_tail[-lines:] if self.past_failure is not None else ())
+
     def status(self) -> ServerStatus:
         """A snapshot for people and programs."""
         catalogue = self.catalogue if self.is_listed and self.catalogue else Catalogue(0)

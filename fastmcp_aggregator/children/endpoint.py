@@ -53,6 +53,10 @@ class Endpoint(ABC):
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
         """The failure, with `reason` or what the endpoint knows better."""
 
+    def stderr(self, lines: int) -> tuple[str, ...]:
+        """The last lines that it has written to stderr, oldest first."""
+        return ()
+
     def kill(self) -> None:  # noqa: B027 - there is nothing to end at a remote child
         """Kill the child, if it is a process of ours."""
 
@@ -138,6 +142,9 @@ class ProcessEndpoint(Endpoint):
     @property
     def _downloads(self) -> bool:
         return Path(self._server.command).stem.lower() in _DOWNLOADERS
+
+    def stderr(self, lines: int) -> tuple[str, ...]:
+        return () if self._process is None else self._process.stderr.tail(lines)
 
     def kill(self) -> None:
         if self._process is not None:

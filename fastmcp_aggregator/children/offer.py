@@ -122,6 +122,12 @@ class Offer:
             self._leaving.cancel()
             self._leaving = None
 
+    def leave(self) -> None:
+        """Leave the lists now."""
+        self.stay()
+        if self._is_listed:
+            self._leave()
+
     def _leave(self) -> None:
         self._leaving = None
         kinds, self._is_listed = self.kinds(), False

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _REMOVED = "it was removed from the config"
 _CHANGED = "its entry in the config was changed"
 _RESTARTED = "it is being restarted"
+_HALTED = "an operator has stopped it"
 
 
 class Supervisor:
@@ -91,6 +92,18 @@ class Supervisor:
         self._context.events.retired(old)
         child.start_awake()
         self._begin(child, _run_after(self.retire(old, _RESTARTED), child))
+
+    def halt(self, key: str) -> None:
+        """Stop a child until it is restarted, or its entry is another; its instances end.
+
+        Raises:
+            KeyError: there is no such child.
+        """
+        child = self.children[key]
+        if not self._is_stopping:
+            self._context.events.retired(child)
+            self.retire(child, _HALTED)
+            child.offer.leave()
 
     def _child(self, server: ServerConfig, context: ChildContext | None = None) -> Child:
         return Child(server, self._options(server), context or self._context)

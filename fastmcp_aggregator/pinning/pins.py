@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.pinning.definitions import (
     NOUNS,
     Definition,
@@ -19,9 +20,8 @@ from fastmcp_aggregator.pinning.definitions import (
     pins_of,
 )
 from fastmcp_aggregator.pinning.invisible import hidden_in, named
-from fastmcp_aggregator.pinning.pins_file import read_pins
+from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
-from fastmcp_aggregator.settings.options import CatalogueFilter, unfiltered
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +33,12 @@ _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinne
 class Pins:
     """The pins of all servers. `blocks`: what differs from them is left out, and not only warned about."""
 
-    def __init__(self, servers: Mapping[str, ServerPins], *, blocks: bool) -> None:
-        self._servers = servers
+    def __init__(self, servers: Mapping[str, ServerPins], *, blocks: bool, path: Path | None = None) -> None:
+        """`path` is the file that they are from."""
+        self._servers = dict(servers)
         self._blocks = blocks
+        self._path = path
+        self._offered: dict[str, ServerPins] = {}
 
     def is_blocked(self, server_key: str, kind: Kind, component: Definition) -> bool:
         """Whether a component, as its server lists it, is to be left out."""
@@ -57,6 +60,7 @@ class Pins:
 
     def filtered(self, server_key: str, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue without what is blocked; log what is not as it was pinned."""
+        self._offered[server_key] = pins_of(catalogue.components, catalogue.instructions)
         for warning in self.warnings(server_key, catalogue.components, catalogue.instructions):
             logger.warning("%s", warning)
         if not self._blocks:
@@ -75,6 +79,21 @@ class Pins:
             instructions=None if is_blocked else catalogue.instructions,
             withheld=None if server_key not in self._servers or catalogue.withheld is None else frozenset(withheld),
         )
+
+    def differences(self) -> list[Difference]:
+        """What the servers have listed last that is not as pinned, by server."""
+        return [each for key, offered in self._offered.items() for each in differences(key, self._of(key), offered)]
+
+    def approve(self, server_key: str) -> None:
+        """Pin what a server has listed last, here and in the file.
+
+        Raises:
+            AggregatorError: it has not been listed yet, or the file cannot be written.
+        """
+        if server_key not in self._offered or self._path is None:
+            raise AggregatorError(f"the server {server_key!r} has not been listed yet")
+        add_pins(self._path, {server_key: self._offered[server_key]})
+        self._servers[server_key] = self._offered[server_key]
 
     def _told(self, difference: Difference) -> str:
         effect = ", and is left out" if self._blocks and difference.kind != "gone" else ""
@@ -104,14 +123,5 @@ def pins_from_settings(settings: AggregatorSettings) -> Pins | None:
     """
     if settings.pins is None:
         return None
-    return Pins(read_pins(Path(settings.pins).expanduser()), blocks=settings.on_pin_mismatch == "block")
-
-
-def filter_from_settings(settings: AggregatorSettings) -> CatalogueFilter:
-    """Return the filter that applies the pins to what a child offers.
-
-    Raises:
-        ConfigError: the pins file cannot be used; with every problem of it.
-    """
-    pins = pins_from_settings(settings)
-    return unfiltered if pins is None else pins.filtered
+    path = Path(settings.pins).expanduser()
+    return Pins(read_pins(path), blocks=settings.on_pin_mismatch == "block", path=path)

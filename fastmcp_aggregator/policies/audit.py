@@ -95,6 +95,11 @@ class Audit(Policy):
         who = {"principal": principal.name, "group": group}
         self.log.record("denied", {**who, "path": path, "outcome": "denied", "reason": reason})
 
+    def operated(self, principal: Principal, operation: str, server: str | None, about: Mapping[str, Any]) -> None:
+        """Record what an operator has done."""
+        what = {"operation": operation, "server": server, "outcome": "ok", **about}
+        self.log.record("operation", {"principal": principal.name, **what})
+
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused for its Host or Origin; as `authentication_failed`."""
         self._stranger("denied", client, path, reason)

@@ -269,6 +269,11 @@ class Policies:
         if self._audit is not None:
             self._audit.request_denied(principal, group, path, reason)
 
+    def operated(self, principal: Principal, operation: str, server: str | None, **about: Any) -> None:
+        """An operator has done something."""
+        if self._audit is not None:
+            self._audit.operated(principal, operation, server, about)
+
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """An HTTP request was for another host, or of a page that is not let in."""
         if self._audit is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -39,11 +39,13 @@ class Directory:
         ready_wait: float,
         group: Group | None = None,
         changes: ToolChanges = MappingProxyType({}),
+        withdrawn: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
         """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist.
 
-        `changes` are how single tools are shown.
+        `changes` are how single tools are shown; `withdrawn`, which may change, those that are out of service.
         """
+        self._withdrawn = withdrawn
         self._changes = changes
         self.naming = naming
         self._group = group
@@ -107,7 +109,7 @@ class Directory:
     def table(self) -> RouteTable:
         """The routes as of now."""
         if self._table is None:
-            self._table = RouteTable(self._children, self.naming, self._tools(), self._changes)
+            self._table = self._made_table(self._children, self._tools())
         return self._table
 
     def header_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -258,7 +260,7 @@ class Directory:
         failures: list[ChildServerError | NameConflictError] = [
             child.last_failure for child in first if child.last_failure is not None and not child.is_serving
         ]
-        table = self.table if len(first) == len(self._children) else RouteTable(first, self.naming, None, self._changes)
+        table = self.table if len(first) == len(self._children) else self._made_table(first, None)
         for rule in self.naming.listed_rules():
             known = {(f.public_name, f.server_keys) for f in failures if isinstance(f, NameConflictError)}
             failures += [
@@ -267,6 +269,10 @@ class Directory:
                 if (conflict.public_name, conflict.server_keys) not in known
             ]
         return StartupError(failures) if failures else None
+
+    def _made_table(self, children: Sequence[Child], tools: ToolFilter | None) -> RouteTable:
+        withdrawn = {key: frozenset(names) for key, names in self._withdrawn.items()}
+        return RouteTable(children, self.naming, tools, self._changes, withdrawn)
 
     def _starting_owner(self, name: str) -> Child | None:
         starting = (child for child in self._children if not child.settled.is_set())

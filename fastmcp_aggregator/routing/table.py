@@ -16,7 +16,7 @@ that is not as pinned, keeps its name, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -107,8 +107,12 @@ class RouteTable:
         names: Naming,
         tools: ToolFilter | None = None,
         changes: ToolChanges = MappingProxyType({}),
+        withdrawn: Mapping[str, frozenset[str]] = MappingProxyType({}),
     ) -> None:
-        """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown."""
+        """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown. Those
+        that are `withdrawn`, by server key, are not there, and keep their names.
+        """
+        self._withdrawn = withdrawn
         self._children = children
         self._names = names
         self._tools = tools
@@ -335,9 +339,10 @@ class RouteTable:
 
     def _left_out(self, child: Child, kind: Kind) -> frozenset[str]:
         """The names of what a child offers, and would be here if it had been taken up."""
-        left_out = child.catalogue.left_out.get(kind) if child.catalogue is not None else None
-        if not left_out or kind is not Kind.TOOL:
-            return left_out or frozenset()
+        left_out = (child.catalogue.left_out.get(kind) if child.catalogue is not None else None) or frozenset()
+        if kind is not Kind.TOOL:
+            return left_out
+        left_out |= self._withdrawn.get(child.key, frozenset())
         hidden = self._changes.get(child.key, {}).keys()
         in_group = (name for name in left_out if self._tools is None or self._tools.has(child.key, name))
         return frozenset(name for name in in_group if name not in hidden)
@@ -346,8 +351,11 @@ class RouteTable:
         id_field = SPECS[kind].id_field
         changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
         publish = self.publisher(child)
+        withdrawn = self._withdrawn.get(child.key, ()) if kind is Kind.TOOL else ()
         for component in offered(child, kind):
             original = component[id_field]
+            if original in withdrawn:
+                continue
             if kind is Kind.TOOL and self._tools is not None and not self._tools.has(child.key, original):
                 continue
             change = changes.get(original)

@@ -3,7 +3,7 @@
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
 /wake/{key}                  starts a server that sleeps: the same
-/restart/{key}               restarts a server: for those who may use all groups
+/restart/{key} /stop/{key} … for operators (see `operations.py`)
 /groups/{id}/…               each group's own MCP endpoint and JSON face
 /openapi.json                the JSON face described
 / /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
@@ -31,11 +31,11 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
-from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
+from fastmcp_aggregator.web.operations import forbidden, operator_routes
 
 
 def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
@@ -49,7 +49,7 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
     layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=on_denied, metadata=metadata)
     if metadata is not None:
         app.router.routes.append(metadata.route())
-    app.router.routes.extend(_routes(hub, path))
+    app.router.routes.extend([*_routes(hub, path), *operator_routes(hub)])
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
     inner = app.router.lifespan_context
@@ -69,7 +69,7 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
     async def metrics(request: Request) -> Response:
         principal = principal_in(request.scope)
         if not principal.may_read_metrics:
-            return _forbidden(hub, request, METRICS)
+            return forbidden(hub, request, METRICS)
         rendered = await hub.rendered_metrics()
         if rendered is None:
             return PlainTextResponse("Not Found: metrics are off; set `metrics = true`", 404)
@@ -89,19 +89,10 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         child = hub.children.get(key) if mine else None
         if child is None:
             return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
+        if principal.may_operate:
+            hub.policies.operated(principal, "wake", key)
         child.start_now()
         return JSONResponse({"state": child.state}, status_code=202)
-
-    async def restart(request: Request) -> Response:
-        key, principal = request.path_params["key"], principal_in(request.scope)
-        if principal.groups is not None:
-            why = "a restart ends calls of all groups"
-            hub.policies.request_denied(principal, DEFAULT_GROUP, request.scope["path"], why)
-            return JSONResponse({"error": f"{why}, and you may not use all"}, status_code=403)
-        if key not in hub.children:
-            return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
-        hub.restart(key)
-        return JSONResponse({"state": hub.children[key].state}, status_code=202)
 
     async def groups(request: Request) -> Response:
         mine = [group for group in hub.groups() if principal_in(request.scope).may_see(group.id)]
@@ -125,17 +116,10 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         Route("/ready", ready),
         guarded_route("/status", servers, hub.auth),
         guarded_route("/wake/{key:path}", wake, hub.auth, methods=["POST"]),
-        guarded_route("/restart/{key:path}", restart, hub.auth, methods=["POST"]),
         guarded_route("/metrics", metrics, hub.auth),
         guarded_route("/groups", groups, hub.auth),
         guarded_route("/openapi.json", openapi, hub.auth),
     ]
-
-
-def _forbidden(hub: Hub, request: Request, role: str) -> Response:
-    why = f"you lack the role `{role}`"
-    hub.policies.request_denied(principal_in(request.scope), DEFAULT_GROUP, request.scope["path"], why)
-    return PlainTextResponse(f"Forbidden: {why}", 403)
 
 
 def _table(hub: Hub, *, is_local: bool = False) -> Response:

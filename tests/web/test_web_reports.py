@@ -155,9 +155,9 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
         await held
 
 
-async def test_restart_starts_a_server_anew_for_those_who_may_use_all_groups() -> None:
+async def test_restart_starts_a_server_anew_for_operators() -> None:
     tokens = {
-        "all": {"client_id": "all", "scopes": []},
+        "all": {"client_id": "all", "scopes": [], **claim_of("all", None, {"operate"})},
         "web": {"client_id": "web", "scopes": [], **claim_of("web", ["web"])},
     }
     groups = {"web": {"servers": ["fetch"]}}

@@ -117,7 +117,7 @@ class Instance:
         answer = self._get(f"/restart/{quote(server, safe='')}", method="POST", without=(403, 404))
         if answer is None:
             raise InstanceError(
-                f"{self.url} has no server {server!r}, or does not let you restart it: that takes a key of all groups"
+                f"{self.url} has no server {server!r}, or does not let you restart it: that takes the role `operate`"
             )
 
     def _get(self, path: str, method: str = "GET", without: Sequence[int] = (404,)) -> str | None:

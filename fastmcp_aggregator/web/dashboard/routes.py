@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -67,6 +68,18 @@ class Hub(Protocol):
     def shares(self) -> dict[str, Usage]: ...
 
     def restart(self, server_key: str) -> None: ...
+
+    def stop(self, server_key: str) -> None: ...
+
+    def withdraw(self, server_key: str, tool: str, *, is_out: bool = True) -> None: ...
+
+    @property
+    def withdrawn(self) -> Mapping[str, Collection[str]]: ...
+
+    @property
+    def pins(self) -> Pins | None: ...
+
+    def approve(self, server_key: str) -> None: ...
 
     def groups(self) -> list[Group]: ...
 
@@ -152,7 +165,8 @@ class _States:
             await asyncio.sleep(0)
             if viewer.may_see(group.id) and group in self._hub.groups():
                 mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id).routes))
-        return Sources(viewer, self._hub.children, mine, self._calls, self._path, is_local(request.scope))
+        children, withdrawn = self._hub.children, self._hub.withdrawn
+        return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_local(request.scope))
 
     def _look(self) -> Hashable:
         servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())

@@ -8,8 +8,8 @@ told in full to those on this machine alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
@@ -45,6 +45,8 @@ class Sources:
     calls: RecentCalls
     path: str
     """Of the MCP endpoint."""
+    withdrawn: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Tools that are out of service, by server key."""
     is_local: bool = False
     """Whether the viewer is on this machine."""
 
@@ -97,6 +99,7 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
         "last_error": _error(child, sources),
         "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
         **{name: getattr(status, name) for name in fields},
+        **({"withdrawn": sorted(sources.withdrawn.get(key, ()))} if sources.viewer.may_operate else {}),
         # What a server has besides tools belongs to every group that has the server.
         "resources": status.resources + status.templates,
         "prompts": status.prompts,
@@ -131,5 +134,5 @@ def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
 
 
 def _call(call: RecentCall) -> dict[str, Any]:
-    shown = {field.name: getattr(call, field.name) for field in fields(call)}
+    shown = {each.name: getattr(call, each.name) for each in fields(call)}
     return {"id": call.id, **shown, "principal": call.principal.name}

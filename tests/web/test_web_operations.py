@@ -1,0 +1,197 @@
+"""What operators do over HTTP, who may, and what is recorded of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp import Client
+from support.harness import PATIENCE, config, connected, lean, until
+from support.memory import build_aggregator
+from support.wire import until_answered
+
+import fastmcp_aggregator
+from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
+from fastmcp_aggregator.settings.model import load_settings
+
+ROUTES = [
+    ("POST", "/restart/a"),
+    ("POST", "/stop/a"),
+    ("GET", "/stderr/a"),
+    ("POST", "/withdraw/a"),
+    ("POST", "/reinstate/a"),
+    ("GET", "/keys"),
+    ("GET", "/pins"),
+    ("POST", "/pins/a"),
+]
+
+
+class Hub:
+    """A hub with keys: `chief` operates, `viewer` observes, `ann` calls."""
+
+    def __init__(self, folder: Path, app: Aggregator, http: httpx2.AsyncClient, keys: dict[str, str]) -> None:
+        self.app = app
+        self._http = http
+        self._keys = keys
+        self._audit = folder / "audit.jsonl"
+
+    async def ask(self, method: str, path: str, who: str | None = "chief", body: Any = None) -> httpx2.Response:
+        headers = {} if who is None else {"X-API-Key": self._keys[who]}
+        return await self._http.request(method, path, headers=headers, json=body)
+
+    async def call(self, tool: str, **arguments: Any) -> httpx2.Response:
+        return await self.ask("POST", "/mcp/tools/call", "ann", {"name": tool, "arguments": arguments})
+
+    async def recorded(self, count: int) -> list[tuple[str, str, str | None]]:
+        """The operations in the audit log, once there are so many."""
+
+        def found() -> list[dict[str, Any]]:
+            lines = self._audit.read_text().splitlines() if self._audit.exists() else []
+            return [entry for entry in map(json.loads, lines) if entry["event"] == "operation"]
+
+        await until(lambda: len(found()) >= count)
+        return [(entry["principal"], entry["operation"], entry.get("server")) for entry in found()]
+
+
+@asynccontextmanager
+async def hub(
+    folder: Path, *, a: Any = None, b: Any = None, build: Any = build_aggregator, **settings: Any
+) -> AsyncIterator[Hub]:
+    roles = {"chief": {"operate"}, "viewer": {"observe", "call"}, "ann": {"call"}}
+    made = {name: new_key(name, None, None, of_key) for name, of_key in roles.items()}
+    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
+    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
+    app = build(
+        config(a=a or lean(), **({"b": b} if b else {})),
+        auth=auth,
+        audit=str(folder / "audit.jsonl"),
+        rate_limit=0,
+        **settings,
+    )
+    asgi = app.http_app()
+    async with (
+        asgi.router.lifespan_context(asgi),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(asgi), base_url="http://localhost", timeout=PATIENCE) as http,
+    ):
+        await until(lambda: all(status.state == "running" for status in app.health().values()))
+        yield Hub(folder, app, http, {name: key for name, (key, _) in made.items()})
+
+
+async def test_only_operators_may(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        for method, path in ROUTES:
+            assert (await here.ask(method, path, None)).status_code == 401
+            for who in ("viewer", "ann"):
+                answer = await here.ask(method, path, who, {"tool": "echo"})
+                assert (answer.status_code, answer.text) == (403, "Forbidden: you lack the role `operate`")
+        assert here.app.health()["a"].state == "running"
+        assert (await here.ask("POST", "/mcp/tools/call", "chief", {"name": "a:echo"})).status_code == 403
+        for method, path in ROUTES:
+            if path.endswith("/a"):
+                assert (await here.ask(method, path.replace("/a", "/none"))).status_code == 404
+
+
+async def test_a_server_is_stopped_until_it_is_restarted(tmp_path: Path) -> None:
+    async with hub(tmp_path, b=lean()) as here, connected(here.app) as client:
+        assert "a:pid" in await client.names()
+        assert (await here.ask("POST", "/stop/a")).status_code == 202
+        await until(lambda: here.app.health()["a"].state == "stopped")
+        assert here.app.health()["a"].pid is None
+        await client.heard("notifications/tools/list_changed")
+        assert {name.partition(":")[0] for name in await client.names()} == {"b"}
+        refused = await here.call("a:pid")
+        assert (refused.status_code, "an operator has stopped it" in refused.text) == (503, True)
+        assert (await here.ask("POST", "/wake/a", "ann")).status_code == 202
+        assert here.app.health()["a"].state == "stopped"
+        assert (await here.ask("GET", "/ready", None)).status_code == 200
+        assert (await here.ask("POST", "/restart/a")).status_code == 202
+        await until(lambda: here.app.health()["a"].state == "running")
+        assert (await here.call("a:pid")).status_code == 200
+        assert "a:pid" in await client.names()
+        assert await here.recorded(2) == [("key:chief", "stop", "a"), ("key:chief", "restart", "a")]
+
+
+async def test_a_tool_is_taken_out_of_service_and_put_back(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here, connected(here.app) as client:
+        assert "a:echo" in await client.names()
+        out = await here.ask("POST", "/withdraw/a", body={"tool": "echo"})
+        assert out.json() == {"withdrawn": ["echo"]}
+        await client.heard("notifications/tools/list_changed")
+        names = await client.names()
+        assert ("a:echo" in names, "a:pid" in names) == (False, True)
+        assert (await here.call("a:echo")).json()["error"]["code"] == -32602
+        assert (await here.call("a:pid")).status_code == 200
+        assert (await here.ask("POST", "/withdraw/a", body={"tool": "none"})).status_code == 404
+        for wrong in ({}, {"tool": 1}, [], {"tool": ""}):
+            assert (await here.ask("POST", "/withdraw/a", body=wrong)).status_code == 400
+        view = (await here.ask("GET", "/dashboard/state")).json()
+        assert view["servers"][0]["withdrawn"] == ["echo"]
+        assert (await here.ask("POST", "/reinstate/a", body={"tool": "echo"})).json() == {"withdrawn": []}
+        assert (await here.call("a:echo")).status_code == 200
+        assert [operation for _, operation, _ in await here.recorded(2)] == ["withdraw", "reinstate"]
+
+
+async def test_a_tool_that_is_out_of_service_keeps_its_name() -> None:
+    """Without prefixes, nobody else gets the calls that are meant for it."""
+    app = build_aggregator(config(a=lean(), b=lean()), prefix=False, strict=False)
+    async with app, Client(app) as client:
+        assert await client.call_tool("pid")
+        app.withdraw("a", "pid")
+        with pytest.raises(Exception, match="not found"):
+            await client.call_tool("pid")
+
+
+@pytest.mark.process
+async def test_the_last_words_of_a_server_are_shown(tmp_path: Path) -> None:
+    async with hub(tmp_path, a=lean(stderr=["something is odd"]), build=fastmcp_aggregator.build_aggregator) as here:
+        shown = await until_answered(lambda: here.ask("GET", "/stderr/a"), lambda answer: answer.json()["lines"])
+        assert "something is odd" in shown.json()["lines"]
+        assert shown.headers["cache-control"] == "no-store"
+
+
+async def test_keys_are_shown_without_secrets_and_with_their_last_use(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        await here.call("a:pid")
+        keys = (await here.ask("GET", "/keys")).json()["keys"]
+        assert {key["name"]: (key["roles"], key["last_used"] is not None) for key in keys} == {
+            "chief": (["operate"], True),
+            "viewer": (["call", "observe"], False),
+            "ann": (["call"], True),
+        }
+        assert not [kept for key in keys for kept in key if kept in ("sha256", "key")]
+
+
+async def test_what_is_not_as_pinned_is_shown_and_approved(tmp_path: Path) -> None:
+    pins = tmp_path / "pins.json"
+    pins.write_text(json.dumps({"format": 1, "servers": {"a": {k: {} for k in ("tool", "resource", "template")}}}))
+    first = build_aggregator(config(a=lean()), pins=None)
+    async with first:
+        pass
+    pins.unlink()
+
+    write_pins(pins, {})
+    async with hub(tmp_path, pins=str(pins), on_pin_mismatch="block") as here:
+        assert (await here.call("a:pid")).status_code == 400
+        found = (await here.ask("GET", "/pins")).json()
+        assert (found["is_on"], found["differences"][0]["kind"]) == (True, "new")
+        assert {each["server"] for each in found["differences"]} == {"a"}
+        assert (await here.ask("POST", "/pins/a")).status_code == 202
+        assert (await here.ask("GET", "/pins")).json()["differences"] == []
+        assert "a" in read_pins(pins)
+        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
+        assert await here.recorded(1) == [("key:chief", "approve", "a")]
+
+
+async def test_without_pins_there_is_nothing_to_approve(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        assert (await here.ask("GET", "/pins")).json() == {"is_on": False, "differences": []}
+        assert (await here.ask("POST", "/pins/a")).status_code == 409
