@@ -212,7 +212,7 @@ async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_
     async with hub(auth, tmp_path) as opened, httpx2.AsyncClient(timeout=None, trust_env=False) as http:
         url, headers = f"{opened.origin}/dashboard/state", {"X-API-Key": keys["ann"]}
         await opened.app._directory.ready()
-        followed = cast("KeyVerifier", auth)._keys
+        followed = cast("KeyVerifier", auth).keys
         etag = (await http.get(url, headers=headers)).headers["etag"]
         waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
         await until(lambda: followed._watching)
