@@ -27,6 +27,8 @@ from fastmcp_aggregator.front.fast_path.pipe import PipeFront
 from fastmcp_aggregator.front.stdio.socket import Say, SocketClient
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.local_hub.clients import HubClient
+from fastmcp_aggregator.local_hub.dashboard import HubDashboard
+from fastmcp_aggregator.local_hub.report import HubAbout, report_of
 from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import VirtualServer
 
@@ -46,14 +48,20 @@ KeepFor = Callable[[str | None, bool | None], Keep | None]
 class LocalHub:
     """One hub, for one run."""
 
-    def __init__(self, app: Aggregator, listener: socket.socket, *, keep_for: KeepFor, idle: float) -> None:
+    def __init__(
+        self, app: Aggregator, listener: socket.socket, about: HubAbout, *, keep_for: KeepFor, idle: float
+    ) -> None:
         """`idle` is for how many seconds it goes on without clients."""
         self._app = app
+        self._about = about
         self._listener = listener
         self._keep_for = keep_for
         self._idle = idle
         self._began = time.monotonic()
-        self._ending: asyncio.Event
+        self._ending = asyncio.Event()
+        self._dashboard = HubDashboard(app, self._ending)
+        self._enders: list[socket.socket] = []
+        """Who has told it to end, and waits until it has."""
         self._idling: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[Any], HubClient | None] = {}
         """Those of connections; None: it is not a client's, or not known yet."""
@@ -69,35 +77,37 @@ class LocalHub:
         Raises:
             StartupError: strict, and at least one server failed.
         """
-        async with self._app.serving() as self._ending:
+        async with self._app.serving() as signalled:
             self._look_for_clients()
             accepting = asyncio.create_task(self._accept(), name="hub")
             ready = asyncio.ensure_future(self._app.ready())
-            told = asyncio.ensure_future(self._ending.wait())
+            told = [asyncio.ensure_future(event.wait()) for event in (self._ending, signalled)]
             try:
-                await asyncio.wait({ready, told}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({ready, *told}, return_when=asyncio.FIRST_COMPLETED)
                 if ready.done():
                     ready.result()
-                await told
+                await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
             except StartupError:
                 self._last_word = greeting.line(greeting.FAILED)
                 raise
             finally:
-                for task in (accepting, ready, told):
+                for task in (accepting, ready, *told):
                     task.cancel()
-                await asyncio.gather(accepting, ready, told, return_exceptions=True)
+                await asyncio.gather(accepting, ready, *told, return_exceptions=True)
                 self._ending.set()
                 self._close_listener()
                 await self._end_clients()
+                await self._dashboard.close()
 
     def end(self) -> None:
         """Have it end, once what is open is answered."""
         self._ending.set()
 
     def status(self) -> dict[str, Any]:
-        """Since how many seconds it runs, and its clients."""
+        """How it is, as JSON values: since how many seconds it runs, its clients, its servers, its memory."""
         now = time.monotonic()
-        return {"since": now - self._began, "clients": [client.status(now) for client in self.clients]}
+        clients = [client.status(now) for client in self.clients]
+        return {**report_of(self._about, self._app), "since": now - self._began, "clients": clients}
 
     def _close_listener(self) -> None:
         """From now on, whoever wants a hub starts another one, once this one has ended."""
@@ -155,8 +165,11 @@ class LocalHub:
 
     async def _serve(self, peer: socket.socket, what: str, about: Mapping[str, Any], rest: bytes) -> None:
         if what == greeting.STOP:
+            self._enders.append(peer.dup())
             self.end()
             await _say(peer, greeting.line(greeting.STOPPING))
+        elif what == greeting.OPEN:
+            await _say(peer, greeting.line(greeting.OPEN, url=self._dashboard.open()))
         elif what == greeting.STATUS:
             await _say(peer, greeting.line(greeting.STATUS, **self.status()))
         elif what == greeting.CLIENT:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +126,69 @@ def test_a_bridge_loads_nothing_that_is_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+async def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-P", "-m", "fastmcp_aggregator", *arguments]
+    return await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_path: Path, runtime: Path) -> None:
+    async with bridge(written(tmp_path, a=lean()), "--hub", "work") as server:
+        await server.client.call("a:echo", x=1)
+        [hub] = json.loads((await command("status", "--json")).stdout)["hubs"]
+        assert (hub["name"], hub["pid"], hub["servers"]["a"]["state"]) == ("work", hubs_of(runtime)[0], "running")
+        [client] = hub["clients"]
+        assert (client["name"], client["pid"], client["folder"]) == ("test", os.getpid(), os.getcwd())
+        shown = (await command("status")).stdout
+        assert "hub work" in shown
+        assert f"in {os.getcwd()}" in shown
+        assert "1 client will start it again" in (await command("stop", "work")).stderr
+        assert hubs_of(runtime) == []
+        assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
+        [another] = hubs_of(runtime)
+        assert another != hub["pid"]
+        logged = (await command("logs")).stdout
+        assert f"as process {hub['pid']}" in logged
+        assert f"as process {another}" in logged
+        assert "there is no hub 'home': work" in (await command("stop", "home")).stderr
+
+
+async def test_a_hub_that_hangs_is_left(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, a=lean())
+    async with bridge(path) as one:
+        await one.client.call("a:echo", x=1)
+        [hub] = hubs_of(runtime)
+        os.kill(hub, signal.SIGSTOP)
+        try:
+            patched = (
+                "import sys; from fastmcp_aggregator.attach import bridge; bridge.GREETING_TIMEOUT = 0.5\n"
+                f"sys.argv = ['x', 'attach', {path!r}]\n"
+                "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
+            )
+            async with running(sys.executable, "-c", patched) as other:
+                assert (await other.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+                assert await other.end() == 0
+                assert b"the hub has not answered" in other.stderr
+        finally:
+            os.kill(hub, signal.SIGCONT)
+        assert (await one.client.call("a:echo", x=2))["arguments"] == {"x": 2}
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"half a line", b"x" * 200_000, b"null\n", b'{"hub":"client","version":"0"}\n', b'{"hub":1}\n']
+)
+async def test_whatever_connects_to_a_hub_disturbs_nobody(said: bytes, tmp_path: Path, runtime: Path) -> None:
+    async with bridge(written(tmp_path, a=lean())) as server:
+        await server.client.call("a:echo", x=1)
+        [path] = runtime.rglob("*.sock")
+        peers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
+        for peer in peers:
+            peer.connect(str(path))
+            peer.setblocking(False)
+            with suppress(OSError):
+                peer.sendall(said)
+        assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
+        for peer in peers:
+            peer.close()
+        assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}

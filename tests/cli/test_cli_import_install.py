@@ -323,7 +323,7 @@ def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here
     ended = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert ended.code == 0
     entry = json.loads(path.read_text())["mcpServers"]["hub"]
-    assert entry["args"][-2:] == [str(here.project / "mcp.json"), "--no-strict"]
+    assert entry["args"][-3:] == ["attach", str(here.project / "mcp.json"), "--no-strict"]
     assert entry["env"] == {"PATH": entry["env"]["PATH"]}
     assert f"What was there before is kept in {backup_of(path)}." in ended.err
     assert f"time: in {path} as well as in mcp.json. To take them out of {path}, add --move." in ended.err
@@ -346,7 +346,7 @@ def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here:
     entry = json.loads(path.read_text())["context_servers"]["hub"]
     done = subprocess.run(
         [entry["command"], *entry["args"]],
-        env={**entry["env"], "HOME": str(here.home)},
+        env={**entry["env"], "HOME": str(here.home), "FASTMCP_AGGREGATOR_HUB_IDLE": "0"},
         cwd="/",
         input="".join(f"{json.dumps(message)}\n" for message in ASKED).encode(),
         capture_output=True,

@@ -123,7 +123,7 @@ def _arguments(options: argparse.Namespace) -> list[str]:
             arguments += [f"--{option.replace('_', '-')}", str(Path(file).expanduser().absolute())]
     if options.group is not None:
         arguments += ["--group", options.group]
-    return [*arguments, "--no-strict"]
+    return ["serve" if options.own else "attach", *arguments, "--no-strict"]
 
 
 def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:

@@ -159,7 +159,7 @@ def _cells(row: Row) -> list[str]:
     return [
         printable(row.server),
         printable(row.state),
-        _duration(row.since),
+        duration(row.since),
         str(row.restarts),
         "" if row.calls is None else str(row.calls),
         "" if row.calls_per_second is None else f"{row.calls_per_second:.1f}",
@@ -200,7 +200,7 @@ def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -
     return table
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):

@@ -15,6 +15,8 @@ _ORDER = (
     "list",
     "call",
     "status",
+    "stop",
+    "logs",
     "restart",
     "cache",
     "import",

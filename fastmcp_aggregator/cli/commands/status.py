@@ -1,14 +1,27 @@
-"""`status`: how the servers of a running instance are."""
+"""`status`: how the hubs of this user are, or the servers of an instance that serves HTTP."""
 
 from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.command import Command, action, add_instance, add_json
+from fastmcp_aggregator.cli.parser.command import HERE, Command, action, add_api_key, add_json
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_instance(parser)
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        nargs="?",
+        help=f"where an instance serves HTTP (default: your hubs; if none runs, {HERE})",
+    )
+    add_api_key(parser)
+    parser.add_argument(
+        "--open",
+        metavar="HUB",
+        nargs="?",
+        const="",
+        help="show the dashboard of a hub in the browser (default: the only one)",
+    )
     parser.add_argument("--wake", metavar="SERVER", help="start this server first, if it sleeps")
     parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
     parser.add_argument(
@@ -24,10 +37,16 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 
 COMMAND = Command(
     name="status",
-    summary="Show how the servers of a running HTTP instance are.",
-    usage="status [URL] [--watch] [options]",
-    examples=("status --watch", "status --wake git", "status https://hub.example.com --json"),
+    summary="Show how your hubs are, or the servers of a running HTTP instance.",
+    usage="status [URL] [--watch | --open [HUB]] [options]",
+    examples=(
+        "status",
+        "status --open",
+        "status --watch",
+        "status --wake git",
+        "status https://hub.example.com --json",
+    ),
     add_arguments=_add_arguments,
     check=_check,
-    run=action("status"),
+    run=action("hubs.status"),
 )

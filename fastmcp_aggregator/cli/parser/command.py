@@ -11,6 +11,8 @@ from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 from fastmcp_aggregator.version import VERSION
 
 PROGRAM = "fastmcp-aggregator"
+HERE = "http://127.0.0.1:8000"
+"""Where an instance runs that was told nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,11 @@ def add_view(parser: argparse.ArgumentParser) -> None:
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
     """A running instance, and the key to it."""
-    here = "http://127.0.0.1:8000"
-    parser.add_argument("url", metavar="URL", nargs="?", default=here, help=f"where it runs (default {here})")
+    parser.add_argument("url", metavar="URL", nargs="?", default=HERE, help=f"where it runs (default {HERE})")
+    add_api_key(parser)
+
+
+def add_api_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",

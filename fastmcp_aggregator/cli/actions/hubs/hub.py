@@ -21,7 +21,7 @@ from fastmcp_aggregator.cli.output.report import Lines, follow
 from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
-from fastmcp_aggregator.cli.terminal.logs import leave_out
+from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.early.answers import AnswersFile
@@ -112,11 +112,15 @@ async def _serve(
     async with built_early(config, settings, groups=groups, catalogues=catalogues) as app:
         from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
         from fastmcp_aggregator.local_hub.log_file import rotated_log  # noqa: PLC0415 - as above
+        from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
 
         following = asyncio.create_task(follow(app, report))
         try:
             async with rotated_log(log_of(options.id)):
-                await LocalHub(app, listener, keep_for=keep_for, idle=settings.hub_idle).run()
+                tell(f"the hub {options.hub or options.id} begins, as process {os.getpid()}")
+                about = HubAbout(options.id, options.hub, options.config)
+                await LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle).run()
+                tell("it ends")
         finally:
             following.cancel()
             report.close()

@@ -14,6 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", metavar="FILE", help="settings file, TOML or JSON")
     parser.add_argument("--groups", metavar="FILE", help="groups file")
     parser.add_argument("--group", metavar="ID", help="serve this group alone")
+    parser.add_argument("--own", action="store_true", help="give the client servers of its own, not those of the hub")
     parser.add_argument(
         "--move", action="store_true", help="take servers out of the client's config that the aggregator serves too"
     )

@@ -1,0 +1,73 @@
+"""The log of a hub, which is there when the hub has ended, too."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from fastmcp_aggregator.attach.folder import log_of
+from fastmcp_aggregator.cli.running.local_hubs import chosen, running_hubs
+from fastmcp_aggregator.cli.terminal.console import put_lines
+from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+
+_LOOK_INTERVAL = 0.2
+"""Seconds between looks for new lines."""
+_CHUNK = 256 * 1024
+
+
+def run(options: argparse.Namespace) -> int:
+    end_on_signals(FINE)
+    path = _path_of(options.hub)
+    for part in (Path(f"{path}.1"), path):
+        with suppress(FileNotFoundError):
+            put_lines(part.read_text("utf-8", "replace").splitlines())
+    if options.follow:
+        for text in _following(path):
+            put_lines(text.splitlines())
+    return FINE
+
+
+def _path_of(word: str | None) -> Path:
+    """The log of a hub that runs or, if none fits, the newest one of such an id."""
+    ended = _logs_of(word)
+    try:
+        hub = chosen(word, running_hubs())
+    except UsageError:
+        if word is None or not ended:
+            raise
+        hub = None
+    if hub is not None:
+        return Path(log_of(hub["id"]))
+    if not ended:
+        raise UsageError("there is no log of a hub" if word is None else f"there is no log of a hub {word!r}")
+    return ended[-1]
+
+
+def _logs_of(word: str | None) -> list[Path]:
+    """The logs of hubs whose ids begin so, the newest last."""
+    found = [path for path in Path(log_of("")).parent.glob("hub-*.log") if path.name.startswith(f"hub-{word or ''}")]
+    return sorted(found, key=lambda path: path.stat().st_mtime)
+
+
+def _following(path: Path) -> Iterator[str]:
+    """What is added to the file, and to the one that takes its place; whole lines, for ever."""
+    file, rest = path.open("rb"), b""
+    file.seek(0, os.SEEK_END)
+    while True:
+        data = file.read(_CHUNK)
+        if data:
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                yield b"\n".join(lines).decode("utf-8", "replace")
+            continue
+        with suppress(FileNotFoundError):
+            if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                file.close()
+                file, rest = path.open("rb"), b""
+                continue
+        time.sleep(_LOOK_INTERVAL)

@@ -1,0 +1,92 @@
+"""How the hubs of this user are; with a URL, how an instance is that serves HTTP."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.asking import ask
+from fastmcp_aggregator.attach.folder import Unusable
+from fastmcp_aggregator.cli.actions import status as of_instance
+from fastmcp_aggregator.cli.output.report import WHOSE
+from fastmcp_aggregator.cli.parser.command import HERE
+from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, running_hubs
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
+from fastmcp_aggregator.escaping import printable
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.open is not None:
+        return _open(options.open or None)
+    is_of_instance = options.url is not None or options.watch or options.wake is not None
+    hubs = [] if is_of_instance else running_hubs()
+    if not hubs:
+        if not is_of_instance:
+            say("none of your hubs runs")
+        options.url = options.url or HERE
+        return of_instance.run(options)
+    if options.json:
+        put_json({"hubs": [{name: value for name, value in hub.items() if name != "hub"} for hub in hubs]})
+    else:
+        put("\n\n".join("\n".join(_lines(hub)) for hub in hubs))
+    return FINE
+
+
+def _open(word: str | None) -> int:
+    hub = chosen(word, running_hubs())
+    try:
+        answer = None if hub is None else ask(hub["id"], greeting.OPEN)
+    except Unusable as why:
+        say(str(why))
+        return FAILED
+    if answer is None:
+        say("no hub runs")
+        return FAILED
+    import webbrowser  # noqa: PLC0415 - for this alone
+
+    if not webbrowser.open(answer["url"]):
+        say("no browser can be opened here; the address is good once, for a minute:")
+        put(answer["url"])
+    return FINE
+
+
+def _lines(hub: Status) -> Iterator[str]:
+    name = f"{printable(hub['name'])} ({hub['id']})" if hub["name"] else hub["id"]
+    memory = f", {hub['memory'] / 1024**2:.0f} MiB with its servers" if hub["memory"] else ""
+    yield f"hub {name}: process {hub['pid']}, for {of_instance.duration(hub['since'])}{memory}"
+    yield f"  serves {printable(hub['config'])}"
+    yield from _rows("clients", [_client(client) for client in hub["clients"]] or ["none"])
+    width = max((len(printable(key)) for key in hub["servers"]), default=0)
+    yield from _rows("servers", [_server(key, server, width) for key, server in hub["servers"].items()] or ["none"])
+
+
+def _rows(title: str, rows: list[str]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        yield f"  {title if number == 0 else '':8} {row}".rstrip()
+
+
+def _client(client: dict[str, Any]) -> str:
+    words = [
+        client["name"] or "yet unknown",
+        f"process {client['pid']}",
+        f"for {of_instance.duration(client['since'])}",
+    ]
+    if client["folder"]:
+        words.insert(1, f"in {client['folder']}")
+    if client["group"]:
+        words.append(f"group {client['group']}")
+    return printable(", ".join(words))
+
+
+def _server(key: str, server: dict[str, Any], width: int) -> str:
+    row = f"{printable(key).ljust(width)}  {server['state']}"
+    if server["instances"]:
+        row += f", {server['instances']} more instance{'s' if server['instances'] > 1 else ''}"
+    if server["isolation"] != "shared" and (whose := WHOSE.get(server["isolation"])):
+        row += f", {whose}: {printable(server['isolation_reason'])}"
+    if server["last_error"]:
+        row += f": {printable(server['last_error'].partition(chr(10))[0])}"
+    return row

@@ -1,0 +1,86 @@
+"""The dashboard of a local hub: on loopback, on a free port, behind an address that only its user learns.
+
+A token that is good once, for a minute, leads to the page; the page and all that it loads are below an address of
+random characters, for all addresses in it are relative. Whoever knows neither is answered with 404.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastmcp_aggregator.aggregator import Aggregator
+from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+
+_HOST = "127.0.0.1"
+_TOKEN_LIFE = 60.0
+"""Seconds for which a token is good."""
+_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+
+
+class HubDashboard:
+    """That of one hub, which is served from the first time it is asked for until the hub ends."""
+
+    def __init__(self, app: Aggregator, ending: asyncio.Event) -> None:
+        self._app = app
+        self._ending = ending
+        self._doors: Doors | None = None
+        self._origin = ""
+        self._serving: asyncio.Task[None] | None = None
+
+    def open(self) -> str:
+        """The address of the page, which is good once.
+
+        Raises:
+            AggregatorError: no port can be had.
+        """
+        if self._doors is None:
+            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time)
+            listener = listening_socket(_HOST, 0)
+            self._origin = url_of(listener, _HOST)
+            self._serving = asyncio.create_task(serve_http(self._doors, listener, self._ending), name="dashboard")
+        return self._origin + self._doors.new_address()
+
+    async def close(self) -> None:
+        """Wait for its end, once the hub is ending."""
+        if self._serving is not None:
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+
+class Doors:
+    """An ASGI layer: what is below a secret address is the app's, and tokens lead there."""
+
+    def __init__(self, app: ASGIApp, clock: Callable[[], float]) -> None:
+        self._app = app
+        self._clock = clock
+        self._secret = f"/{secrets.token_urlsafe(24)}"
+        self._tokens: dict[str, float] = {}
+        """Until when each is good."""
+
+    def new_address(self) -> str:
+        """The path that leads to the page, once."""
+        now = self._clock()
+        self._tokens = {token: until for token, until in self._tokens.items() if until > now}
+        token = secrets.token_urlsafe(24)
+        self._tokens[token] = now + _TOKEN_LIFE
+        return f"/open/{token}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path: str = scope["path"]
+        start, _, rest = path[1:].partition("/")
+        if secrets.compare_digest(f"/{start}".encode(), self._secret.encode()) and "/" in path[1:]:
+            await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
+        elif start == "open" and scope["method"] == "GET" and self._is_good(rest):
+            await RedirectResponse(f"{self._secret}/", 303, _HEADERS)(scope, receive, send)
+        else:
+            await PlainTextResponse("Not Found", 404, _HEADERS)(scope, receive, send)
+
+    def _is_good(self, token: str) -> bool:
+        return self._tokens.pop(token, 0.0) > self._clock()

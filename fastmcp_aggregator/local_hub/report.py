@@ -1,0 +1,44 @@
+"""What a local hub tells of itself to its user."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from fastmcp_aggregator.aggregator import Aggregator
+from fastmcp_aggregator.local_hub.memory import memory_with_descendants
+
+
+@dataclass(frozen=True, slots=True)
+class HubAbout:
+    """What it is called, and which config it serves."""
+
+    id: str
+    name: str | None
+    config: str
+
+
+def report_of(about: HubAbout, app: Aggregator) -> dict[str, Any]:
+    """The hub's own part, as JSON values: memory in bytes, of the hub with all of its servers; None: unknown."""
+    servers = {
+        key: {
+            "state": status.state,
+            "since": status.since,
+            "last_error": status.last_error,
+            "isolation": status.isolation,
+            "isolation_reason": status.isolation_reason,
+            "instances": status.instances,
+            "pid": status.pid,
+        }
+        for key, status in app.health().items()
+    }
+    pid = os.getpid()
+    return {
+        "id": about.id,
+        "name": about.name,
+        "config": about.config,
+        "pid": pid,
+        "memory": memory_with_descendants(pid),
+        "servers": servers,
+    }

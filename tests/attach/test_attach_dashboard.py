@@ -1,0 +1,68 @@
+"""The address of a local hub's dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from fastmcp_aggregator.local_hub.dashboard import Doors
+
+
+async def path_of(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"page {request.url.path}")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def doors(clock: Clock) -> Doors:
+    return Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock)
+
+
+def browser(doors: Doors) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=doors), base_url="http://127.0.0.1")
+
+
+async def test_an_address_leads_to_the_page_once(doors: Doors) -> None:
+    address = doors.new_address()
+    async with browser(doors) as client:
+        answer = await client.get(address)
+        assert answer.status_code == 303
+        page = answer.headers["location"]
+        assert (await client.get(page)).text == "page /"
+        assert (await client.get(f"{page}dashboard/state")).text == "page /dashboard/state"
+        assert (await client.get(address)).status_code == 404
+        other = (await client.get(doors.new_address())).headers["location"]
+        assert other == page
+
+
+async def test_an_address_is_good_for_a_minute(doors: Doors, clock: Clock) -> None:
+    address = doors.new_address()
+    clock.now = 61.0
+    async with browser(doors) as client:
+        assert (await client.get(address)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/dashboard/state", "/mcp", "/open/", "/open/x", "//", "/%2e%2e/", "/open"])
+async def test_all_else_is_not_found(doors: Doors, path: str) -> None:
+    doors.new_address()
+    async with browser(doors) as client:
+        assert (await client.get(path)).status_code == 404
+        assert (await client.post(doors.new_address())).status_code == 404
+    await asyncio.sleep(0)
