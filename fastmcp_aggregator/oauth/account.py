@@ -15,11 +15,14 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
+from mcp.client.auth.utils import union_scopes
 from pydantic import ValidationError
 
 from fastmcp_aggregator.children.http.failures import AUTH_PAUSE
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.clients import known_client
 from fastmcp_aggregator.oauth.discovery import discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError, VaultError
@@ -30,6 +33,9 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 logger = logging.getLogger(__name__)
 
+_SHOWN = 200
+_MOST_SCOPES = 2000
+"""Characters of the scopes that a server may want."""
 _LOOK_INTERVAL = 5.0
 """Seconds after which what is kept is looked at again."""
 
@@ -66,6 +72,11 @@ class Account(ABC):
         if header == refused:
             raise self._failed(LoginRequired("it does not take the tokens of its own authorization server"))
         return header
+
+    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
+        """The failure of a request for which the server wants more scopes."""
+        named = f": {printable(scopes)[:_SHOWN]}" if scopes else ""
+        return self._failed(ClientRefused(f"it wants more scopes than its settings ask for{named}; add them"))
 
     async def settled(self) -> None:
         """Wait for a renewal that is under way."""
@@ -125,6 +136,18 @@ class LoginAccount(Account):
         self._settings = settings
         self._principal = principal
         self._looked_at = 0.0
+
+    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
+        """The failure of a request; the next login asks for these too."""
+        named = printable(scopes)[:_SHOWN] if scopes else "more scopes"
+        found = self.tokens
+        with suppress(OAuthError, VaultError):
+            async with self._vault.locked(TOKENS, found.name if found is not None else ""):
+                found = await self._kept()
+                wanted = union_scopes(union_scopes(found.tokens.scope, found.wanted_scopes), scopes)
+                if wanted != found.wanted_scopes and len(wanted or "") < _MOST_SCOPES:
+                    await keep(self._vault, found.model_copy(update={"wanted_scopes": wanted}))
+        return self._failed(LoginRequired(f"its login does not allow this call: it wants {named}"))
 
     @property
     def _is_old(self) -> bool:

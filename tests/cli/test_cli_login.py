@@ -23,7 +23,7 @@ import httpx2
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.auth import RemoteAuthProvider
-from fastmcp.server.auth.auth import ClientRegistrationOptions
+from fastmcp.server.auth.auth import ClientRegistrationOptions, RevocationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
@@ -60,8 +60,8 @@ class ProtectedServer:
 
     def __init__(self, url: str) -> None:
         self.url = f"{url}/mcp"
-        registration = ClientRegistrationOptions(enabled=True)
-        self.auth = Provider(base_url=url, client_registration_options=registration)
+        registration, revocation = ClientRegistrationOptions(enabled=True), RevocationOptions(enabled=True)
+        self.auth = Provider(base_url=url, client_registration_options=registration, revocation_options=revocation)
         self.app: FastMCP[Any] = FastMCP("protected", auth=self.auth)
 
         @self.app.tool
@@ -125,11 +125,16 @@ async def one_of_many(provider: IdentityProvider, announced: str) -> AsyncIterat
 
 
 async def log_in(server: Addressed, folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run the command; its exit code and what it said."""
+    """Run `login`; its exit code and what it said."""
+    return await run(server, folder, ["login"], *arguments)
+
+
+async def run(server: Addressed, folder: Path, command: list[str], *arguments: str) -> tuple[int, str]:
+    """Run a command on the config; its exit code and what it said."""
     servers = {"p": {"url": server.url}, "s": {"command": "x"}, "u": {"url": "http://${HOST_WITHOUT_VALUE}/"}}
     (folder / "config.json").write_text(json.dumps(config(**servers)))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), *arguments),
+        *(sys.executable, "-m", "fastmcp_aggregator", *command, str(folder / "config.json"), *arguments),
         env={
             "PATH": "/usr/bin:/bin",
             "BROWSER": browser(folder),
@@ -228,6 +233,20 @@ async def test_without_a_login_the_server_says_what_to_do_and_the_hub_waits_for_
             async with hub(server, tmp_path):
                 pytest.fail("entered")
     assert "nobody has logged in to it; run `fastmcp-aggregator login CONFIG SERVER`" in str(caught.value)
+
+
+async def test_a_logout_removes_the_tokens_and_revokes_them_there(tmp_path: Path) -> None:
+    async with protected() as server:
+        await log_in(server, tmp_path, "p")
+        code, said = await run(server, tmp_path, ["accounts", "list"], "--json")
+        (account,) = json.loads(said)["accounts"]
+        assert (code, account["server"], account["url"], account["principal"]) == (0, "p", server.url, None)
+        assert not [token for token in server.good_tokens if token in said]
+        code, said = await run(server, tmp_path, ["logout"], "p")
+        assert (code, said) == (0, "the hub is logged out of 'p'; the tokens are removed, and revoked there too\n")
+        assert not server.good_tokens
+        assert (await run(server, tmp_path, ["logout"], "p"))[0] == 1
+        assert "there are no accounts" in (await run(server, tmp_path, ["accounts", "list"]))[1]
 
 
 @pytest.mark.parametrize("damage", ["revoked", "torn", "none"])

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
@@ -207,7 +208,12 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             url = url.copy_with(query=query)
         headers = await self._credentials.headers()
         response = await self._network.handle_async_request(self._copy(request, headers, url))
-        if response.status_code != 401 or not self._credentials.may_be_renewed:
+        if not self._credentials.may_be_renewed:
+            return response
+        if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
+            await response.aclose()
+            raise await self._credentials.scope_wanted(extract_scope_from_www_auth(response))
+        if response.status_code != 401:
             return response
         await response.aclose()  # the request was not executed
         headers = await self._credentials.renewed(headers)

@@ -17,6 +17,7 @@ import httpx2
 
 from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.children.session.ownership import headers_of_caller
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.config.remote import header_fault
@@ -46,6 +47,10 @@ class Login(Protocol):
         Raises:
             HttpFailed: there are no other tokens.
         """
+        ...
+
+    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
+        """The failure of a request for which the server wants more scopes, which the next login asks for."""
         ...
 
 
@@ -94,6 +99,11 @@ class Credentials:
         """
         assert self._login is not None
         return {**refused, _AUTHORIZATION: await self._login.renewed(refused[_AUTHORIZATION])}
+
+    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
+        """The failure of a request for which the tokens are too narrow."""
+        assert self._login is not None
+        return await self._login.scope_wanted(scopes)
 
     def _is_for_caller(self, name: str) -> bool:
         return name in self._passed and headers_of_caller() is not None

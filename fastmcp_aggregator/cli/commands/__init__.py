@@ -25,6 +25,8 @@ _ORDER = (
     "keys",
     "pin",
     "login",
+    "logout",
+    "accounts",
     "new",
 )
 """In the help; any other command follows."""

@@ -1,0 +1,108 @@
+"""The accounts that are kept: listed, and ended by whoever runs the program."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fastmcp_aggregator.children.http.credentials import shown_url
+from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
+from fastmcp_aggregator.cli.running.starting import load, run_command
+from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
+from fastmcp_aggregator.config import McpConfig, RemoteServer
+from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.oauth.account import kept_accounts
+from fastmcp_aggregator.oauth.accounts import vault_of
+from fastmcp_aggregator.oauth.revocation import revoke
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens
+from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+
+def logout(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    return run_command(_end(config, settings, options.server, HUB, as_json=False))
+
+
+def run(options: argparse.Namespace) -> int:
+    config, settings = load(options)
+    if options.action == "list":
+        return run_command(_list(config, settings, as_json=options.json))
+    return run_command(_end(config, settings, options.server, options.principal, as_json=options.json))
+
+
+async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
+    vault = vault_of(settings)
+    try:
+        accounts = await kept_accounts(vault)
+    finally:
+        await vault.close()
+    keys = {shown_url(server.url): key for key, server in config.servers.items() if isinstance(server, RemoteServer)}
+    if as_json:
+        put_json({"accounts": [_described(account, keys.get(account.url)) for account in accounts]})
+    elif not accounts:
+        say(f"there are no accounts in {vault}")
+    else:
+        put("\n".join(_line(account, keys.get(account.url)) for account in accounts))
+    return FINE
+
+
+async def _end(
+    config: McpConfig, settings: AggregatorSettings, key: str, principal: str | None, *, as_json: bool
+) -> int:
+    """End the accounts at a server, of a principal or of all."""
+    server = remote_server(config, key)
+    own = settings.servers[key].oauth if key in settings.servers else None
+    vault = vault_of(settings)
+    try:
+        accounts = [
+            account
+            for account in await kept_accounts(vault)
+            if account.url == shown_url(server.url) and principal in (None, account.principal)
+        ]
+        ended = [(account, await revoke(vault, account, own or OAuthSettings())) for account in accounts]
+    finally:
+        await vault.close()
+    if as_json:
+        put_json({"revoked": [_described(account, key) | {"isRevokedThere": there} for account, there in ended]})
+    return _told(key, ended)
+
+
+def _told(key: str, ended: Sequence[tuple[Tokens, bool]]) -> int:
+    if not ended:
+        say(f"nobody is logged in to {key!r}")
+        return FAILED
+    for account, is_revoked in ended:
+        there = "revoked there too" if is_revoked else f"{account.issuer} does not revoke them; do so there if need be"
+        say(f"{_whose(account)} is logged out of {key!r}; the tokens are removed, and {there}")
+    return FINE
+
+
+def _whose(account: Tokens) -> str:
+    return printable(account.principal) if account.principal != HUB else "the hub"
+
+
+def _line(account: Tokens, key: str | None) -> str:
+    what = "login needed" if account.is_refused else f"since {_date(account.obtained_at)}"
+    return f"{key or account.url}  {_whose(account)}  {account.issuer}  {what}"
+
+
+def _described(account: Tokens, key: str | None) -> dict[str, Any]:
+    """What may be known of it: no token."""
+    return {
+        "server": key,
+        "url": account.url,
+        "principal": account.principal or None,
+        "issuer": account.issuer,
+        "resource": account.resource,
+        "scopes": (account.tokens.scope or "").split(),
+        "renewed": _date(account.obtained_at),
+        "loginNeeded": account.is_refused,
+    }
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

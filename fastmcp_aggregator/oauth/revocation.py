@@ -1,0 +1,46 @@
+"""The end of an account: its tokens are removed here, and revoked at their authorization server (RFC 7009)."""
+
+from __future__ import annotations
+
+from fastmcp_aggregator.oauth.clients import authenticated
+from fastmcp_aggregator.oauth.errors import OAuthError
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault import TOKENS, Vault
+from fastmcp_aggregator.oauth.web import posted
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+
+async def revoke(vault: Vault, tokens: Tokens, settings: OAuthSettings) -> bool:
+    """End an account; whether its authorization server has revoked the tokens too.
+
+    Raises:
+        VaultError: they cannot be removed.
+    """
+    async with vault.locked(TOKENS, tokens.name):  # or a renewal that is under way would bring them back
+        document = await vault.read(TOKENS, tokens.name)
+        newest = tokens if document is None else Tokens.model_validate_json(document)
+        await vault.remove(TOKENS, tokens.name)
+    return await _revoked(newest, settings)
+
+
+async def _revoked(tokens: Tokens, settings: OAuthSettings) -> bool:
+    """The refresh token takes the access tokens with it, where the server knows of both."""
+    if tokens.revocation_endpoint is None:
+        return False
+    held = tokens.tokens
+    kinds = {"refresh_token": held.refresh_token, "access_token": held.access_token}
+    try:
+        for kind, token in kinds.items():
+            if token is None:
+                continue
+            form = {"token": token, "token_type_hint": kind}
+            data, headers = await authenticated(form, tokens.client, settings, tokens.issuer)
+            answer = await posted(tokens.revocation_endpoint, data, headers)
+            if answer.status == 400 and not headers:
+                # Servers made with the MCP SDK want the field, also of clients that have no secret.
+                answer = await posted(tokens.revocation_endpoint, {"client_secret": "", **data}, headers)
+            if answer.status != 200:
+                return False
+    except OAuthError:
+        return False
+    return True
