@@ -8,16 +8,19 @@ import shlex
 import shutil
 import subprocess
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
 from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
+from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
 pytestmark = pytest.mark.replicas
@@ -27,6 +30,7 @@ DEPLOY = PROJECT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 MANIFESTS = {path.name: yaml.safe_load(path.read_text()) for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+UNIT = (DEPLOY / "systemd" / "fastmcp-aggregator.service").read_text()
 CLOSING = 5
 """Seconds in which servers are closed, at most."""
 
@@ -49,6 +53,12 @@ def instructions(name: str) -> list[str]:
 
 def seconds(text: str) -> int:
     return int(text.removesuffix("s"))
+
+
+def settings_of(place: str) -> str:
+    """The settings file of compose or Kubernetes."""
+    text: str = MANIFESTS["configmap.yaml"]["data"]["settings.toml"]
+    return (DEPLOY / "hub" / "settings.toml").read_text() if place == "compose" else text
 
 
 def environment_of_all() -> dict[str, str]:
@@ -92,9 +102,16 @@ def test_compose_has_no_password_of_its_own() -> None:
 
 
 def test_what_is_ended_has_the_time_to_finish_its_calls() -> None:
-    assert seconds(COMPOSE["x-hub"]["stop_grace_period"]) >= DRAIN_TIMEOUT + CLOSING
-    [_, pause] = container()["lifecycle"]["preStop"]["exec"]["command"]
-    assert pod()["terminationGracePeriodSeconds"] >= int(pause) + DRAIN_TIMEOUT + CLOSING
+    [of_service] = re.findall(r"^TimeoutStopSec=(\d+)$", UNIT, re.MULTILINE)
+    graces = {
+        "compose": seconds(COMPOSE["x-hub"]["stop_grace_period"]),
+        "kubernetes": pod()["terminationGracePeriodSeconds"],
+        "systemd": int(of_service),
+    }
+    for place, grace in graces.items():
+        wait = 5.0 if place == "systemd" else tomllib.loads(settings_of(place))["drain_wait"]
+        assert grace >= wait + DRAIN_TIMEOUT + CLOSING
+    assert "lifecycle" not in container(), "the replica would be ready during a preStop"
 
 
 def test_the_probes_ask_for_what_is_served() -> None:
@@ -133,33 +150,154 @@ def test_the_manifests_belong_together() -> None:
     scaler = MANIFESTS["autoscaler.yaml"]["spec"]
     assert scaler["scaleTargetRef"]["name"] == MANIFESTS["deployment.yaml"]["metadata"]["name"]
     assert "replicas" not in deployment, "or each `apply` would undo what the autoscaler has done"
-    assert scaler["minReplicas"] > MANIFESTS["disruption-budget.yaml"]["spec"]["minAvailable"]
+    assert MANIFESTS["disruption-budget.yaml"]["spec"]["maxUnavailable"] == 1
+    [pods] = [each["pods"]["metric"]["name"] for each in scaler["metrics"] if each["type"] == "Pods"]
+    assert pods in metrics()
+
+
+def test_what_is_optional_fits_the_rest() -> None:
+    monitor, ingress, redis, service = [
+        document
+        for path in sorted((DEPLOY / "kubernetes" / "optional").glob("*.yaml"), reverse=True)
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+    found = {each["kind"]: each for each in (monitor, ingress, redis, service)}
+    assert found.keys() == {"ServiceMonitor", "Ingress", "Deployment", "Service"}
+    of_hub = MANIFESTS["service.yaml"]
+    assert found["ServiceMonitor"]["spec"]["selector"]["matchLabels"] == of_hub["metadata"]["labels"]
+    ports = {port["name"] for port in of_hub["spec"]["ports"]}
+    assert {each["port"] for each in found["ServiceMonitor"]["spec"]["endpoints"]} <= ports
+    [path] = found["Ingress"]["spec"]["rules"][0]["http"]["paths"]
+    assert (path["backend"]["service"]["name"], path["backend"]["service"]["port"]["name"] in ports) == (
+        "mcp-hub",
+        True,
+    )
+    [redis_rule] = [
+        rule for rule in MANIFESTS["network-policy.yaml"]["spec"]["egress"] if rule["ports"][0]["port"] == 6379
+    ]
+    assert redis_rule["to"][0]["podSelector"]["matchLabels"] == found["Deployment"]["metadata"]["labels"]
+
+
+def test_the_pods_reach_no_address_at_which_a_cloud_hands_out_credentials() -> None:
+    blocks = [
+        to["ipBlock"]
+        for rule in MANIFESTS["network-policy.yaml"]["spec"]["egress"]
+        for to in rule["to"]
+        if "ipBlock" in to
+    ]
+    assert blocks
+    for address in ("169.254.169.254", "fd00:ec2::254"):
+        for block in blocks:
+            if ip_address(address) in ip_network(block["cidr"]):
+                assert any(ip_address(address) in ip_network(each) for each in block["except"])
+
+
+def metrics() -> set[str]:
+    """The names of all metrics, as the page of metrics has them."""
+    page = (PROJECT / "docs" / "observability.md").read_text()
+    names = {
+        name
+        for line in re.findall(r"^\| (`[a-z_`, ]+`) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", line)
+    }
+    return {f"fastmcp_aggregator_{name}" for name in names}
+
+
+def test_rules_and_panels_ask_for_metrics_that_there_are() -> None:
+    texts = [(DEPLOY / "monitoring" / name).read_text() for name in ("alerts.yml", "grafana-dashboard.json")]
+    for text in texts:
+        asked = {name.removesuffix("_bucket") for name in re.findall(r"fastmcp_aggregator_\w+", text)}
+        assert len(asked) > 8
+        assert asked <= metrics()
+
+
+def test_the_grafana_dashboard_has_one_source_and_panels_that_do_not_overlap() -> None:
+    dashboard = json.loads((DEPLOY / "monitoring" / "grafana-dashboard.json").read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
+    assert {each["name"] for each in dashboard["templating"]["list"]} == {"datasource", "server"}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_prometheus_accepts_its_files(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY / "monitoring", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "key").touch()
+    dashboard = json.loads((tmp_path / "grafana-dashboard.json").read_text())
+    asked = [target["expr"].replace("$server", "a") for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    checked("promtool", "check", "config", "--syntax-only", str(tmp_path / "prometheus.yml"))
+    checked("promtool", "check", "rules", str(tmp_path / "alerts.yml"), str(tmp_path / "panels.yml"))
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+def test_nginx_accepts_its_file(tmp_path: Path) -> None:
+    text = (DEPLOY / "nginx" / "hub.conf").read_text()
+    (tmp_path / "hub.conf").write_text(re.sub(r"hub-\d:8000", "127.0.0.1:9", text))
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; events {{}} http {{ include {tmp_path}/hub.conf; }}")
+    checked("nginx", "-t", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path), "-e", "stderr")
+
+
+def test_the_service_of_systemd_starts_what_the_command_line_takes() -> None:
+    [line] = re.findall(r"^ExecStart=(.+)$", UNIT, re.MULTILINE)
+    _, *arguments = shlex.split(line)
+    options = parse(arguments)
+    assert (options.command, options.transport) == ("serve", "http")
+    names = re.findall(rf"^Environment={ENV_PREFIX}(\w+)=", UNIT, re.MULTILINE)
+    assert {name.lower() for name in names} <= AggregatorSettings.model_fields.keys()
+
+
+def test_the_lock_has_every_dependency_of_the_image() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["redis"],
+        *project["optional-dependencies"]["otel"],
+    ]
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE))
+    for each in map(Requirement, wanted):
+        assert each.specifier.contains(locked[each.name.lower()])
+    assert "--require-hashes" in CONTAINERFILE
+
+
+def test_the_proxies_that_are_trusted_are_the_network_of_the_load_balancer() -> None:
+    [subnet] = [each["subnet"] for each in COMPOSE["networks"]["front"]["ipam"]["config"]]
+    assert json.loads(COMPOSE["x-hub"]["environment"][f"{ENV_PREFIX}TRUSTED_PROXIES"]) == [subnet]
+    assert COMPOSE["services"]["balancer"]["networks"] == ["front"]
 
 
 @pytest.mark.parametrize("place", ["compose", "kubernetes"])
 def test_the_config_and_the_settings_can_be_read(place: str, tmp_path: Path) -> None:
     if place == "compose":
-        texts = {name: (DEPLOY / "hub" / name).read_text() for name in ("mcp.json", "settings.toml")}
+        texts = {name: (DEPLOY / "hub" / name).read_text() for name in ("mcp.json", "settings.toml", "groups.json")}
     else:
         texts = MANIFESTS["configmap.yaml"]["data"]
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    assert load_config(tmp_path / "mcp.json").servers
+    servers = load_config(tmp_path / "mcp.json").servers
+    assert {group.id for group in load_groups(tmp_path / "groups.json", servers)} == {"default", "readers"}
     settings = load_settings(tmp_path / "settings.toml")
-    assert settings.strict is False
+    assert (settings.strict, settings.audit, settings.drain_wait) == (False, "stdout", 5.0)
     assert tomllib.loads(texts["settings.toml"]).keys() <= AggregatorSettings.model_fields.keys()
 
 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy")
 def test_haproxy_accepts_its_file() -> None:
-    done = subprocess.run(
-        ["haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    checked("haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg"))
+
+
+def checked(*command: str) -> None:
+    """Run a program that checks a file."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_load_balancer_knows_every_replica_of_the_compose_file() -> None:

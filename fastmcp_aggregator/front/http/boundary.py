@@ -108,6 +108,10 @@ class Drain:
         self._is_leaving = True
         await asyncio.sleep(seconds)
 
+    async def until_idle(self) -> None:
+        """Wait until nothing is being answered that finishes by itself."""
+        await self._idle.wait()
+
     async def close(self) -> None:
         """Take no new requests, let those in flight finish within a bound, and cancel the others."""
         self._is_leaving = self._is_closing = True

@@ -197,6 +197,11 @@ class _Server(uvicorn.Server):
             listener.listen(_BACKLOG)
         self._on_listening()
 
+    def close_listeners(self) -> None:
+        """Who connects from now on is refused; not only when the server has ended."""
+        for listening in self.servers:
+            listening.close()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -288,9 +293,11 @@ async def serve_http(
         with shortage_told():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                await drain.leave(drain_wait)
+                if drain_wait:
+                    await drain.leave(drain_wait)
+                    await _end_quietly(server, listener, connections, drain)
                 await drain.close()
-                await _accept_last(listener, connections)
+                await _accept_last(server, listener, connections)
     finally:
         stopping.cancel()
         sweeping.cancel()
@@ -304,29 +311,63 @@ async def serve_http(
 
 _LAST_BOUND = 1.0
 """Seconds that the last connections have to be accepted, and to send their first request."""
+_EMPTY_LOOKS = 3
 _LOOK = 0.005
 """Seconds between two looks."""
-_SO_ATTACH_FILTER = 26
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """A classic BPF program of one instruction: return 0 bytes of the packet."""
 
 
-async def _accept_last(listener: socket.socket, connections: Connections) -> None:
-    """Let nobody else connect, and wait until who has connected is accepted and has sent a request, within a bound.
+_QUIET_BOUND = 0.5
+"""Seconds that requests have to finish before others are refused, while nobody else can connect."""
+
+
+async def _end_quietly(server: _Server, listener: socket.socket, connections: Connections, drain: Drain) -> None:
+    """Let nobody else connect, and serve who has, until all is answered; if that takes too long, let others connect
+    again, who are refused then.
+    """
+    with _refusing(listener):
+        try:
+            async with asyncio.timeout(_QUIET_BOUND):
+                await _accept_queue(listener, connections)
+                await drain.until_idle()
+        except TimeoutError:
+            return
+        await drain.close()
+        server.close_listeners()
+
+
+async def _accept_last(server: _Server, listener: socket.socket, connections: Connections) -> None:
+    """Let nobody else connect, and wait until who has connected is accepted and has sent a request, within a bound."""
+    if listener.fileno() >= 0:
+        with _refusing(listener):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_BOUND):
+                    await _accept_queue(listener, connections)
+            server.close_listeners()
+
+
+async def _accept_queue(listener: socket.socket, connections: Connections) -> None:
+    """Wait until who has connected is accepted and has sent a request. asyncio takes some turns to tell of one that it
+    has accepted, so nobody may be there for two looks.
+    """
+    empty_looks = 0
+    while empty_looks < _EMPTY_LOOKS:
+        is_empty = not connections.unasked and not select.select([listener], [], [], 0)[0]
+        empty_looks = empty_looks + 1 if is_empty else 0
+        await asyncio.sleep(_LOOK)
+
+
+@contextmanager
+def _refusing(listener: socket.socket) -> Iterator[None]:
+    """Keep the queue of a listening socket from growing.
 
     A socket that is closed resets what stands in its queue, and no load balancer may try a request again whose
     connection was reset: it may have been done. On Linux a filter drops what arrives for the listening socket; who
     connects meanwhile tries again, and is refused once the socket is closed, which is tried elsewhere. On other systems
     the queue is made as short as it can be.
     """
-    _refuse_others(listener)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_BOUND):
-            while connections.unasked or select.select([listener], [], [], 0)[0]:  # noqa: ASYNC110 - the system's queue
-                await asyncio.sleep(_LOOK)
-
-
-def _refuse_others(listener: socket.socket) -> None:
     with suppress(OSError):
         if sys.platform == "linux":
             program = ctypes.create_string_buffer(_DROP_ALL)
@@ -334,6 +375,14 @@ def _refuse_others(listener: socket.socket) -> None:
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
         else:
             listener.listen(0)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if sys.platform == "linux":
+                listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+            else:
+                listener.listen(_BACKLOG)
 
 
 logger = logging.getLogger(__name__)
