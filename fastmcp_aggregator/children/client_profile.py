@@ -8,14 +8,12 @@ everything that can be passed on, and a question to a client that cannot be aske
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.children.session.ownership import Owner
-from fastmcp_aggregator.protocol.client_capabilities import RELAYED
+from fastmcp_aggregator.protocol.client_capabilities import RELAYED, kind_of
 
 ANY_CLIENT = "any"
 """The kind of client that stands for those that have not said what they can do."""
@@ -78,8 +76,7 @@ class ClientProfile:
         """The kind of client that a child sees: what it lists may depend on that, and on nothing else of a client."""
         if self._declared is None:
             return ANY_CLIENT
-        text = json.dumps([self._declared, self._is_legacy], sort_keys=True)
-        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+        return kind_of(self._declared, is_legacy=self._is_legacy)
 
     async def capabilities(self) -> Mapping[str, Any]:
         """What a child is told in its handshake; waits a moment for the client."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastmcp_aggregator.early.answers import Entries, name_of, read
-from fastmcp_aggregator.early.known_client import KnownClient
+from fastmcp_aggregator.early.known_client import Introduce, KnownClient
 
 _PIECE = min(4096, select.PIPE_BUF) if hasattr(select, "PIPE_BUF") else 512
 """Bytes that a pipe that is ready takes without blocking."""
@@ -47,13 +47,17 @@ class Handover:
 class EarlyFront:
     """Answers on two descriptors."""
 
-    def __init__(self, entries: Entries, stdin: int = 0, stdout: int = 1) -> None:
-        self._client = KnownClient(entries)
+    def __init__(self, entries: Entries, stdin: int = 0, stdout: int = 1, introduce: Introduce | None = None) -> None:
+        self._client = KnownClient(entries, introduce)
         self._stdin = stdin
         self._stdout = stdout
         self._state = Handover()
         self._kept = 0
         self._woken, self._wake = os.pipe()
+        self._nudged, self._nudge = os.pipe()
+        self._introduce: Introduce | None = None
+        self.is_met = threading.Event()
+        """Set when the handshake was answered, or is not to be answered early."""
         self.has_begun = threading.Event()
         """Set when a list was answered, or when there is nothing to be answered early."""
         self._thread = threading.Thread(target=self._run, name="early front", daemon=True)
@@ -62,40 +66,67 @@ class EarlyFront:
         """Begin to read."""
         self._thread.start()
 
+    def introduce_by(self, introduce: Introduce) -> None:
+        """Answer the handshake of a client that was not known, too, even if it is there already."""
+        self._introduce = introduce
+        os.write(self._nudge, b"x")
+
     def take_over(self) -> Handover:
         """End it; what was not done."""
         os.write(self._wake, b"x")
         self._thread.join()
-        os.close(self._wake)
-        os.close(self._woken)
+        for descriptor in (self._wake, self._woken, self._nudge, self._nudged):
+            os.close(descriptor)
         return self._state
 
     def _run(self) -> None:
         try:
             self._serve()
         finally:
+            self.is_met.set()
             self.has_begun.set()
 
     def _serve(self) -> None:
         state = self._state
         while True:
-            wanted = [self._woken] if self._kept > _MOST_KEPT else [self._woken, self._stdin]
-            ready, _, _ = select.select(wanted, [], [])
+            wanted = [self._woken, self._nudged]
+            ready, _, _ = select.select(wanted if self._kept > _MOST_KEPT else [*wanted, self._stdin], [], [])
             if self._woken in ready:
                 return
+            if self._nudged in ready and not self._go_over_what_came():
+                return
+            if self._stdin not in ready:
+                continue
             data = os.read(self._stdin, 65536)
             if not data:  # the full front sees the end, too
                 return
             *lines, state.rest = (state.rest + data).split(b"\n")
-            for number, line in enumerate(lines):
-                if not self._answer(line):
-                    state.lines.append(line)
-                    self._kept += len(line)
-                elif state.unwritten:
-                    state.lines += lines[number + 1 :]
-                    return
-            if self._client.is_passive:
-                self.has_begun.set()
+            if not self._take(lines):
+                return
+
+    def _go_over_what_came(self) -> bool:
+        """Look once more at what is kept, with what has been learned; False: it is to end."""
+        os.read(self._nudged, 1)
+        if self._introduce is not None:
+            self._client.introduce_by(self._introduce)
+        lines, self._state.lines, self._kept = self._state.lines, [], 0
+        return self._take(lines)
+
+    def _take(self, lines: Sequence[bytes]) -> bool:
+        """Answer or keep each; False: it is to end within an answer."""
+        state = self._state
+        for number, line in enumerate(lines):
+            if not self._answer(line):
+                state.lines.append(line)
+                self._kept += len(line)
+            elif state.unwritten:
+                state.lines += lines[number + 1 :]
+                return False
+        if self._client.is_passive:
+            self.has_begun.set()
+        if self._client.first is not None or (self._client.is_passive and self._introduce is not None):
+            self.is_met.set()
+        return True
 
     def _answer(self, line: bytes) -> bool:
         """Answer a line, as far as it can be written; whether it is answered."""
@@ -137,6 +168,20 @@ def begin(arguments: Sequence[str]) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
     current.start()
     current.has_begun.wait(_FIRST_WAIT)
+
+
+def introduce_by(introduce: Introduce) -> None:
+    """Answer the client's handshake, if that has not been done yet, and give it a moment to come."""
+    global current  # noqa: PLW0603 - as above
+    if current is None:
+        if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
+            return
+        current = EarlyFront({}, introduce=introduce)
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        current.start()
+    else:
+        current.introduce_by(introduce)
+    current.is_met.wait(_FIRST_WAIT)
 
 
 def take_over() -> Handover:

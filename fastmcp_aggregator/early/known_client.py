@@ -1,27 +1,32 @@
 """What one client is told first: a handshake of a client that was served before, then lists and pings.
 
-A client that is not known is none of its business: then it answers nothing.
+A client that is not known is none of its business: then it answers nothing, or, once it is told how, the handshake.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastmcp_aggregator.early.answers import Entries, signature_of
 
 LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+_HANDSHAKES = frozenset({"initialize", "server/discover"})
 _META = "io.modelcontextprotocol/"
 _LONGEST = 1024**2
 """Bytes of a line that is looked at."""
+
+Introduce = Callable[[str, Mapping[str, Any]], Mapping[str, bytes] | None]
+"""Answers a handshake, given as its method and parameters, by the method."""
 
 
 class KnownClient:
     """One client, and the answers that are known. Pure."""
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: Entries, introduce: Introduce | None = None) -> None:
         self._entries = entries
+        self._introduce = introduce
         self._known: Mapping[str, bytes] | None = None
         self._signature: str | None = None
         """Of a modern client, which says who it is with each request."""
@@ -31,6 +36,11 @@ class KnownClient:
         """The line of the first request, if it was answered."""
         self.answered: dict[str, bytes] = {}
         """The lists that the client has got, by method."""
+
+    def introduce_by(self, introduce: Introduce) -> None:
+        """Answer the handshake of a client that was not known, too; what it has sent so far is to be given again."""
+        if self.first is None:
+            self._introduce, self.is_passive = introduce, False
 
     def answer(self, line: bytes) -> bytes | None:
         """The line that answers a line; None: it is not for this one."""
@@ -76,6 +86,8 @@ class KnownClient:
         else:
             signature = _legacy_signature(params) if method == "initialize" else None
         self._known = None if signature is None else self._entries.get(signature)
+        if self._known is None and signature is not None and self._introduce and method in _HANDSHAKES:
+            self._known = self._introduce(method, params)
         if self._known is None or method not in self._known:
             self.is_passive = True
 

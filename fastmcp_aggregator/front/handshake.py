@@ -1,33 +1,27 @@
-"""Handshakes (`initialize`, `server/discover`): the capabilities and instructions of the aggregator and of clients.
-
-The capabilities are those of the children together. As long as a child has never been up, nobody knows what it will
-offer, and a client reads the capabilities once: then everything is declared that could come.
-"""
+"""Handshakes (`initialize`, `server/discover`): the capabilities and instructions of the aggregator and of clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from fastmcp_aggregator.callers.caller import SESSION_PLACE, Context, SoleClient, remember_declared
-from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.introduction import (
+    Capabilities,
+    KnownServer,
+    capabilities_together,
+    instructions_together,
+)
 from fastmcp_aggregator.library_internals import connection_of
-from fastmcp_aggregator.protocol.methods import LIST_CHANGED, Era, capabilities_of
+from fastmcp_aggregator.protocol.methods import Era
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
-
-Capabilities = Mapping[str, Any]
-
-_RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.ALL}
-"""Everything that can be passed on, and so may turn out to be offered."""
-_KEPT = frozenset({*capabilities_of("server"), "experimental"})
-"""Tasks of 2025-11-25 are not."""
 
 
 class Handshakes:
@@ -89,54 +83,14 @@ class Handshakes:
     def present(self, era: Era) -> dict[str, Any]:
         """What depends on the children, of the answer to a handshake, as of now."""
         children = self._directory.children
+        known = [KnownServer(child.key, child.server.description, child.catalogue) for child in children]
         return {
-            "capabilities": extensions.of_era(self._capabilities(children, self._own_capabilities), era),
-            "instructions": instructions(children),
+            "capabilities": extensions.of_era(capabilities_together(known, self._own_now()), era),
+            "instructions": instructions_together(known),
         }
 
-    def _capabilities(self, children: Sequence[Child], own: Mapping[str, Any]) -> dict[str, Any]:
-        known: list[Capabilities] = [child.catalogue.capabilities for child in children if child.catalogue is not None]
-        if len(known) < len(children):
-            known.append(_RELAYED)
+    def _own_now(self) -> Capabilities:
+        """What we can do besides the children."""
         if not self._own.is_empty:
-            known.append(own)
-        elif self._own.has_views:
-            known.append({"tools": {}})
-        return _union(known)
-
-
-def _union(of_children: Sequence[Capabilities]) -> dict[str, Any]:
-    """Everything that at least one child can do, and not more. That a list changed, we tell for every child."""
-    together: dict[str, Any] = {}
-    for capabilities in of_children:
-        for name, value in capabilities.items():
-            if name in _KEPT and isinstance(value, Mapping):
-                together[name] = _merged(together.get(name, {}), value)
-    together["extensions"] = extensions.merged(extensions.relayed(each) for each in of_children)
-    for name in LIST_CHANGED:
-        if name in together:
-            together[name]["listChanged"] = True
-    return together
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """A flag is set if either sets it; of other values the first stays."""
-    merged = dict(one)
-    for name, value in other.items():
-        merged[name] = merged.get(name) or value
-    return merged
-
-
-def instructions(children: Sequence[Child]) -> str:
-    """One line for each server, then each server's own instructions under its key, as far as they are known now."""
-    if not children:
-        return "This server combines several MCP servers; none is configured."
-    lines = [
-        "This server combines several MCP servers. A tool, prompt or resource belongs to the server whose key its "
-        "name begins with:",
-        *(f"- {child.key}: {about}" if (about := child.server.description) else f"- {child.key}" for child in children),
-    ]
-    for child in children:
-        if child.catalogue is not None and child.catalogue.instructions:
-            lines += ["", f"## {child.key}", child.catalogue.instructions]
-    return "\n".join(lines)
+            return self._own_capabilities
+        return {"tools": {}} if self._own.has_views else {}

@@ -5,6 +5,8 @@ A client declares that it can be asked for sampling, elicitation or roots; a chi
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +18,12 @@ RELAYED: Capabilities = capabilities_of("client")
 """Everything that can be passed on."""
 ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
 """What a client can be asked for."""
+
+
+def kind_of(declared: Capabilities, *, is_legacy: bool) -> str:
+    """The kind of client that a child sees which is told these capabilities: what it lists may depend on them."""
+    text = json.dumps([declared, is_legacy], sort_keys=True)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

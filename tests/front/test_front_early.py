@@ -211,7 +211,90 @@ def test_the_cache_folder_is_the_one_of_platformdirs(monkeypatch: pytest.MonkeyP
         assert answers.cache_folder() == platformdirs.user_cache_dir("fastmcp-aggregator", appauthor=False)
 
 
+def introduced(method: str, params: Mapping[str, Any]) -> dict[str, bytes] | None:
+    return None if params.get("clientInfo") == {"name": "odd", "version": "1"} else {method: b'{"hello":1}'}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_handshake_of_a_client_that_is_not_known_is_answered_once_it_is_told_how(is_late: bool) -> None:
+    pipes = Pipes({}, {**LEGACY_PARAMS, "protocolVersion": "another"})
+    initialized = line("notifications/initialized")
+    if not is_late:
+        pipes.front.introduce_by(introduced)
+    pipes.write(HELLO, initialized, LIST)
+    if is_late:
+        pipes.front.has_begun.wait(PATIENCE)
+        pipes.front.introduce_by(introduced)
+    assert pipes.read() == {"jsonrpc": "2.0", "id": 1, "result": {"hello": 1}}
+    assert pipes.front.is_met.wait(PATIENCE)
+    state = _kept(pipes, 2)
+    assert (state.first, state.lines) == (HELLO, [initialized, LIST])
+    assert pipes.written == b""
+
+
+def test_a_handshake_that_nobody_can_answer_early_is_kept() -> None:
+    pipes = Pipes({}, {**LEGACY_PARAMS, "protocolVersion": "another"})
+    pipes.front.introduce_by(introduced)
+    odd = line("initialize", 1, {**LEGACY_PARAMS, "clientInfo": {"name": "odd", "version": "1"}})
+    pipes.write(odd, LIST)
+    assert pipes.front.is_met.wait(PATIENCE)
+    assert _kept(pipes, 2).lines == [odd, LIST]
+
+
 # The whole program.
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", ["2025-11-25", "2024-11-05", "1999-01-01", "2026-07-28"])
+async def test_a_first_handshake_says_what_the_full_front_would_say(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_NAME", "hub of mine")
+    command = program(tmp_path, a={**lean(), "description": "does it"}, b=lean())
+    capabilities = {"roots": {"listChanged": True}, "elicitation": {}}
+    if version == "2026-07-28":
+        meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
+        hello = line("server/discover", 1, {"_meta": meta})
+    else:
+        hello = line("initialize", 1, {**LEGACY_PARAMS, "protocolVersion": version, "capabilities": capabilities})
+
+    async def first_answer(*environ: tuple[str, str]) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **dict(environ)},
+        )
+        out, _ = await asyncio.wait_for(process.communicate(hello + b"\n"), PATIENCE)
+        (answer,) = map(json.loads, out.splitlines())
+        return answer
+
+    early = await first_answer()
+    # Pins are read by the full front alone.
+    (tmp_path / "pins.json").write_text('{"version": 1, "servers": {}}')
+    full = await first_answer(("FASTMCP_AGGREGATOR_PINS", str(tmp_path / "pins.json")))
+    assert early == full
+    assert early["result"]["instructions"].endswith("- a: does it\n- b")
+
+
+@pytest.mark.process
+async def test_a_first_handshake_is_answered_before_a_server_is_started(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    command = program(tmp_path, a=lean(record=str(record)))
+    command[1:3] = ["-X", "importtime", "-m", "fastmcp_aggregator"]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdin.write(HELLO + b"\n")
+    assert json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE))["id"] == 1
+    assert not record.exists()
+    out, err = await asyncio.wait_for(process.communicate(LIST + b"\n"), PATIENCE)
+    assert "a:echo" in out.decode()
+    assert b" fastmcp" in err
 
 
 def program(tmp_path: Path, *options: str, **entries: dict[str, Any]) -> list[str]:

@@ -1,0 +1,11 @@
+"""What is said of protocol versions before the SDK is imported."""
+
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, version
+
+from fastmcp_aggregator.protocol import versions
+
+
+def test_the_versions_are_those_of_the_sdk() -> None:
+    assert versions.HANDSHAKE_VERSIONS == version.HANDSHAKE_PROTOCOL_VERSIONS
+    assert (versions.MODERN_VERSION,) == version.MODERN_PROTOCOL_VERSIONS
+    assert versions.CLIENT_CAPABILITIES == CLIENT_CAPABILITIES_META_KEY
