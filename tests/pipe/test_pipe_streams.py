@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -12,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic_core import from_json
 
-from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
+from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode, read_message
 
 SAFETY_NET = 10.0
 CANCELLED = "notifications/cancelled"
@@ -227,6 +231,48 @@ async def test_a_few_huge_lines_stop_the_pipe_like_many_small_ones() -> None:
     assert reading.valve.asked == ["pause", "resume"]
     reading.reader.feed([huge])
     assert reading.valve.asked == ["pause", "resume", "pause"]
+
+
+def outcome(read: Callable[[bytes], Any], text: bytes) -> str:
+    try:
+        message = read(text)
+    except ValueError:
+        return "none"
+    return repr((type(message), message, message.model_fields_set))
+
+
+NUMBERS = ["1", "null", "1.0", "1e400", "NaN", "-0", "true", "123456789012345678901234567890"]
+TEXTS = ['"1"', '"x"', '"2.0"', '"\\ud800"']
+PARTS = ["{}", "[]", '{"a":1}', '{"code":1,"message":"m"}', '{"code":"1","message":"m"}', '{"code":true,"message":5}']
+NAMES = ["id", "method", "params", "result", "error", "jsonrpc", "x"]
+MEMBERS = st.tuples(st.sampled_from(NAMES), st.sampled_from(NUMBERS + TEXTS + PARTS))
+
+
+@given(st.lists(MEMBERS, max_size=6), st.sampled_from(["", '"jsonrpc":"2.0",']))
+def test_a_message_is_read_as_the_sdk_reads_it(members: list[tuple[str, str]], head: str) -> None:
+    text = ("{" + head + ",".join(f'"{name}":{value}' for name, value in members) + "}").encode()
+    assert outcome(read_message, text) == outcome(jsonrpc_message_adapter.validate_json, text)
+
+
+@pytest.mark.parametrize("text", ["MANY", '{"jsonrpc":"2.0","method":"x","params":{"x":MANY}}'], ids=["none", "one"])
+def test_to_read_a_message_takes_hardly_longer_than_to_parse_it(text: str) -> None:
+    content = text.replace("MANY", "[" + "[]," * 20_000 + "[]]").encode()
+
+    def read() -> None:
+        with suppress(ValueError):
+            read_message(content)
+
+    assert cpu_seconds(read) < 5 * cpu_seconds(lambda: from_json(content))
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """The least of some tries."""
+    tries = []
+    for _ in range(5):
+        began = time.thread_time()
+        work()
+        tries.append(time.thread_time() - began)
+    return min(tries)
 
 
 async def test_a_message_that_is_not_admitted_is_left_out_and_is_no_junk() -> None:

@@ -23,8 +23,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http_manager import DEFAULT_MAX_SESSIONS
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.background import BackgroundTask
@@ -38,7 +37,7 @@ from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
 from fastmcp_aggregator.front.http.security import guarded_route, is_json
 from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
-from fastmcp_aggregator.message_streams import encode
+from fastmcp_aggregator.message_streams import encode, read_message
 from fastmcp_aggregator.policies.stack import Policies
 
 logger = logging.getLogger(__name__)
@@ -189,8 +188,8 @@ async def _message_of(request: Request) -> JSONRPCMessage | Response:
     if body is None:
         return PlainTextResponse("the body is larger than 4 MiB", 413)
     try:
-        return jsonrpc_message_adapter.validate_json(body, by_name=False)
-    except ValidationError:
+        return read_message(body)
+    except ValueError:
         return PlainTextResponse("the body is no JSON-RPC message", 400)
 
 
