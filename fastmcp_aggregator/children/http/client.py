@@ -37,6 +37,7 @@ from fastmcp_aggregator.children.http.failures import (
     of_status,
     request_id,
 )
+from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.session.ownership import child_has_hung_up
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
@@ -79,6 +80,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._has_answered = False
         self._is_over = False
         self._broken = StreamBreaker()
+        self.large_messages = LargeMessages()
         self._response_streams: dict[int | str | None, StreamBreaker] = {}
         self._network = httpx2.AsyncHTTPTransport(
             verify=_tls(),
@@ -239,7 +241,11 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             if location.query and len(self._queries) < _MOST_QUERIES:
                 self._queries.setdefault(location.path, location.query)
             headers["location"] = str(location.copy_with(query=None, fragment=None))
-        return httpx2.Response(response.status_code, headers=headers, content=body)
+        is_message = headers.get("content-type", "").lower().startswith("application/json")
+        content = self.large_messages.in_place_of(body) if is_message else body
+        if content is not body:
+            headers["content-length"] = str(len(content))
+        return httpx2.Response(response.status_code, headers=headers, content=content)
 
     def _answer_for(self, request: httpx2.Request, failure: HttpFailure, *, status: int = 0) -> httpx2.Response:
         """Answer with a JSON-RPC error of our own, and record the failure."""
@@ -266,7 +272,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """The events of one request; the last is the answer, or ours in its place."""
         asked, stream = request_id(request.content), StreamBreaker()
         self._response_streams[asked] = stream
-        events = BoundedEvents(response, self._limit, stream)
+        events = BoundedEvents(response, self._limit, self.large_messages, stream)
         try:
             async for event in events:
                 yield event
@@ -283,7 +289,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     async def _open_stream(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The rest of an answer, or the events that belong to no request, or in the SSE transport to all of them."""
         limit = min(self._limit, _SSE_EVENT_LIMIT) if self._is_sse else self._limit
-        events = BoundedEvents(response, limit, self._broken if self._is_sse else None)
+        broken = self._broken if self._is_sse else None
+        events = BoundedEvents(response, limit, self.large_messages, broken)
         async for event in events:
             yield event
         if events.failure is None:

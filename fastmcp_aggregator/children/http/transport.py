@@ -14,11 +14,13 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.http.client import RemoteHttp
 from fastmcp_aggregator.children.http.credentials import Credentials
+from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.config import RemoteServer
@@ -58,11 +60,10 @@ class RemoteTransport(WatchedTransport):
         **session_kwargs: Unpack[SessionKwargs],
     ) -> AsyncIterator[ClientSession]:
         try:
-            async with (
-                self._streams() as (reader, writer),
-                self.session_class(WatchedReader(reader, self), writer, **session_kwargs) as session,
-            ):
-                yield session
+            async with self._streams() as (reader, writer):
+                watched = WatchedReader(reader, self, self._http.large_messages)
+                async with self.session_class(watched, writer, **session_kwargs) as session:
+                    yield session
         finally:
             self.lost.set()
 
@@ -82,12 +83,13 @@ class RemoteTransport(WatchedTransport):
 class WatchedReader:
     """A session's read stream that sets `lost` when the session has read to its end, as when an SSE stream breaks.
 
-    What the transport does not admit is left out.
+    What the transport does not admit is left out, and large messages are put in their places.
     """
 
-    def __init__(self, inner: Any, transport: WatchedTransport) -> None:
+    def __init__(self, inner: Any, transport: WatchedTransport, large: LargeMessages) -> None:
         self._inner = inner
         self._transport = transport
+        self._large = large
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -103,8 +105,11 @@ class WatchedReader:
     async def __anext__(self) -> Any:
         while True:
             item = await self._inner.__anext__()
-            if self._transport.admits(getattr(item, "message", None)):
-                return item
+            if isinstance(item, SessionMessage):
+                item.message = self._large.restored(item.message)
+                if not self._transport.admits(item.message):
+                    continue
+            return item
 
     @property
     def last_context(self) -> Any:
