@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 
-from fastmcp_aggregator.children.http.credentials import shown_url
 from fastmcp_aggregator.cli.actions.accounts.browser import has_browser, listening
 from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
 from fastmcp_aggregator.cli.running.starting import load, run_command
@@ -57,7 +56,7 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
         OAuthError, VaultError: there are no tokens.
         AggregatorError: nobody has come back, or the port cannot be used.
     """
-    say(f"asking {shown_url(server.url)} where to log in")
+    say(f"asking {server.label} where to log in")
     provider = await discovered(server.url, settings, server.plain_headers())
     say(f"its authorization server is {provider.issuer}")
     settings = _completed(provider, settings)
