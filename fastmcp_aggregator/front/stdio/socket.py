@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -56,7 +57,7 @@ async def socket_streams(
 
 
 class _BothEnds(asyncio.Protocol):
-    """The two ends of one socket. A client that writes nothing more still reads."""
+    """The two ends of one socket. A client that only writes nothing more still reads, and is answered."""
 
     def __init__(self, outlet: Outlet, inlet: ClientPipe) -> None:
         self._outlet = outlet
@@ -64,6 +65,7 @@ class _BothEnds(asyncio.Protocol):
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._outlet.connection_made(transport)
         self._inlet.connection_made(transport)
 
@@ -81,8 +83,17 @@ class _BothEnds(asyncio.Protocol):
             self._has_ended = True
             self._inlet.eof_received()
             self._inlet.connection_lost(None)
+            if _is_gone(self._transport.get_extra_info("socket")):
+                self._transport.abort()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._outlet.connection_lost(exc)
         self.eof_received()
+
+
+def _is_gone(peer: socket.socket) -> bool:
+    """Whether the other end of a local socket is closed, and not only for writing."""
+    poll = select.poll()
+    poll.register(peer, 0)
+    return bool(poll.poll(0))  # POLLHUP is told unasked (POSIX.1-2017, poll)

@@ -1,0 +1,181 @@
+"""A hub in this process: clients on its socket, their greeting, their calls, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.harness import PATIENCE, config, lean, until
+
+from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.local_hub.hub import LocalHub
+from fastmcp_aggregator.local_hub.report import HubAbout
+
+pytestmark = pytest.mark.process
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+class Peer:
+    """A client on the socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._number = 0
+
+    def send(self, **message: Any) -> None:
+        self.writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def read(self) -> dict[str, Any]:
+        line = await asyncio.wait_for(self.reader.readline(), PATIENCE)
+        message: dict[str, Any] = json.loads(line) if line else {}
+        return message
+
+    async def request(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        self.send(id=self._number, method=method, params=params)
+        while (answer := await self.read()).get("id") != self._number:
+            assert answer
+        return answer
+
+    async def initialize(self) -> None:
+        await self.request("initialize", **HELLO)
+        self.send(method="notifications/initialized")
+
+
+class Hub:
+    def __init__(self, app: Aggregator, path: Path) -> None:
+        self.app = app
+        self.path = path
+
+    async def greet(self, what: str = greeting.CLIENT, **about: Any) -> tuple[Peer, dict[str, Any]]:
+        """Connect and say what is wanted; the hub's answer."""
+        reader, writer = await asyncio.open_unix_connection(str(self.path), limit=64 * 1024**2)
+        writer.write(greeting.line(what, **about))
+        peer = Peer(reader, writer)
+        return peer, await peer.read()
+
+    async def client(self, **about: Any) -> Peer:
+        peer, answer = await self.greet(**about)
+        assert answer["hub"] == greeting.READY, answer
+        await peer.initialize()
+        return peer
+
+
+@asynccontextmanager
+async def hub(tmp_path: Path, idle: float = 60.0, **options: Any) -> AsyncIterator[Hub]:
+    """A hub with one server, `a`."""
+    app = build_aggregator(config(a=lean()), strict=False, **options)
+    path = tmp_path / "hub.sock"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+    served = LocalHub(app, listener, HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=idle)
+    running = asyncio.create_task(served.run())
+    try:
+        yield Hub(app, path)
+    finally:
+        served.end()
+        await asyncio.wait_for(running, PATIENCE)
+        assert not path.exists()
+
+
+async def test_each_client_sees_its_group_and_its_search(tmp_path: Path) -> None:
+    groups = {"few": {"id": "few", "name": "Few", "servers": ["a"], "tools": ["a:echo"]}}
+    async with hub(tmp_path, groups=groups) as here:
+        everything = await here.client()
+        few = await here.client(group="few")
+        search = await here.client(tool_search=True)
+        names = [
+            {tool["name"] for tool in (await peer.request("tools/list"))["result"]["tools"]}
+            for peer in (everything, few, search)
+        ]
+        assert len(names[0]) > 20
+        assert names[1:] == [{"a:echo"}, {"search_tools", "call_tool"}]
+        _, answer = await here.greet(group="none")
+        assert (answer["hub"], answer["reason"]) == (greeting.REFUSED, "the hub has no group 'none'")
+
+
+async def test_a_bridge_of_another_version_is_refused(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        _, answer = await here.greet(version="0.0.1")
+        assert answer["hub"] == greeting.REFUSED
+
+
+async def test_a_client_that_is_gone_takes_its_calls_with_it_and_no_others(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        one, other = await here.client(), await here.client()
+        for peer in (one, other):
+            peer.send(id="held", method="tools/call", params={"name": "a:hold", "arguments": {}})
+        child = here.app.children["a"]
+        await until(lambda: child.calls.in_flight == 2)
+        one.writer.close()
+        await until(lambda: child.calls.in_flight == 1)
+        await other.request("tools/call", name="a:release", arguments={})
+
+
+async def test_a_client_that_writes_nothing_more_still_gets_its_answers(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        one, other = await here.client(), await here.client()
+        one.send(id="held", method="tools/call", params={"name": "a:hold", "arguments": {}})
+        await until(lambda: here.app.children["a"].calls.in_flight == 1)
+        one.writer.write_eof()
+        await other.request("tools/call", name="a:release", arguments={})
+        assert (await one.read())["id"] == "held"
+        assert await one.read() == {}
+
+
+async def test_a_client_is_told_if_its_lists_are_others_than_they_were(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        peer = await here.client(listed={"tools/list": "of another hub"})
+        assert (await peer.read())["method"] == "notifications/tools/list_changed"
+
+
+async def test_clients_are_told_that_the_hub_ends_after_their_answers(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        one, other = await here.client(), await here.client()
+        one.send(id="held", method="tools/call", params={"name": "a:hold", "arguments": {}})
+        await until(lambda: here.app.children["a"].calls.in_flight == 1)
+        release = {"name": "a:release", "arguments": {}}
+        other.send(id="release", method="tools/call", params=release)
+        _, answer = await here.greet(greeting.STOP)
+        assert answer["hub"] == greeting.STOPPING
+        said = [await one.read(), await one.read()]
+        assert {each.get("id") or each["hub"] for each in said} == {"held", greeting.STOPPING}
+        assert await one.read() == {}
+
+
+async def test_a_hub_without_clients_ends(tmp_path: Path) -> None:
+    async with hub(tmp_path, idle=0.05) as here:
+        peer = await here.client()
+        await asyncio.sleep(0.1)
+        assert "result" in await peer.request("ping")
+        peer.writer.close()
+        await until(lambda: not here.path.exists())
+
+
+async def test_what_a_hub_tells_of_itself(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        await here.client(folder="/somewhere", pid=7, group=None)
+        _, about = await here.greet(greeting.STATUS)
+        assert (about["name"], list(about["servers"]), about["memory"] > 1e6) == ("work", ["a"], True)
+        [client] = about["clients"]
+        assert (client["name"], client["folder"], client["pid"]) == ("test", "/somewhere", 7)
+
+
+async def test_a_client_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        deaf, other = await here.client(), await here.client()
+        listing = {"id": "x", "method": "tools/list", "params": {}}
+        for _ in range(3000):
+            deaf.send(**listing)
+        assert "result" in await other.request("tools/call", name="a:echo", arguments={})
+        deaf.writer.transport.abort()
+        assert "result" in await other.request("tools/call", name="a:echo", arguments={})
