@@ -26,6 +26,8 @@ from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -236,6 +238,16 @@ class Aggregator(VirtualServer):
     def is_starting(self) -> bool:
         """Whether some server is still in its first start. One that comes later, or again, does not count."""
         return self._backend.runtime is not None and self._backend.runtime.is_starting
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts at remote servers with OAuth."""
+        return self._backend.accounts
+
+    @property
+    def logins(self) -> Logins:
+        """The logins of callers to servers at which they have accounts of their own."""
+        return self._backend.logins
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""

@@ -31,12 +31,13 @@ from fastmcp_aggregator.front.http.app import gate_limits
 from fastmcp_aggregator.front.http.gate import AdmissionQueue
 from fastmcp_aggregator.front.http.request_state import SharedStates
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.oauth.accounts import Accounts, vault_of
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.pinning.pins import pins_from_settings
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.relay.task_ids import TaskIds
-from fastmcp_aggregator.replicas import peers_from_settings
+from fastmcp_aggregator.replicas import peers_from_settings, vault_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
@@ -69,8 +70,10 @@ class Backend:
         self.runtime: Runtime | None = None
         """The present run."""
         self.profile = ClientProfile()
-        self.accounts = Accounts(partial(vault_of, settings))
+        self.accounts = Accounts(partial(vault_from_settings, settings))
         """The accounts at servers with OAuth."""
+        self.logins = Logins(self.accounts, settings.public_url or "")
+        """The logins of callers to servers at which they have accounts of their own."""
         self.new_endpoint: NewEndpoint = partial(endpoint_for, accounts=self.accounts)
         self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)
@@ -231,6 +234,8 @@ class Backend:
             changes=self.changes,
             catalogues=self._catalogues,
             task_ids=self.task_ids,
+            accounts=self.accounts,
+            logins=self.logins,
             on_changed=self._on_changed,
         )
         self.runtime = runtime

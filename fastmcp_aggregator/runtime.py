@@ -19,6 +19,9 @@ from fastmcp_aggregator.children.process.start_slots import StartSlots
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import McpConfig, ServerConfig
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.logins import Logins
+from fastmcp_aggregator.relay.account_calls import AccountCalls
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances.instances import Instances, place_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -72,6 +75,8 @@ class Runtime:
         changes: Changes,
         catalogues: CatalogueStore | None,
         task_ids: TaskIds,
+        accounts: Accounts,
+        logins: Logins,
         on_changed: Callable[[], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers."""
@@ -94,6 +99,7 @@ class Runtime:
         )
         self.rounds = Rounds(self.log_levels, self.instances, peers)
         self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
+        self.account_calls = AccountCalls(accounts, logins, self.instances, self.tasks)
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager

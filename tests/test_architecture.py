@@ -42,6 +42,7 @@ FLOORS = [
     # The side of the servers.
     ["children.process", "children.session"],
     ["children.http", "children.stdio", "doctor"],
+    ["oauth.vault"],
     ["oauth"],
     ["children"],
     # Between both sides.
@@ -144,7 +145,8 @@ TELLS_THE_DATE = {
     "oauth.account": "the date on which a token ends is kept",
     "oauth.authorization": "the date on which a token ends is kept",
     "oauth.tokens": "the date on which a token ends is kept",
-    "oauth.vault": "the date on which a document ends is kept",
+    "oauth.logins": "when a login was begun is kept, for other replicas",
+    "oauth.vault.vault": "the date on which a document ends is kept",
     "replicas.seal": "a message is good for a minute, by the clocks of two machines",
     "observability.audit_log": "when each line was written",
     "scaffold.project": "the year of a new project's licence",

@@ -23,6 +23,7 @@ from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.oauth.account import Account
 from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.tokens import HUB
 from fastmcp_aggregator.settings.options import EndpointOptions
 
 _EXIT_CODE_WAIT = 0.5
@@ -175,7 +176,7 @@ class RemoteEndpoint(Endpoint):
         access = options.access
         if access.oauth is not None:
             assert accounts is not None
-            self._login = accounts.account(shown_url(server.url), access.oauth)
+            self._login = accounts.account(shown_url(server.url), access.oauth, access.principal or HUB)
 
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
         credentials = credentials_of(self._server, self._options.access, self._login)

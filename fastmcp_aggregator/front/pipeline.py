@@ -51,6 +51,7 @@ from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
+from fastmcp_aggregator.relay.account_calls import site_of
 from fastmcp_aggregator.routing.addresses import published_error, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
@@ -230,6 +231,8 @@ class Pipeline:
             result = await runtime.tasks.ask(call, call.task)
         elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
+        elif (site := site_of(call.child)) is not None:
+            result = await runtime.account_calls.call(call, site)
         elif call.started is not None or self._backend.profile.is_single:
             result = await runtime.tasks.call(child, call)
         else:

@@ -35,6 +35,8 @@ class Decision:
 
 def decide(server: ServerConfig, options: ChildOptions, shown: Collection[str] = ()) -> Decision:
     """The decision for one server, from its entry, its settings, and what it has shown."""
+    if options.endpoint.access.is_per_caller:
+        return Decision("session", "each caller has an account of its own there")
     setting = options.settings.isolation
     if setting != "auto":
         whose = "every server" if options.own.isolation is None else "this server"

@@ -25,10 +25,11 @@ from fastmcp_aggregator.children.session.transport_failure import HttpFailed, Ht
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.clients import known_client
 from fastmcp_aggregator.oauth.discovery import discovered
-from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError, VaultError
+from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError
 from fastmcp_aggregator.oauth.grants import Grants
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry, name_of
-from fastmcp_aggregator.oauth.vault import SERVERS, TOKENS, Vault
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.vault import SERVERS, TOKENS, Vault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,10 @@ class LoginAccount(Account):
                 if wanted != found.wanted_scopes and len(wanted or "") < _MOST_SCOPES:
                     await keep(self._vault, found.model_copy(update={"wanted_scopes": wanted}))
         return self._failed(LoginRequired(f"its login does not allow this call: it wants {named}"))
+
+    @property
+    def how_to_log_in(self) -> str:
+        return super().how_to_log_in if self._principal == HUB else "log in to it with an account of your own"
 
     @property
     def _is_old(self) -> bool:

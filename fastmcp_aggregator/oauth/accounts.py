@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from fastmcp_aggregator.oauth.account import Account, ClientAccount, LoginAccount
 from fastmcp_aggregator.oauth.tokens import HUB
-from fastmcp_aggregator.oauth.vault import FileVault, Vault
+from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -52,8 +52,3 @@ def directory_of(settings: AggregatorSettings) -> Path:
 
     # Without the `.env` of the working directory, which FastMCP reads: it may have come with somebody's repository.
     return Settings(_env_file=None).home / "aggregator-oauth"  # type: ignore[call-arg]
-
-
-def vault_of(settings: AggregatorSettings) -> Vault:
-    """Where tokens are kept."""
-    return FileVault(directory_of(settings))

@@ -23,7 +23,3 @@ class ClientRefused(OAuthError):
 
 class NothingAsked(OAuthError):
     """The server asks for no login."""
-
-
-class VaultError(AggregatorError):
-    """What is kept cannot be read, or nothing can be kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastmcp_aggregator.oauth.clients import authenticated
 from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.tokens import Tokens
-from fastmcp_aggregator.oauth.vault import TOKENS, Vault
+from fastmcp_aggregator.oauth.vault.vault import TOKENS, Vault
 from fastmcp_aggregator.oauth.web import posted
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 

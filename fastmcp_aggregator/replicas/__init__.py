@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fastmcp_aggregator.errors import ConfigError, ConfigProblem
+from fastmcp_aggregator.oauth.accounts import directory_of
+from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
 from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -18,3 +21,19 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
 
     secret = settings.redis_key
     return RedisPeers(settings.redis_url.get_secret_value(), None if secret is None else secret.get_secret_value())
+
+
+def vault_from_settings(settings: AggregatorSettings) -> Vault:
+    """Where the tokens of accounts at remote servers are kept.
+
+    Raises:
+        ConfigError: `redis_url` cannot be used, or there is no `redis_key` to seal them with.
+    """
+    if settings.redis_url is None:
+        return FileVault(directory_of(settings))
+    if settings.redis_key is None:
+        message = "is needed where replicas share Redis and a server has `oauth`: tokens are sealed with it"
+        raise ConfigError("settings", [ConfigProblem("invalid_schema", "redis_key", message)])
+    from fastmcp_aggregator.replicas.redis_vault import RedisVault  # noqa: PLC0415 - an extra, for replicas only
+
+    return RedisVault(settings.redis_url.get_secret_value(), settings.redis_key.get_secret_value())

@@ -54,9 +54,15 @@ class OAuthSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    account: Literal["hub", "caller"] = Field(
+        default="hub",
+        description="whose account calls are made with: `hub`, one for all; `caller`, each caller's own, and the hub's "
+        "is for connecting and listing alone",
+    )
     grant: Literal["authorization_code", "client_credentials"] = Field(
         default="authorization_code",
-        description="`authorization_code`: a person logs in; `client_credentials`: nobody has to",
+        description="how the hub gets its own tokens: `authorization_code`, a person logs in; `client_credentials`, "
+        "nobody has to",
     )
     client_id: str | None = Field(default=None, min_length=1, description="id of a client that you have registered")
     client_secret_env: Variable | None = Field(default=None, description="environment variable with its secret")

@@ -36,8 +36,15 @@ class RemoteAccess:
     """The environment variable with its bearer token."""
     oauth: OAuthSettings | None = None
     """How it is sent tokens of OAuth; None: it is not."""
+    principal: str | None = None
+    """Whose tokens those are; None: the hub's."""
     pass_headers: frozenset[str] = frozenset()
     """The headers of a caller's own HTTP request that go with the request made for it."""
+
+    @property
+    def is_per_caller(self) -> bool:
+        """Whether each caller has an account of its own there."""
+        return self.oauth is not None and self.oauth.account == "caller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class EndpointOptions:
         access = RemoteAccess(
             own.bearer_env,
             own.oauth,
-            frozenset((*own.pass_headers, *own.pass_credentials)),
+            pass_headers=frozenset((*own.pass_headers, *own.pass_credentials)),
         )
         line_limit, is_json = int(settings.max_response_size_mb * _MIB), settings.profile == "production"
         return cls(

@@ -33,7 +33,7 @@ from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateE
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.oauth.account import LoginAccount, keep
 from fastmcp_aggregator.oauth.tokens import Tokens
-from fastmcp_aggregator.oauth.vault import FileVault, Vault
+from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
 from fastmcp_aggregator.pinning.definitions import pins_of
 from fastmcp_aggregator.pinning.pins import pins_from_settings
 from fastmcp_aggregator.pinning.pins_file import write_pins

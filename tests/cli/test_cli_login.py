@@ -39,7 +39,7 @@ from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
-from fastmcp_aggregator.oauth.vault import FileVault
+from fastmcp_aggregator.oauth.vault.vault import FileVault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 pytestmark = pytest.mark.process

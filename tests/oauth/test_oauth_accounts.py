@@ -15,10 +15,11 @@ import pytest
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.oauth import grants, tokens
 from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts
-from fastmcp_aggregator.oauth.errors import Unreachable, VaultError
-from fastmcp_aggregator.oauth.sealing_key import SealingKeys
+from fastmcp_aggregator.oauth.errors import Unreachable
 from fastmcp_aggregator.oauth.tokens import Tokens
-from fastmcp_aggregator.oauth.vault import FileVault, place_of
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
+from fastmcp_aggregator.oauth.vault.vault import FileVault, place_of
 from fastmcp_aggregator.oauth.web import Answer
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -266,7 +267,7 @@ def test_a_keyring_that_hangs_is_done_without(tmp_path: Path, monkeypatch: pytes
     import threading
 
     forever = threading.Event()
-    monkeypatch.setattr("fastmcp_aggregator.oauth.sealing_key._PATIENCE", 0.01)
+    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._PATIENCE", 0.01)
     monkeypatch.setattr(keyring, "get_keyring", forever.wait)
     assert SealingKeys(tmp_path).new()[0] == "file"
     forever.set()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Protocol
 from urllib.parse import unquote
 
 import httpx2
 
 from fastmcp_aggregator.access.keys import MARK
-from fastmcp_aggregator.children.session.ownership import headers_of_caller
-from fastmcp_aggregator.children.session.transport_failure import HttpFailed
+from fastmcp_aggregator.children.session.ownership import headers_of_caller, owner_now
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.documents import Place
 from fastmcp_aggregator.config.remote import header_fault
@@ -26,6 +26,8 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
 _AUTHORIZATION = "authorization"
+EVERYBODY: Hashable = object()
+"""In place of a principal."""
 
 
 class Login(Protocol):
@@ -58,9 +60,17 @@ class Credentials:
     """The headers of one remote child."""
 
     def __init__(
-        self, headers: Mapping[str, str], *, passed: frozenset[str] = frozenset(), login: Login | None = None
+        self,
+        headers: Mapping[str, str],
+        *,
+        passed: frozenset[str] = frozenset(),
+        login: Login | None = None,
+        only_for: Hashable = EVERYBODY,
     ) -> None:
-        """All names are in lower case."""
+        """All names are in lower case. `only_for` is the principal for whose requests, and for requests of nobody,
+        these are; None: for requests of nobody alone.
+        """
+        self._only_for = only_for
         self._headers = headers
         self._passed = passed
         self._login = login
@@ -74,8 +84,11 @@ class Credentials:
         """Those of the request that is sent in the present context, by names in lower case.
 
         Raises:
-            HttpFailed: nobody has logged in to the server.
+            HttpFailed: nobody has logged in to the server, or it is somebody else's request.
         """
+        owner = owner_now()
+        if self._only_for is not EVERYBODY and owner is not None and owner.account != self._only_for:
+            raise HttpFailed(HttpFailure("auth", "it is called with each caller's own account, and this is another's"))
         own = self._headers
         if self._login is not None and not self._is_for_caller(_AUTHORIZATION):
             own = {**own, _AUTHORIZATION: await self._login.authorization()}
@@ -121,7 +134,8 @@ def credentials_of(server: RemoteServer, access: RemoteAccess, login: Login | No
         headers[_AUTHORIZATION] = "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode()
     if access.bearer_env is not None:
         headers[_AUTHORIZATION] = f"Bearer {_token(server.key, access.bearer_env)}"
-    return Credentials(headers, passed=access.pass_headers, login=login)
+    only_for = access.principal if access.is_per_caller else EVERYBODY
+    return Credentials(headers, passed=access.pass_headers, login=login, only_for=only_for)
 
 
 def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None:
@@ -144,6 +158,8 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
                 "has `bearer_env`, `oauth`, `pass_headers` or `pass_credentials`, which are for servers with a `url`"
             )
             continue
+        if access.is_per_caller and settings.public_url is None:
+            place.at("oauth").at("account").report("needs `public_url`, to which the browsers of callers come back")
         names = {name.lower() for name in server.plain_headers()}
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
         if has_own and (access.oauth is not None or access.bearer_env is not None):

@@ -156,6 +156,12 @@ def headers_of_caller() -> Mapping[str, str] | None:
     return {} if headers is not None and request is not None and request.is_over else headers
 
 
+def owner_now() -> Owner | None:
+    """In the context of a request: whom it is sent for; None: it is one of ours."""
+    request = _CURRENT.get()
+    return None if request is None else request.owner
+
+
 class Ownership:
     """The requests in flight on one session. `sole_client` tells whom messages belong to between them."""
 

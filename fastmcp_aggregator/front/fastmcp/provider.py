@@ -68,6 +68,8 @@ class _OfChild(FastMCPBaseModel):
         route = self._route
         request = get_context().request_context
         if request is None:
+            if route.child.options.endpoint.access.is_per_caller:
+                raise ChildServerError(route.child.key, "runtime", "it is called with each caller's own account")
             return await route.child.calls.request(method, forwarded(route.child, params, address))
         ctx = sdk_request_of(request)
         rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}

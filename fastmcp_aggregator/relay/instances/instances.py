@@ -36,6 +36,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.isolation.folder import in_folder
 from fastmcp_aggregator.relay.instances.open_tasks import OpenTasks
 from fastmcp_aggregator.relay.instances.places import Place, Places
+from fastmcp_aggregator.settings.options import ChildOptions
 
 _LEGACY, _MODERN = "legacy", "modern"
 
@@ -100,6 +101,8 @@ class Instances:
 
     def is_shared(self, child: Child, caller: Caller) -> bool:
         """Whether the caller has no other instance than everybody."""
+        if child.options.endpoint.access.is_per_caller:
+            return False
         if child.context.profile.is_single:
             return True
         return child.evidence.is_shared and not self._needs_legacy_era(child, caller)
@@ -133,7 +136,7 @@ class Instances:
         """A child, or its first instance, or one more, whose connection is modern and so has tasks; None: none has."""
         if child.session is not None and child.session.era == _MODERN:
             return child
-        if not first.evidence.is_shared and not first.context.profile.is_single:
+        if not self._is_for_all(first):
             return None
         if first.session is not None and first.session.era == _MODERN:
             return first
@@ -142,6 +145,12 @@ class Instances:
             instance = self._begin(first, _MODERN, ClientProfile(), _MODERN)
         await instance.until_settled()
         return instance if instance.is_serving else None
+
+    def _is_for_all(self, first: Child) -> bool:
+        """Whether the first instance may be asked for any caller."""
+        if first.options.endpoint.access.is_per_caller:
+            return False
+        return first.evidence.is_shared or first.context.profile.is_single
 
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
@@ -169,7 +178,9 @@ class Instances:
         return child.options.era == "auto" and child.session not in self._modern_only and caller.can_be_asked
 
     async def _own_of(self, child: Child, caller: Caller) -> Child:
-        """The instance of the caller's place or session."""
+        """The instance of the caller's account, place or session."""
+        if child.options.endpoint.access.is_per_caller:
+            return self._of_account(child, caller)
         if child.evidence.decision.isolation == "directory":
             place = await self.places.of(child, caller, needs_legacy_era=self._needs_legacy_era(child, caller))
             if place is not None:
@@ -188,6 +199,24 @@ class Instances:
         for instance, sessions in list(self):
             if isinstance(place_of(instance), Place) and not sessions:
                 self.release(instance)
+
+    def renew(self, child: Child, account: Hashable) -> None:
+        """Close the instance of an account, which was connected with other tokens than it has now."""
+        instance = self._of.get(child, {}).get(account)
+        if instance is not None:
+            self._close(instance)
+
+    def _of_account(self, child: Child, caller: Caller) -> Child:
+        """The instance with the caller's own account, for all its sessions."""
+        account = caller.account
+        if account is None:
+            reason = "it is called with each caller's own account, so callers have to authenticate"
+            raise ChildServerError(child.key, "runtime", reason)
+        known = self._of.setdefault(child, {})
+        if account not in known:
+            self._begin_for(child, account, caller, ClientProfile())
+            self._idle[known[account]] = child.context.timings.session_idle
+        return known[account]
 
     def _isolated(self, child: Child, caller: Caller) -> Child:
         session = object() if caller.session is None else caller.session
@@ -240,7 +269,7 @@ class Instances:
     ) -> Child:
         instance = Child(
             server or child.server,
-            replace(child.options, era=era),
+            _options_for(child.options, era, name),
             replace(child.context, profile=profile),
             place=(child.key, name),
             evidence=child.evidence,
@@ -253,7 +282,8 @@ class Instances:
         is_used = instance.calls.in_flight or self._serving[instance]
         if instance.calls.last_answer != last_answer or is_used:
             return
-        if isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0:
+        is_kept = isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0
+        if is_kept or self._is_subscribed(instance):
             self.release(instance)
         else:
             self._close(instance)
@@ -266,6 +296,14 @@ class Instances:
                 self._accounts.pop(instance, None)
                 self.tasks.forget(instance)
                 self._supervisor.retire(instance, "its client session is over")
+
+
+def _options_for(options: ChildOptions, era: str, name: Hashable) -> ChildOptions:
+    """The options of an instance of this name, which is its principal where each has an account of its own."""
+    access = options.endpoint.access
+    if access.is_per_caller:
+        options = replace(options, endpoint=replace(options.endpoint, access=replace(access, principal=str(name))))
+    return replace(options, era=era)
 
 
 def place_of(instance: Child) -> Hashable:

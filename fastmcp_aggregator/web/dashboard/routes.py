@@ -29,6 +29,8 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.routing.table import Naming
@@ -60,6 +62,12 @@ class Hub(Protocol):
 
     @property
     def is_starting(self) -> bool: ...
+
+    @property
+    def accounts(self) -> Accounts: ...
+
+    @property
+    def logins(self) -> Logins: ...
 
     def health(self) -> dict[str, ServerStatus]: ...
 

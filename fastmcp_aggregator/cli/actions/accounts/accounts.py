@@ -15,9 +15,9 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.config import McpConfig, RemoteServer
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.account import kept_accounts
-from fastmcp_aggregator.oauth.accounts import vault_of
 from fastmcp_aggregator.oauth.revocation import revoke
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
+from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
-    vault = vault_of(settings)
+    vault = vault_from_settings(settings)
     try:
         accounts = await kept_accounts(vault)
     finally:
@@ -56,7 +56,7 @@ async def _end(
     """End the accounts at a server, of a principal or of all."""
     server = remote_server(config, key)
     own = settings.servers[key].oauth if key in settings.servers else None
-    vault = vault_of(settings)
+    vault = vault_from_settings(settings)
     try:
         accounts = [
             account

@@ -14,13 +14,14 @@ from fastmcp_aggregator.cli.terminal.questions import answered, may_ask
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.oauth.account import keep, kept_tokens
-from fastmcp_aggregator.oauth.accounts import vault_of
 from fastmcp_aggregator.oauth.authorization import Authorization
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
-from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError, VaultError
+from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
-from fastmcp_aggregator.oauth.vault import Vault
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.vault import Vault
+from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     own = settings.servers[server.key].oauth if server.key in settings.servers else None
     if own is not None and own.grant == "client_credentials":
         raise UsageError(f"nobody has to log in to {server.key!r}: its settings have `client_credentials`")
-    return run_command(_log_in(server, own, vault_of(settings), options))
+    return run_command(_log_in(server, own, vault_from_settings(settings), options))
 
 
 async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault, options: argparse.Namespace) -> int:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from fastmcp_aggregator.config import McpConfig, RemoteServer
 from fastmcp_aggregator.oauth.account import kept_tokens
-from fastmcp_aggregator.oauth.accounts import vault_of
 from fastmcp_aggregator.oauth.clients import fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
-from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError, VaultError
+from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError
 from fastmcp_aggregator.oauth.tokens import HUB
-from fastmcp_aggregator.oauth.vault import Vault
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.vault import Vault
+from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -49,7 +50,7 @@ async def login_reports(
             asked[key] = server, own
     if not asked:
         return {}
-    vault = vault_of(settings)
+    vault = vault_from_settings(settings)
     try:
         found = await asyncio.gather(*(_within(_report(server, own, vault)) for server, own in asked.values()))
     finally:

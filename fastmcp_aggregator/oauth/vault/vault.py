@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
-from fastmcp_aggregator.oauth.errors import VaultError
-from fastmcp_aggregator.oauth.sealing_key import SealingKeys
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
 
 TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
 """The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""

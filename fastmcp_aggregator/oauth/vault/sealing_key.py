@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.kept_key import kept_key
-from fastmcp_aggregator.oauth.errors import VaultError
+from fastmcp_aggregator.oauth.vault.errors import VaultError
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,238 @@
+"""Logins of callers: each begun for one principal at one server, and finished in a browser that is proved to be theirs.
+
+Theory. Who calls a server without an account there is given an address of the hub. Anybody may be sent there, so who
+opens it has to authenticate as the principal for which it was made; only then is the browser sent on, with a cookie
+that ties its return to this very login. So a link that is handed to somebody else links nothing: neither can its
+maker get the other's account, nor the other the maker's. What a login needs is kept in the vault, because the browser
+may come back to another replica. An answer of an authorization server is good once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import BaseModel, ValidationError
+
+from fastmcp_aggregator.oauth.account import keep, kept_tokens
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.authorization import Authorization, Refused
+from fastmcp_aggregator.oauth.clients import client_for
+from fastmcp_aggregator.oauth.discovery import Provider, discovered
+from fastmcp_aggregator.oauth.errors import OAuthError
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault.vault import CLIENTS, LOGINS
+from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+LIFETIME = 600.0
+"""Seconds that a person has from the first call to the end of the login."""
+_CLIENT_LIFE = 86_400.0
+"""Seconds for which a client that has registered itself is used for new logins."""
+PATH = "/accounts"
+_MOST = 10_000
+"""Logins that are remembered here, so that a second call gets the same address."""
+_LOOK_INTERVAL = 1.0
+"""Seconds between looks whether a login is finished, which may be at another replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A server at which callers have accounts."""
+
+    key: str
+    url: str
+    settings: OAuthSettings
+
+
+class Login(BaseModel):
+    """A login that a principal was asked for. `refused` says how it ended without tokens."""
+
+    id: str
+    principal: str
+    server: str
+    begun_at: float
+    refused: str | None = None
+
+
+class _Return(BaseModel):
+    """What is awaited from an authorization server: of which login, and by which browser."""
+
+    login: Login
+    authorization: Authorization
+    browser: str
+
+
+class WrongBrowserError(OAuthError):
+    """The browser is not that of the principal whose login it is."""
+
+
+class LoginOverError(OAuthError):
+    """There is no such login, or it is over."""
+
+
+class Logins:
+    """The logins of one hub, whose address is `public_url`."""
+
+    def __init__(self, accounts: Accounts, public_url: str) -> None:
+        self._accounts = accounts
+        self._public_url = public_url.rstrip("/")
+        self._begun: dict[tuple[str, str], Login] = {}
+        self._finished = asyncio.Event()
+
+    @property
+    def callback(self) -> str:
+        """Where browsers come back to."""
+        return f"{self._public_url}{PATH}/callback"
+
+    def address(self, login: Login) -> str:
+        """What a person opens."""
+        return f"{self._public_url}{PATH}/login/{login.id}"
+
+    async def begin(self, principal: str, server: str) -> Login:
+        """The login of a principal at a server; the one that has begun, if there is one.
+
+        Raises:
+            VaultError: it cannot be kept.
+        """
+        known = self._begun.get((principal, server))
+        now = time.time()
+        if known is not None and now - known.begun_at < LIFETIME / 2:
+            found = await self._found(known.id)
+            if found is not None and found.refused is None:
+                return found
+        login = Login(id=secrets.token_urlsafe(24), principal=principal, server=server, begun_at=now)
+        await self._keep(login)
+        self._begun.pop((principal, server), None)
+        while len(self._begun) >= _MOST:
+            self._begun.pop(next(iter(self._begun)))
+        self._begun[principal, server] = login
+        return login
+
+    def begun_by(self, principal: str, server: str, login_id: str) -> Login | None:
+        """The login of this id, if it was begun here for this principal and server; it may be finished by now."""
+        known = self._begun.get((principal, server))
+        return known if known is not None and known.id == login_id else None
+
+    async def found(self, login_id: str) -> Login:
+        """Raises: LoginOverError, VaultError."""
+        login = await self._found(login_id)
+        if login is None or login.refused is not None:
+            raise LoginOverError("this login is over; call again, and open the new address")
+        return login
+
+    async def send(self, login: Login, principal: str, site: Site) -> tuple[str, str]:
+        """The address of the authorization server to which a browser is sent that has authenticated as `principal`, and
+        the secret that it is to bring back in a cookie.
+
+        Raises:
+            WrongBrowserError: the login is another principal's.
+            OAuthError, VaultError: it cannot be begun there.
+        """
+        if not secrets.compare_digest(principal.encode(), login.principal.encode()):
+            raise WrongBrowserError("this login is for somebody else; nothing was linked")
+        provider = await discovered(site.url, site.settings)
+        client = await self._client(provider, site.settings)
+        before = await kept_tokens(self._accounts.vault, provider.url, principal)
+        more = before.wanted_scopes if before is not None else None
+        authorization = Authorization.begun(provider, client, self.callback, site.settings, more)
+        browser = secrets.token_urlsafe(32)
+        awaited = _Return(login=login, authorization=authorization, browser=_digest(browser))
+        await self._accounts.vault.keep(
+            LOGINS, f"state {authorization.state}", awaited.model_dump_json().encode(), lifetime=LIFETIME
+        )
+        return authorization.address, browser
+
+    async def finish(
+        self, brought: Mapping[str, str], browser: str, settings_of: Mapping[str, OAuthSettings]
+    ) -> tuple[Login, Tokens]:
+        """The tokens of a login whose browser is back, with what the authorization server has sent by it and with its
+        cookie; they are kept.
+
+        Raises:
+            LoginOverError: nothing is awaited under this state, or not any more.
+            WrongBrowserError: it is another browser than was sent.
+            OAuthError, VaultError: there are no tokens.
+        """
+        document = await self._accounts.vault.take(LOGINS, f"state {brought.get('state', '')}")
+        try:
+            awaited = None if document is None else _Return.model_validate_json(document)
+        except ValidationError:
+            awaited = None
+        if awaited is None or awaited.login.server not in settings_of:
+            raise LoginOverError("nothing is awaited here any more; call again, and open the new address")
+        if not secrets.compare_digest(_digest(browser), awaited.browser):
+            raise WrongBrowserError("this login was begun in another browser; nothing was linked")
+        login = awaited.login
+        try:
+            tokens = await awaited.authorization.finished(brought, settings_of[login.server], login.principal)
+        except OAuthError as error:
+            await self._keep(login.model_copy(update={"refused": str(error)}))
+            self._tell()
+            raise
+        await keep(self._accounts.vault, tokens)
+        await self._accounts.vault.remove(LOGINS, login.id)
+        self._tell()
+        return login, tokens
+
+    async def until_finished(self, login: Login, url: str, seconds: float) -> bool:
+        """Wait until a login has brought tokens; whether it has, within so many seconds.
+
+        Raises:
+            Refused: it ended without.
+            VaultError: nobody can tell.
+        """
+        ends = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < ends:
+            finished = self._finished
+            tokens = await kept_tokens(self._accounts.vault, url, login.principal)
+            if tokens is not None and tokens.obtained_at >= login.begun_at and not tokens.is_refused:
+                return True
+            found = await self._found(login.id)
+            if found is None:
+                return False
+            if found.refused is not None:
+                raise Refused(found.refused)
+            try:
+                async with asyncio.timeout(_LOOK_INTERVAL):
+                    await finished.wait()
+            except TimeoutError:
+                continue
+        return False
+
+    async def _client(self, provider: Provider, settings: OAuthSettings) -> OAuthClientInformationFull:
+        """The hub's client, which registers itself once for each issuer, and not for each person."""
+        if settings.client_id is not None or (settings.client_metadata_url is not None and provider.takes_documents):
+            return await client_for(provider, settings, self.callback)
+        vault, name = self._accounts.vault, f"{provider.issuer}\n{self.callback}"
+        async with vault.locked(CLIENTS, name):
+            document = await vault.read(CLIENTS, name)
+            if document is not None:
+                with suppress(ValidationError):
+                    return OAuthClientInformationFull.model_validate_json(document)
+            client = await client_for(provider, settings, self.callback)
+            await vault.keep(CLIENTS, name, client.model_dump_json(exclude_none=True).encode(), lifetime=_CLIENT_LIFE)
+        return client
+
+    async def _found(self, login_id: str) -> Login | None:
+        document = await self._accounts.vault.read(LOGINS, login_id)
+        try:
+            return None if document is None else Login.model_validate_json(document)
+        except ValidationError:
+            return None
+
+    async def _keep(self, login: Login) -> None:
+        await self._accounts.vault.keep(LOGINS, login.id, login.model_dump_json().encode(), lifetime=LIFETIME)
+
+    def _tell(self) -> None:
+        finished, self._finished = self._finished, asyncio.Event()
+        finished.set()
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

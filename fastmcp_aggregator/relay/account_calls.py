@@ -1,0 +1,185 @@
+"""Calls to servers at which each caller has an account of its own: with it, or after the person was asked to log in.
+
+| the client | who has no account there |
+|---|---|
+| legacy, can be asked to open an address | is asked, and the call goes on when the login is finished |
+| modern, the same | gets an `InputRequiredResult`; the call that comes back goes on when the login is finished |
+| any other | an error (-32042) with the address, in words that a person can follow |
+
+An address is for one principal, and links nothing for anybody else (`oauth/logins.py`). A call that a server has
+refused for its token was not executed, so it may be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, URL_ELICITATION_REQUIRED
+
+from fastmcp_aggregator.callers.call import Call, Denied
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.http.credentials import shown_url
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
+from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.authorization import Refused
+from fastmcp_aggregator.oauth.logins import LIFETIME, Login, LoginOverError, Logins, Site
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.protocol import client_capabilities
+from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.methods import ELICIT, ELICITATION_COMPLETE
+from fastmcp_aggregator.relay.instances.instances import Instances
+from fastmcp_aggregator.relay.rounds import RETRY_PARAMS
+from fastmcp_aggregator.relay.tasks import Tasks
+
+_PREFIX = "login-"
+"""How the `requestState` of a call begins that waits for a login."""
+_NAME = "login"
+_URL: Mapping[str, Any] = {"elicitation": {"url": {}}}
+_LOGINS = 2
+"""How often a person is asked over one call: the first tokens may not do."""
+
+
+def site_of(child: Child) -> Site | None:
+    """What a child is for logins; None: callers have no accounts there."""
+    access = child.options.endpoint.access
+    if access.oauth is None or not access.is_per_caller or not isinstance(child.server, RemoteServer):
+        return None
+    return Site(child.key, shown_url(child.server.url), access.oauth)
+
+
+class AccountCalls:
+    """Makes calls with the accounts of their callers. Owned by one `Runtime`."""
+
+    def __init__(self, accounts: Accounts, logins: Logins, instances: Instances, tasks: Tasks) -> None:
+        self._accounts = accounts
+        self._logins = logins
+        self._instances = instances
+        self._tasks = tasks
+
+    async def call(self, call: Call, site: Site) -> Result:
+        """The result of a call, or what the person is to do first.
+
+        Raises:
+            ChildServerError: the server cannot be asked, or nobody has authenticated.
+            MCPError: the server's own error, or the person has to log in and cannot be asked, or did not.
+        """
+        principal = call.caller.account
+        if not isinstance(principal, str):
+            reason = "it is called with each caller's own account, so callers have to authenticate"
+            raise ChildServerError(site.key, "runtime", reason)
+        try:
+            return await self._called(call, site, principal)
+        except (VaultError, LoginOverError, Refused) as error:
+            raise _not_logged_in(site.key, str(error)) from None
+
+    async def _called(self, call: Call, site: Site, principal: str) -> Result:
+        if _continues_login(call):
+            login = await self._came_back(call, site, principal)
+            call.params = {name: value for name, value in call.params.items() if name not in RETRY_PARAMS}
+            await self._until_finished(login, call, site)
+        for _ in range(_LOGINS):
+            if not await self._is_needed(site, principal):
+                try:
+                    return await self._proceed(call)
+                except ChildServerError as error:
+                    if not error.login_needed:
+                        raise
+            login = await self._logins.begin(principal, site.key)
+            if call.caller.is_modern:
+                return self._asked_first(call, login)
+            await self._ask(call, login, site)
+        raise _not_logged_in(site.key, "it does not take the account that was logged in to")
+
+    async def _is_needed(self, site: Site, principal: str) -> bool:
+        """Whether there are no tokens that can be used."""
+        try:
+            await self._accounts.account(site.url, site.settings, principal).authorization()
+        except HttpFailed as error:
+            if error.failure.kind == "login":
+                return True
+            raise ChildServerError(site.key, "runtime", error.failure.reason) from None
+        return False
+
+    async def _proceed(self, call: Call) -> Result:
+        async with self._instances.serving(call.child, call.caller) as child:
+            return await self._tasks.call(child, call)
+
+    def _asked_first(self, call: Call, login: Login) -> Result:
+        """What a modern client is to do before it calls again."""
+        self._require_askable(call, login)
+        question = {"method": ELICIT.name, "params": self._question(login)}
+        return {
+            "resultType": "input_required",
+            "inputRequests": {_NAME: question},
+            "requestState": f"{_PREFIX}{login.id}",
+        }
+
+    async def _ask(self, call: Call, login: Login, site: Site) -> None:
+        """Ask a legacy client, and wait until the login is finished."""
+        self._require_askable(call, login)
+        answer = await call.caller.ask(ELICIT.name, {**self._question(login), "elicitationId": login.id}, _no_progress)
+        _require_accepted(answer, site.key)
+        await self._until_finished(login, call, site)
+        call.caller.notify(ELICITATION_COMPLETE.name, {"elicitationId": login.id})
+
+    async def _came_back(self, call: Call, site: Site, principal: str) -> Login:
+        """The login for which a modern client has come back.
+
+        Raises:
+            MCPError: it is none of this principal and server, or the person has refused.
+        """
+        login_id = str(call.params["requestState"]).removeprefix(_PREFIX)
+        answers = call.params.get("inputResponses")
+        if not isinstance(answers, Mapping):
+            raise MCPError(INVALID_PARAMS, "Invalid request parameters: inputResponses: must be an object")
+        _require_accepted(answers.get(_NAME), site.key)
+        login = self._logins.begun_by(principal, site.key, login_id) or await self._logins.found(login_id)
+        if (login.principal, login.server) != (principal, site.key):
+            told = _not_logged_in(site.key, "this login is over; call again, and open the new address")
+            raise Denied(told.code, told.message, reason="the login belongs to somebody else, or to another server")
+        return login
+
+    async def _until_finished(self, login: Login, call: Call, site: Site) -> None:
+        with released_while_waiting.get()():
+            is_finished = await self._logins.until_finished(login, site.url, LIFETIME)
+        if not is_finished:
+            raise _not_logged_in(site.key, "nobody has logged in in time; call again, and open the new address")
+        self._instances.renew(call.child, login.principal)
+
+    def _require_askable(self, call: Call, login: Login) -> None:
+        """Tell a client that cannot be asked what its person is to do."""
+        can_be_asked = client_capabilities.has(call.caller.capabilities, _URL)
+        if can_be_asked and not (call.is_inner and call.caller.is_modern):
+            return
+        question = {**self._question(login), "elicitationId": login.id}
+        text = f"server {login.server!r}: {question['message']} Open {question['url']} and then call again."
+        raise MCPError(URL_ELICITATION_REQUIRED, text, {"elicitations": [question]})
+
+    def _question(self, login: Login) -> dict[str, Any]:
+        message = f"Log in to {login.server!r} with your own account, as {login.principal}, to go on."
+        return {"mode": "url", "url": self._logins.address(login), "message": message}
+
+
+def _continues_login(call: Call) -> bool:
+    state = call.params.get("requestState")
+    return call.caller.is_modern and isinstance(state, str) and state.startswith(_PREFIX)
+
+
+def _require_accepted(answer: Any, key: str) -> None:
+    """Raises: MCPError, if the person did not accept."""
+    action = answer.get("action") if isinstance(answer, Mapping) else None
+    if action != "accept":
+        raise _not_logged_in(key, "the person did not log in")
+
+
+def _not_logged_in(key: str, why: str) -> MCPError:
+    return MCPError(INVALID_REQUEST, f"server {key!r}: {why}", {"server": key, "loginNeeded": True})
+
+
+async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
+    """Nobody waits for progress on this question."""

@@ -1,0 +1,111 @@
+"""The vault of all replicas together: tokens in Redis, sealed with a key that is derived from `redis_key`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.vault import Vault, opened, place_of, sealed
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_of, connect
+
+_LOCK_LIFE = 45.0
+"""Seconds that a lock is held at most: longer than an authorization server may take to answer, twice."""
+_PATIENCE = 50.0
+"""Seconds that one waits for another to renew tokens."""
+_POLL = 0.05
+_PAGE = 500
+_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end"
+
+
+class RedisVault(Vault):
+    """Documents in one Redis. Names are hashed; what is in a document is for those who have the secret."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first document."""
+        self._redis = connect(url)
+        self._key = HKDF(SHA256(), 32, salt=PREFIX.encode(), info=b"oauth accounts").derive(secret.encode())
+
+    def __str__(self) -> str:
+        return f"Redis at {address_of(self._redis)}"
+
+    async def read(self, kind: str, name: str) -> bytes | None:
+        place = place_of(kind, name)
+        with self._lost():
+            data: Any = await self._redis.get(_key_of(place))
+        return None if data is None else opened(self._key, place, data)
+
+    async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
+        place = place_of(kind, name)
+        milliseconds = None if lifetime is None else max(1, int(lifetime * 1000))
+        with self._lost():
+            await self._redis.set(_key_of(place), sealed(self._key, place, document), px=milliseconds)
+
+    async def remove(self, kind: str, name: str) -> bool:
+        with self._lost():
+            return bool(await self._redis.delete(_key_of(place_of(kind, name))))
+
+    async def take(self, kind: str, name: str) -> bytes | None:
+        place = place_of(kind, name)
+        with self._lost():
+            data: Any = await self._redis.getdel(_key_of(place))
+        return None if data is None else opened(self._key, place, data)
+
+    async def all(self, kind: str) -> list[bytes]:
+        found = []
+        with self._lost():
+            async for key in self._redis.scan_iter(_key_of(f"{kind}-*"), count=_PAGE):
+                data: Any = await self._redis.get(key)
+                place = key.decode("latin-1").rpartition(":")[2]
+                with suppress(VaultError):
+                    if data is not None:
+                        found.append(opened(self._key, place, data))
+        return found
+
+    @asynccontextmanager
+    async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
+        lock, token = f"{_key_of(place_of(kind, name))}:lock", secrets.token_hex(16)
+        ends = time.monotonic() + _PATIENCE
+        while True:
+            with self._lost():
+                if await self._redis.set(lock, token, nx=True, px=int(_LOCK_LIFE * 1000)):
+                    break
+            if time.monotonic() > ends:
+                raise VaultError("another replica has been renewing it for too long")
+            await asyncio.sleep(_POLL)
+        try:
+            yield
+        finally:
+            with suppress(VaultError), self._lost():
+                await self._redis.eval(_UNLOCK, 1, lock, token)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    def _lost(self) -> _Lost:
+        return _Lost(str(self))
+
+
+class _Lost:
+    """Translates what is raised when Redis cannot be asked."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, LOST):
+            raise VaultError(f"{self._where} cannot be asked ({error.__class__.__name__})") from None
+
+
+def _key_of(place: str) -> str:
+    return f"{PREFIX}:account:{place}"

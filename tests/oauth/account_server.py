@@ -1,0 +1,129 @@
+"""An MCP server with accounts of many people, and its authorization server, in one app on a socket.
+
+Who logs in is said by the test's browser, with `login_as` in the address. Refresh tokens are good once.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AccessToken, RemoteAuthProvider, TokenVerifier
+from fastmcp.server.dependencies import get_access_token
+from pydantic import AnyHttpUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from support.serving import served
+
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
+
+
+class AccountServer(TokenVerifier):
+    """Its tokens, by whose they are. `lifetime` is that of access tokens, in seconds."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__()
+        self.origin = origin
+        self.lifetime = 3600.0
+        self.access: dict[str, tuple[str, float]] = {}
+        self.refresh: dict[str, str] = {}
+        self.codes: dict[str, tuple[str, dict[str, str]]] = {}
+        self.grants: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.issuer = origin
+        self.app: FastMCP[Any] = FastMCP("accounts", auth=RemoteAuthProvider(self, [AnyHttpUrl(origin)], origin))
+        self.app.tool(self.whoami)
+        for path, handler, methods in self._routes():
+            self.app.custom_route(path, methods=methods)(handler)
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/mcp"
+
+    def whoami(self) -> dict[str, str]:
+        """Whose account the call came with."""
+        token = get_access_token()
+        assert token is not None
+        self.calls[token.client_id] += 1
+        return {"who": token.client_id}
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        who, ends = self.access.get(token, ("", 0.0))
+        return AccessToken(token=token, client_id=who, scopes=[]) if ends > time.time() else None
+
+    def issued(self, who: str) -> dict[str, Any]:
+        """New tokens."""
+        access, refresh = f"access-{secrets.token_hex(8)}", f"refresh-{secrets.token_hex(8)}"
+        self.access[access], self.refresh[refresh] = (who, time.time() + self.lifetime), who
+        return {"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": refresh}
+
+    def revoke(self, who: str, *, also_refresh: bool) -> None:
+        """Let the tokens of somebody be good no longer."""
+        self.access = {token: kept for token, kept in self.access.items() if kept[0] != who}
+        if also_refresh:
+            self.refresh = {token: whose for token, whose in self.refresh.items() if whose != who}
+
+    def _routes(self) -> list[tuple[str, Callable[[Request], Any], list[str]]]:
+        return [
+            ("/.well-known/oauth-authorization-server", self._metadata, ["GET"]),
+            ("/register", self._register, ["POST"]),
+            ("/authorize", self._authorize, ["GET"]),
+            ("/token", self._token, ["POST"]),
+            ("/revoke", self._revoke, ["POST"]),
+        ]
+
+    async def _metadata(self, request: Request) -> Response:
+        paths = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
+        endpoints = {f"{name}_endpoint": f"{self.origin}/{path}" for name, path in paths.items()}
+        more = {"response_types_supported": ["code"], "authorization_response_iss_parameter_supported": True}
+        return JSONResponse({"issuer": self.issuer, **endpoints, **more})
+
+    async def _register(self, request: Request) -> Response:
+        self.grants["registration"] += 1
+        return JSONResponse({**await request.json(), "client_id": f"client-{secrets.token_hex(4)}"}, 201)
+
+    async def _authorize(self, request: Request) -> Response:
+        asked = dict(request.query_params)
+        back = {"state": asked["state"], "iss": self.issuer}
+        if who := asked.get("login_as"):
+            back["code"] = secrets.token_hex(8)
+            self.codes[back["code"]] = (who, asked)
+        else:
+            back["error"] = "access_denied"
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(back)}")
+
+    async def _token(self, request: Request) -> Response:
+        form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
+        self.grants[form["grant_type"]] += 1
+        if form["grant_type"] == "authorization_code":
+            who, asked = self.codes.pop(form["code"], ("", {}))
+            digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+            is_proved = asked.get("code_challenge") == base64.urlsafe_b64encode(digest).decode().rstrip("=")
+            if who and is_proved and asked["redirect_uri"] == form["redirect_uri"]:
+                return JSONResponse(self.issued(who))
+        elif who := self.refresh.pop(form.get("refresh_token", ""), ""):
+            return JSONResponse(self.issued(who))
+        self.grants["refused"] += 1
+        return JSONResponse({"error": "invalid_grant"}, 400)
+
+    async def _revoke(self, request: Request) -> Response:
+        form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
+        who = self.refresh.get(form["token"]) or self.access.get(form["token"], ("", 0.0))[0]
+        self.revoke(who, also_refresh=True)
+        return Response()
+
+
+@asynccontextmanager
+async def account_server() -> AsyncIterator[AccountServer]:
+    listener = listening_socket("127.0.0.1", 0)
+    server = AccountServer(url_of(listener, "127.0.0.1"))
+    async with served(server.app, listener=listener):
+        yield server

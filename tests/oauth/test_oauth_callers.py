@@ -1,0 +1,380 @@
+"""Callers with accounts of their own: each is asked to log in, and called with its own tokens and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from account_server import AccountServer, account_server
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from support.credentials import Credentials
+from support.harness import config
+from support.serving import Served, served
+from support.wire import PATIENCE
+from support.wire_http import HttpClient
+
+from fastmcp_aggregator import Aggregator, ConfigError, build_aggregator
+from fastmcp_aggregator.children.http.credentials import require_credentials
+from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from fastmcp_aggregator.oauth.account import keep, kept_accounts
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens
+from fastmcp_aggregator.oauth.vault.vault import FileVault
+from fastmcp_aggregator.settings.model import load_settings
+
+CALL = {"name": "crm:whoami", "arguments": {}}
+PEOPLE = ("alice", "bob", "carol")
+
+
+@dataclass
+class Around:
+    """A hub in front of servers with accounts."""
+
+    servers: Sequence[AccountServer]
+    app: Aggregator
+    front: Served
+    credentials: Credentials
+    vault: FileVault
+
+    @property
+    def server(self) -> AccountServer:
+        return self.servers[0]
+
+    async def client(self, who: str, *, modern: bool = False, can_be_asked: bool = True) -> HttpClient:
+        modes = {"form": {}, "url": {}} if can_be_asked else {"form": {}}
+        headers = self.credentials.of(who)
+        return await self.front.connect(modern=modern, headers=headers, capabilities={"elicitation": modes})
+
+    async def tokens_of(self, principal: str) -> Tokens:
+        (found,) = [each for each in await kept_accounts(self.vault) if each.principal == principal]
+        return found
+
+
+async def give(vault: FileVault, server: AccountServer, principal: str, who: str) -> None:
+    """Let a principal be logged in."""
+    await keep(
+        vault,
+        Tokens(
+            principal=principal,
+            url=server.url,
+            issuer=server.issuer,
+            resource=server.url,
+            token_endpoint=f"{server.origin}/token",
+            revocation_endpoint=f"{server.origin}/revoke",
+            client=OAuthClientInformationFull(client_id="c", redirect_uris=None),
+            tokens=OAuthToken.model_validate(server.issued(who)),
+            obtained_at=time.time(),
+            expires_at=time.time() + 3600,
+        ),
+    )
+
+
+@asynccontextmanager
+async def around(
+    folder: Path, *, servers: int = 1, people: Sequence[str] = PEOPLE, **settings: Any
+) -> AsyncIterator[Around]:
+    async with AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(account_server()) for _ in range(servers)]
+        keys = ["crm", *(f"crm{number}" for number in range(1, servers))]
+        credentials = Credentials(folder, dict.fromkeys(people))
+        vault = FileVault(folder / "tokens")
+        for server in found:
+            await give(vault, server, HUB, "the-hub")
+        listener = listening_socket("127.0.0.1", 0)
+        app = build_aggregator(
+            config(**{key: {"url": server.url} for key, server in zip(keys, found, strict=True)}),
+            servers={key: {"oauth": {"account": "caller"}} for key in keys},
+            oauth_dir=str(folder / "tokens"),
+            public_url=url_of(listener, "127.0.0.1"),
+            auth=credentials.auth,
+            **settings,
+        )
+        front = await stack.enter_async_context(served(app, listener=listener))
+        yield Around(found, app, front, credentials, vault)
+
+
+class Browser:
+    """A browser, with its cookies. It goes to the authorization server as somebody."""
+
+    def __init__(self) -> None:
+        self.http = httpx2.AsyncClient(trust_env=False, timeout=PATIENCE)
+
+    async def log_in(self, address: str, key: str, who: str | None) -> httpx2.Response:
+        """From the hub's page to its end."""
+        sent = await self.authenticate(address, key)
+        return sent if sent.status_code != 303 else await self.come_back(sent.headers["location"], who)
+
+    async def authenticate(self, address: str, key: str, **headers: str) -> httpx2.Response:
+        shown = await self.http.get(address)
+        form = re.search(r'name="form" value="([^"]+)"', shown.text)
+        if form is None:
+            return shown
+        return await self.http.post(address, data={"form": form[1], "credential": key}, headers=headers)
+
+    async def come_back(self, address: str, who: str | None) -> httpx2.Response:
+        answer = await self.http.get(f"{address}&login_as={who}" if who else address)
+        return await self.http.get(answer.headers["location"])
+
+
+def key_of(place: Around, who: str) -> str:
+    return place.credentials.of(who)["authorization"].removeprefix("Bearer ")
+
+
+async def log_in(place: Around, address: str, who: str, account: str | None = None) -> httpx2.Response:
+    return await Browser().log_in(address, key_of(place, who), account or f"{who}-there")
+
+
+async def asked(client: HttpClient, message: Any = None) -> dict[str, Any]:
+    """What a modern client is to do before its call is made."""
+    result: dict[str, Any] = await client.result("tools/call", message or CALL)
+    assert result["resultType"] == "input_required"
+    return result
+
+
+def retried(result: dict[str, Any], action: str = "accept") -> dict[str, Any]:
+    return {**CALL, "requestState": result["requestState"], "inputResponses": {"login": {"action": action}}}
+
+
+def address_in(result: dict[str, Any]) -> str:
+    params = result["inputRequests"]["login"]["params"]
+    assert params["mode"] == "url"
+    address: str = params["url"]
+    return address
+
+
+async def test_a_modern_client_is_asked_and_its_call_goes_on(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice", modern=True)
+        result = await asked(client)
+        _, answer = client.begin("tools/call", retried(result))
+        page = await log_in(place, address_in(result), "alice")
+        assert (page.status_code, "You are logged in to <b>crm</b>" in page.text) == (200, True)
+        assert (await answer)["result"]["structuredContent"] == {"who": "alice-there"}
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        assert place.server.calls == {"alice-there": 2}
+
+
+async def test_a_legacy_client_is_asked_and_its_call_goes_on(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice")
+        client.on_question = lambda method, params: {"result": {"action": "accept"}}
+        _, answer = client.begin("tools/call", CALL)
+        params = (await client.question("elicitation/create"))["params"]
+        assert (await log_in(place, params["url"], "alice")).status_code == 200
+        assert (await answer)["result"]["structuredContent"] == {"who": "alice-there"}
+        told = await client.heard("notifications/elicitation/complete")
+        assert told["params"] == {"elicitationId": params["elicitationId"]}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_client_that_cannot_be_asked_is_told_where_to_log_in(tmp_path: Path, modern: bool) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice", modern=modern, can_be_asked=False)
+        error = await client.error("tools/call", CALL)
+        (elicitation,) = error["data"]["elicitations"]
+        assert (error["code"], elicitation["mode"]) == (-32042, "url")
+        assert elicitation["url"] in error["message"]
+        assert (await log_in(place, elicitation["url"], "alice")).status_code == 200
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+
+
+async def test_lists_come_with_the_hubs_account_and_calls_never(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("bob", modern=True)
+        assert [tool["name"] for tool in (await client.result("tools/list"))["tools"]] == ["crm:whoami"]
+        await asked(client)
+        assert place.server.calls == {}
+        status = place.app.health()["crm"]
+        assert "each caller has an account" in status.isolation_reason
+
+
+async def test_who_refuses_is_not_called_for(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice", modern=True)
+        result = await asked(client)
+        error = await client.error("tools/call", retried(result, "decline"))
+        assert "the person did not log in" in error["message"]
+        _, answer = client.begin("tools/call", retried(result))
+        page = await Browser().log_in(address_in(result), key_of(place, "alice"), None)
+        assert (page.status_code, "access was denied" in page.text) == (502, True)
+        assert "access was denied" in (await answer)["error"]["message"]
+        assert place.server.calls == {}
+
+
+async def test_a_login_that_is_refused_later_is_asked_for_again(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        client = await place.client("alice", modern=True)
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        place.server.revoke("alice-there", also_refresh=False)
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        assert place.server.grants["refresh_token"] == 1
+        place.server.revoke("alice-there", also_refresh=True)
+        result = await asked(client)
+        await log_in(place, address_in(result), "alice", "alice-anew")
+        answer = await client.result("tools/call", retried(result))
+        assert answer["structuredContent"] == {"who": "alice-anew"}
+        assert place.server.grants["refused"] == 1
+
+
+async def test_a_person_sees_and_ends_their_own_accounts(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        for who in ("alice", "bob"):
+            await give(place.vault, place.server, f"key:{who}", f"{who}-there")
+        async with place.front.browser(**place.credentials.of("alice")) as http:
+            assert [each["server"] for each in (await http.get("/accounts/mine")).json()] == ["crm"]
+            assert (await http.delete("/accounts/mine/crm")).json() == {"server": "crm", "isRevokedThere": True}
+            assert (await http.delete("/accounts/mine/crm")).status_code == 404
+        async with place.front.browser() as http:
+            assert (await http.get("/accounts/mine")).status_code == 401
+            assert (await http.delete("/accounts/mine/crm")).status_code == 401
+        assert (await place.tokens_of("key:bob")).principal == "key:bob"
+        assert "alice-there" not in {who for who, _ in place.server.access.values()}
+
+
+# Attacks.
+
+
+async def test_a_link_that_is_handed_to_somebody_else_links_nothing(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        result = await asked(await place.client("alice", modern=True))
+        page = await log_in(place, address_in(result), "bob")
+        assert (page.status_code, "for somebody else; nothing was linked" in page.text) == (403, True)
+        assert {each.principal for each in await kept_accounts(place.vault)} == {HUB}
+
+
+async def test_an_answer_for_one_browser_is_not_taken_from_another(tmp_path: Path) -> None:
+    """Somebody authenticates as themselves, and has another person finish at the authorization server."""
+    async with around(tmp_path) as place:
+        result = await asked(await place.client("alice", modern=True))
+        hers, his = Browser(), Browser()
+        sent = await hers.authenticate(address_in(result), key_of(place, "alice"))
+        page = await his.come_back(sent.headers["location"], "bob-there")
+        assert (page.status_code, "another browser; nothing was linked" in page.text) == (403, True)
+        page = await hers.come_back(sent.headers["location"], "alice-there")
+        assert page.status_code == 404  # what was brought first was the only answer
+        assert {each.principal for each in await kept_accounts(place.vault)} == {HUB}
+
+
+async def test_a_form_of_another_site_or_without_its_cookie_is_not_taken(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        key = key_of(place, "alice")
+        for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+            assert (await Browser().authenticate(address, key, **headers)).status_code == 403
+        async with place.front.browser() as http:
+            assert (await http.post(address, data={"form": "x", "credential": key})).status_code == 403
+
+
+async def test_answers_that_are_replayed_swapped_or_made_up_link_nothing(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        alice, bob = [await place.client(who, modern=True) for who in ("alice", "bob")]
+        results = [await asked(alice), await asked(bob)]
+        browsers = Browser(), Browser()
+        sent = [
+            await browser.authenticate(address_in(result), key_of(place, who))
+            for browser, result, who in zip(browsers, results, ("alice", "bob"), strict=True)
+        ]
+        backs = [
+            (await browser.http.get(f"{each.headers['location']}&login_as={who}")).headers["location"]
+            for browser, each, who in zip(browsers, sent, ("alice-there", "bob-there"), strict=True)
+        ]
+        swapped = httpx2.URL(backs[0]).copy_set_param("state", httpx2.URL(backs[1]).params["state"])
+        assert (await browsers[0].http.get(swapped)).status_code == 403
+        other = httpx2.URL(backs[0]).copy_set_param("iss", "https://evil.example")
+        assert (await browsers[0].http.get(other)).status_code == 502
+        assert (await browsers[0].http.get(backs[0])).status_code == 404
+        for made_up in ("", "?state=x&code=y", "?state=x&state=y", "?code=y"):
+            answer = await browsers[0].http.get(f"{place.front.origin}/accounts/callback{made_up}")
+            assert answer.status_code in (404, 502)
+            assert "location" not in answer.headers
+        assert {each.principal for each in await kept_accounts(place.vault)} == {HUB}
+
+
+async def test_a_login_of_somebody_else_continues_no_call(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        alice, bob = [await place.client(who, modern=True) for who in ("alice", "bob")]
+        result = await asked(alice)
+        error = await bob.error("tools/call", retried(result))
+        assert "this login is over" in error["message"]
+        assert place.server.calls == {}
+
+
+async def test_pages_lead_nowhere_that_an_address_names(tmp_path: Path) -> None:
+    async with around(tmp_path) as place, place.front.browser() as http:
+        for path in (
+            "login/none",
+            "login/none?next=https://evil.example",
+            "callback?x=1",
+        ):
+            answer = await http.get(f"/accounts/{path}")
+            assert answer.status_code in (404, 502)
+            assert "evil" not in answer.text + str(answer.headers)
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+def test_accounts_of_callers_need_an_address_that_their_browsers_come_back_to() -> None:
+    settings = load_settings(servers={"crm": {"oauth": {"account": "caller"}}})
+    found = load_config(config(crm={"url": "https://mcp.example.com"}))
+    with pytest.raises(ConfigError, match="needs `public_url`"):
+        require_credentials(found, settings)
+
+
+# Many.
+
+
+@pytest.mark.parametrize(
+    ("people", "servers", "calls"), [(3, 2, 40), pytest.param(50, 5, 10_000, marks=pytest.mark.process)]
+)
+async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int, servers: int, calls: int) -> None:
+    """With tokens that end and are revoked all the time."""
+    names = [f"p{number}" for number in range(people)]
+    chance = random.Random(1)
+    async with around(
+        tmp_path, servers=servers, people=names, max_isolated_sessions=people * servers, rate_limit=0
+    ) as place:
+        clients = {who: await place.client(who, modern=True) for who in names}
+        keys = ["crm", *(f"crm{number}" for number in range(1, servers))]
+        logins, lost = 0, []
+
+        async def call(who: str, key: str) -> None:
+            nonlocal logins
+            asking: dict[str, Any] = {"name": f"{key}:whoami", "arguments": {}}
+            message = asking
+            for _ in range(5):
+                answer = await clients[who].send("tools/call", message)
+                if "error" in answer:  # the server has closed a connection that nobody used for a while, just then
+                    assert "the connection" in answer["error"]["message"], answer
+                    lost.append(answer)
+                    continue
+                result = answer["result"]
+                if result.get("resultType") != "input_required":
+                    assert result["structuredContent"] == {"who": f"{who}-there"}
+                    return
+                logins += 1
+                page = await log_in(place, address_in(result), who)
+                assert page.status_code in (200, 404)
+                message = {**asking, **{name: retried(result)[name] for name in ("requestState", "inputResponses")}}
+            pytest.fail("asked again and again")
+
+        done = 0
+        while done < calls:
+            batch = [(chance.choice(names), chance.choice(keys)) for _ in range(min(50, calls - done))]
+            await asyncio.gather(*(call(*each) for each in dict.fromkeys(batch)))
+            done += len(batch)
+            for _ in range(max(1, people // 10)):
+                server, who = chance.choice(place.servers), f"{chance.choice(names)}-there"
+                server.revoke(who, also_refresh=chance.random() < 0.3)
+        made = {who for server in place.servers for who in server.calls}
+        assert made <= {f"{who}-there" for who in names}
+        assert logins >= min(people * servers, calls) / 2
+        assert len(lost) <= calls / 100

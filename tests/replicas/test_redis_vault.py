@@ -1,0 +1,93 @@
+"""The vault of replicas: sealed in Redis, changed by one at a time, and closed while Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.redis_server import RedisServer, needs_redis
+
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.replicas import vault_from_settings
+from fastmcp_aggregator.replicas.redis_connection import connect
+from fastmcp_aggregator.replicas.redis_vault import RedisVault
+from fastmcp_aggregator.settings.model import load_settings
+
+pytestmark = [pytest.mark.replicas, needs_redis]
+SECRET = "a secret of thirty-two characters"
+
+
+@pytest_asyncio.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    await server.start()
+    yield server
+    server.stop()
+
+
+async def test_documents_are_for_those_who_have_the_secret_and_for_their_place(redis: RedisServer) -> None:
+    vault, other = RedisVault(redis.url, SECRET), RedisVault(redis.url, SECRET[::-1])
+    await vault.keep("tokens", "alice", b"of alice")
+    await vault.keep("tokens", "bob", b"of bob")
+    assert await RedisVault(redis.url, SECRET).read("tokens", "alice") == b"of alice"
+    assert sorted(await vault.all("tokens")) == [b"of alice", b"of bob"]
+    assert await other.all("tokens") == []
+    with pytest.raises(VaultError):
+        await other.read("tokens", "alice")
+    client = connect(redis.url)
+    keys = sorted([key async for key in client.scan_iter("*")])
+    values = [await client.get(key) for key in keys]
+    assert not [value for value in [*keys, *values] if b"alice" in (value or b"")]
+    await client.set(keys[0], values[1] or b"")
+    found = [await _read(vault, name) for name in ("alice", "bob")]
+    assert sorted(found, key=str) in ([None, b"of alice"], [None, b"of bob"])
+    await client.aclose()
+
+
+async def _read(vault: RedisVault, name: str) -> bytes | None:
+    try:
+        return await vault.read("tokens", name)
+    except VaultError:
+        return None
+
+
+async def test_one_replica_at_a_time_changes_a_document(redis: RedisServer) -> None:
+    vaults = [RedisVault(redis.url, SECRET) for _ in range(4)]
+    await vaults[0].keep("tokens", "a", b"0")
+
+    async def add(vault: RedisVault) -> None:
+        for _ in range(5):
+            async with vault.locked("tokens", "a"):
+                number = int(await vault.read("tokens", "a") or b"")
+                await asyncio.sleep(0)
+                await vault.keep("tokens", "a", str(number + 1).encode())
+
+    await asyncio.gather(*map(add, vaults))
+    assert await vaults[0].read("tokens", "a") == b"20"
+    await vaults[0].keep("login", "b", b"once", lifetime=60)
+    taken = await asyncio.gather(*(vault.take("login", "b") for vault in vaults))
+    assert sorted(taken, key=bool) == [None, None, None, b"once"]
+
+
+async def test_without_redis_nothing_is_read_kept_or_locked(redis: RedisServer) -> None:
+    vault = RedisVault(redis.url, SECRET)
+    await vault.keep("tokens", "a", b"document")
+    redis.stop()
+    for work in (vault.read("tokens", "a"), vault.keep("tokens", "a", b"x"), vault.all("tokens"), _lock(vault)):
+        with pytest.raises(VaultError, match="cannot be asked"):
+            await work
+
+
+async def _lock(vault: RedisVault) -> None:
+    async with vault.locked("tokens", "a"):
+        pytest.fail("locked")
+
+
+def test_tokens_in_redis_need_a_key_to_be_sealed_with(redis: RedisServer) -> None:
+    with pytest.raises(ConfigError, match="redis_key: is needed"):
+        vault_from_settings(load_settings(redis_url=redis.url))
+    assert str(vault_from_settings(load_settings(redis_url=redis.url, redis_key=SECRET))).startswith("Redis at ")
