@@ -21,7 +21,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.access.loopback import is_local
-from fastmcp_aggregator.access.principal import ANYBODY
+from fastmcp_aggregator.access.principal import ANYBODY, KEY_MARK
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
 from fastmcp_aggregator.callers.pipe_client import PIPE_CLIENT
@@ -89,6 +89,8 @@ class Caller:
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
         """Who has authenticated for the request, over HTTP; anybody else."""
+        self.bearer = None if token is None or self.principal.name.startswith(KEY_MARK) else token.token
+        """The token of an identity provider with which it has authenticated, which was verified."""
         self.account: Hashable = None if token is None else self.principal.name
         """The name of who has authenticated; None: nobody has."""
         self.wants_progress = self._progress_token is not None

@@ -18,13 +18,14 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 
 from mcp.client.auth.utils import union_scopes
+from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
 from fastmcp_aggregator.children.http.failures import AUTH_PAUSE
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.clients import known_client
-from fastmcp_aggregator.oauth.discovery import discovered
+from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError
 from fastmcp_aggregator.oauth.grants import Grants
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry, name_of
@@ -48,6 +49,8 @@ class Account(ABC):
         self.tokens: Tokens | None = None
         self.why_login_needed: str | None = None
         """Why a person has to log in; None: as far as is known nobody has to."""
+        self.why_refused: str | None = None
+        """Why there are no tokens, since the last attempt to get some."""
         self._renewal: asyncio.Task[None] | None = None
 
     async def authorization(self) -> str:
@@ -111,8 +114,9 @@ class Account(ABC):
         try:
             await asyncio.shield(self._renewal)
         except (OAuthError, VaultError) as error:
+            self.why_refused = str(error)
             raise self._failed(error) from None
-        self.why_login_needed = None
+        self.why_login_needed = self.why_refused = None
 
     def _failed(self, error: OAuthError | VaultError) -> HttpFailed:
         if isinstance(error, LoginRequired):
@@ -215,10 +219,14 @@ class LoginAccount(Account):
 class ClientAccount(Account):
     """The account of a client that proves itself, for which nobody logs in."""
 
-    def __init__(self, url: str, settings: OAuthSettings) -> None:
+    def __init__(self, url: str, settings: OAuthSettings, principal: str = HUB) -> None:
         super().__init__()
         self._url = url
         self._settings = settings
+        self._principal = principal
+
+    async def _granted(self, grants: Grants, provider: Provider) -> OAuthToken:
+        return await grants.client_credentials(provider.scopes, provider.resource)
 
     async def _renew(self, refused: str | None) -> None:
         if self.tokens is not None and self.tokens.are_good(time.time()) and self._header() != refused:
@@ -227,8 +235,9 @@ class ClientAccount(Account):
         client = known_client(provider, self._settings, None)
         grants = Grants(provider.token_endpoint, provider.issuer, client, self._settings)
         now = time.time()
-        token = await grants.client_credentials(provider.scopes, provider.resource)
+        token = await self._granted(grants, provider)
         self.tokens = Tokens(
+            principal=self._principal,
             url=self._url,
             issuer=provider.issuer,
             resource=provider.resource,
@@ -238,6 +247,25 @@ class ClientAccount(Account):
             obtained_at=now,
             expires_at=expiry(token, now),
         )
+
+
+class ExchangeAccount(ClientAccount):
+    """The account of a caller, for which the token is exchanged with which it has authenticated here. Only in memory:
+    it is got anew with the caller's next token.
+    """
+
+    _offered: str | None = None
+
+    def offer(self, token: str) -> None:
+        """The caller's own token, which was verified; it goes to the issuer of the settings alone."""
+        self._offered = token
+
+    async def _granted(self, grants: Grants, provider: Provider) -> OAuthToken:
+        if self._offered is None:
+            raise ClientRefused("it is called with tokens of its callers, and this one has none")
+        asked = grants.exchange if self._settings.exchange == "token_exchange" else grants.assertion
+        token = await asked(self._offered, provider.scopes, provider.resource)
+        return token.model_copy(update={"refresh_token": None})  # the caller's own token is what renews it
 
 
 async def keep(vault: Vault, tokens: Tokens) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from fastmcp_aggregator.oauth.account import Account, ClientAccount, LoginAccount
+from fastmcp_aggregator.oauth.account import Account, ClientAccount, ExchangeAccount, LoginAccount
 from fastmcp_aggregator.oauth.tokens import HUB
 from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -39,6 +39,8 @@ class Accounts:
         await asyncio.gather(*(account.settled() for account in list(self._accounts.values())))
 
     def _new(self, url: str, settings: OAuthSettings, principal: str) -> Account:
+        if settings.account == "exchange" and principal != HUB:
+            return ExchangeAccount(url, settings, principal)
         if settings.grant == "client_credentials" and principal == HUB:
             return ClientAccount(url, settings)
         return LoginAccount(self.vault, url, settings, principal)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 
-from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, OAuthToken
 from pydantic import ValidationError
 
 from fastmcp_aggregator.oauth.clients import authenticated
@@ -78,6 +78,30 @@ class Grants:
             OAuthError: there is none.
         """
         form = {"grant_type": "client_credentials", **({"scope": scopes} if scopes else {})}
+        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+
+    async def exchange(self, token: str, scopes: str | None, resource: str | None) -> OAuthToken:
+        """A token for whom another token is about (RFC 8693).
+
+        Raises:
+            OAuthError: there is none.
+        """
+        form = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "subject_token": token,
+            "subject_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            **({"scope": scopes} if scopes else {}),
+        }
+        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+
+    async def assertion(self, token: str, scopes: str | None, resource: str | None) -> OAuthToken:
+        """A token for whom an assertion is about (RFC 7523, section 2.1).
+
+        Raises:
+            OAuthError: there is none.
+        """
+        form = {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": token, **({"scope": scopes} if scopes else {})}
         return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
 
     async def _asked(

@@ -25,6 +25,7 @@ from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.oauth.account import ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.authorization import Refused
 from fastmcp_aggregator.oauth.logins import LIFETIME, Login, LoginOverError, Logins, Site
@@ -72,6 +73,8 @@ class AccountCalls:
         if not isinstance(principal, str):
             reason = "it is called with each caller's own account, so callers have to authenticate"
             raise ChildServerError(site.key, "runtime", reason)
+        if site.settings.account == "exchange":
+            return await self._exchanged(call, site, principal)
         try:
             return await self._called(call, site, principal)
         except (VaultError, LoginOverError, Refused) as error:
@@ -94,6 +97,23 @@ class AccountCalls:
                 return self._asked_first(call, login)
             await self._ask(call, login, site)
         raise _not_logged_in(site.key, "it does not take the account that was logged in to")
+
+    async def _exchanged(self, call: Call, site: Site, principal: str) -> Result:
+        """A call with what the caller's own token is exchanged for."""
+        account = self._accounts.account(site.url, site.settings, principal)
+        assert isinstance(account, ExchangeAccount)
+        if call.caller.bearer is None:
+            reason = "it is called with a token of an identity provider, and this caller has authenticated otherwise"
+            raise ChildServerError(site.key, "runtime", reason)
+        account.offer(call.caller.bearer)
+        had_failed = account.why_refused is not None
+        try:
+            await account.authorization()
+        except HttpFailed as error:
+            raise ChildServerError(site.key, "runtime", error.failure.reason) from None
+        if had_failed:
+            self._instances.renew(call.child, principal)
+        return await self._proceed(call)
 
     async def _is_needed(self, site: Site, principal: str) -> bool:
         """Whether there are no tokens that can be used."""

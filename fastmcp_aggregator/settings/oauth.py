@@ -54,10 +54,16 @@ class OAuthSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    account: Literal["hub", "caller"] = Field(
+    account: Literal["hub", "caller", "exchange"] = Field(
         default="hub",
-        description="whose account calls are made with: `hub`, one for all; `caller`, each caller's own, and the hub's "
-        "is for connecting and listing alone",
+        description="whose account calls are made with: `hub`, one for all; `caller`, each caller's own, which it logs "
+        "in to; `exchange`, each caller's own, for which its token is exchanged. But for `hub`, the hub's is for "
+        "connecting and listing alone",
+    )
+    exchange: Literal["token_exchange", "jwt_bearer"] = Field(
+        default="token_exchange",
+        description="how a caller's token is exchanged: `token_exchange` (RFC 8693), or as an assertion, `jwt_bearer` "
+        "(RFC 7523, the second leg of ID-JAG)",
     )
     grant: Literal["authorization_code", "client_credentials"] = Field(
         default="authorization_code",
@@ -99,6 +105,10 @@ class OAuthSettings(BaseModel):
                     raise ValueError(f"must have a `client_id` with `{name}`")
         elif self.client_metadata_url is not None:
             raise ValueError("must have either `client_id` or `client_metadata_url`, not both")
+        if self.account == "exchange" and self.issuer is None:
+            raise ValueError("must have an `issuer` for `exchange`, so that callers' tokens go nowhere else")
+        if self.account == "exchange" and self.client_id is None:
+            raise ValueError("must have a `client_id` for `exchange`")
         has_proof = [name for name in _NEEDS_ISSUER if getattr(self, name) is not None]
         if len(has_proof) > 1:
             raise ValueError("must have either `client_secret_env` or `private_key_file`, not both")

@@ -44,7 +44,7 @@ class RemoteAccess:
     @property
     def is_per_caller(self) -> bool:
         """Whether each caller has an account of its own there."""
-        return self.oauth is not None and self.oauth.account == "caller"
+        return self.oauth is not None and self.oauth.account != "hub"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlencode
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, RemoteAuthProvider, TokenVerifier
+from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.dependencies import get_access_token
 from pydantic import AnyHttpUrl
 from starlette.requests import Request
@@ -39,6 +40,9 @@ class AccountServer(TokenVerifier):
         self.grants: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.issuer = origin
+        self.trusted: JWTVerifier | None = None
+        """What verifies the tokens that are exchanged."""
+        self.presented: list[dict[str, str]] = []
         self.app: FastMCP[Any] = FastMCP("accounts", auth=RemoteAuthProvider(self, [AnyHttpUrl(origin)], origin))
         self.app.tool(self.whoami)
         for path, handler, methods in self._routes():
@@ -109,6 +113,14 @@ class AccountServer(TokenVerifier):
             is_proved = asked.get("code_challenge") == base64.urlsafe_b64encode(digest).decode().rstrip("=")
             if who and is_proved and asked["redirect_uri"] == form["redirect_uri"]:
                 return JSONResponse(self.issued(who))
+        elif assertion := form.get("subject_token") or form.get("assertion"):
+            self.presented.append(form)
+            found = await self.trusted.verify_token(assertion) if self.trusted is not None else None
+            if found is not None:
+                told = self.issued(f"{found.claims['sub']}-there")
+                return JSONResponse({name: value for name, value in told.items() if name != "refresh_token"})
+        elif form["grant_type"] == "client_credentials":
+            return JSONResponse(self.issued("the-hub"))
         elif who := self.refresh.pop(form.get("refresh_token", ""), ""):
             return JSONResponse(self.issued(who))
         self.grants["refused"] += 1

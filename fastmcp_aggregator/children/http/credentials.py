@@ -158,7 +158,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
                 "has `bearer_env`, `oauth`, `pass_headers` or `pass_credentials`, which are for servers with a `url`"
             )
             continue
-        if access.is_per_caller and settings.public_url is None:
+        if access.oauth is not None and access.oauth.account == "caller" and settings.public_url is None:
             place.at("oauth").at("account").report("needs `public_url`, to which the browsers of callers come back")
         names = {name.lower() for name in server.plain_headers()}
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
