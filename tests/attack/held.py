@@ -119,6 +119,35 @@ async def forged(room: Team) -> str:
 
 
 @attack(
+    "held-restart",
+    "another's `requestState` and session after the replica that held them was killed, and has been started again",
+    "over, for everybody: nothing is continued, and nothing of it is told",
+)
+async def restart(room: Team) -> str:
+    async with room.replica("third") as hub:
+        ann = await hub.connect("ann", "solo", **_ASKS)
+        params = _play("asking")
+        round_ = await ann.result("tools/call", params)
+        session = (await hub.connect("ann", "own", modern=False))._session
+        hub.process.kill()
+        await hub.server.process.wait()
+        await hub.stack.aclose()
+    async with room.replica("third") as again:
+        for hub in (again, room.one, room.other):
+            for who in ("bob", jwt_for("ann", "solo"), "ann"):
+                back = await hub.connect(who, "solo", **_ASKS)
+                assert await _is_over(back, _back(params, round_)), f"{who}: the call is continued"
+        for who in ("bob", "ann"):
+            listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            headers = {**session, "Accept": "application/json, text/event-stream"}
+            answer = await again.ask("POST", "/groups/own/mcp", who, json=listed, headers=headers)
+            assert answer.status_code == 404, f"{who}: the session is continued"
+        await again.stack.aclose()
+    await _set_free(room)
+    return "over at 3 replicas, for its owner too; 404 for the session"
+
+
+@attack(
     "held-answers",
     "answers that are odd: other names, no objects, huge, nested, prototypes",
     "refused or asked again; the call goes on",

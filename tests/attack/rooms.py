@@ -9,8 +9,8 @@ import re
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -209,6 +209,8 @@ class Team:
     passing: RemoteServer
     trap: RemoteServer
     """Whatever reaches it beside `/bounce` was fetched without need."""
+    replica: Callable[[str], AbstractAsyncContextManager[Hub]]
+    """One more replica, of this name; another run of it, if there was one."""
 
     @property
     def trapped(self) -> list[Request]:
@@ -320,11 +322,12 @@ async def team(folder: Path) -> AsyncIterator[Team]:
         sealed = f'redis_key = "{"s" * 43}"\n' if "redis_key" in AggregatorSettings.model_fields else ""
         settings = f'redis_url = "{redis.url}"\n{sealed}{TEAM_SETTINGS}'
         settings = re.sub('"../', f'"{folder}/', settings).replace(f'pins = "{folder}/pins.json"\n', "")
-        hubs = [
-            await stack.enter_async_context(hub(folder / name, document, settings, keys=keys, groups=True))
-            for name in ("one", "other")
-        ]
-        yield Team(*hubs, redis, asking, remote, passing, trap)
+
+        def replica(name: str) -> AbstractAsyncContextManager[Hub]:
+            return hub(folder / name, document, settings, keys=keys, groups=True)
+
+        hubs = [await stack.enter_async_context(replica(name)) for name in ("one", "other")]
+        yield Team(*hubs, redis, asking, remote, passing, trap, replica)
 
 
 @asynccontextmanager
