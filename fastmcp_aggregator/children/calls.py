@@ -104,6 +104,8 @@ class Calls:
         self._deadlines = options.deadlines.by_method
         self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
         self._places = FairShare(options.max_waiting_calls)
+        self._asking: dict[_ActivityDeadline, Holder] = {}
+        """The calls that wait for their clients' answers for as long as these take, and whose they are."""
         self.breaker = Breaker(timings)
         self.unanswered = 0
         """Requests that timed out."""
@@ -190,7 +192,7 @@ class Calls:
         adopted = partial(started.request.adopted, owner)
         spent = self._clock() - started.began
         try:
-            return await self._outcome(started.session, started.method, adopted, spent=spent)
+            return await self._outcome(started.session, started.method, adopted, owner, spent=spent)
         except RemoteFailure as error:
             return await self._after_failure(error, started.method, params, owner, 0.0)
         finally:
@@ -246,6 +248,7 @@ class Calls:
         if not self._places.try_acquire(holder):
             raise self._busy(load, "no more may wait")
         began, limit = self._clock(), self._deadlines.get(method, self._deadline)
+        self._bound_those_that_ask(holder)
         try:
             with released_while_waiting.get()():
                 async with asyncio.timeout(limit):
@@ -255,6 +258,19 @@ class Calls:
         finally:
             self._places.release(holder)
         return self._clock() - began
+
+    def _bound_those_that_ask(self, holder: Holder) -> None:
+        """A call of this holder waits: those of others have a while left for their clients' answers."""
+        for deadline in [deadline for deadline, other in self._asking.items() if other != holder]:
+            del self._asking[deadline]
+            deadline.bound(self._timings.asking_bound)
+
+    def _asks(self, deadline: _ActivityDeadline, holder: Holder) -> None:
+        """A call begins to wait for its client's answers."""
+        if self._limiter.has_waiting_besides(holder):
+            deadline.bound(self._timings.asking_bound)
+        else:
+            self._asking[deadline] = holder
 
     async def _after_failure(
         self, failed: RemoteFailure, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
@@ -277,14 +293,21 @@ class Calls:
         if self.breaker.has_failures and (seconds := self.breaker.wait(self._clock())) is not None:
             raise self._breaker_open(seconds)
         send = partial(session.request, method, params, owner)
-        return await self._outcome(session, method, send, waited=waited)
+        return await self._outcome(session, method, send, owner, waited=waited)
 
     async def _outcome(
-        self, session: ChildSession, method: str, send: Send, *, waited: float = 0.0, spent: float = 0.0
+        self,
+        session: ChildSession,
+        method: str,
+        send: Send,
+        owner: Owner | None,
+        *,
+        waited: float = 0.0,
+        spent: float = 0.0,
     ) -> Result:
         """The result of a request that has waited for its turn, and was then sent, for so many seconds."""
         try:
-            return await self._within_deadline(session, method, send, waited=waited, spent=spent)
+            return await self._within_deadline(session, method, send, _holder(owner), waited=waited, spent=spent)
         except asyncio.CancelledError:
             self.breaker.abandoned()
             raise
@@ -300,12 +323,12 @@ class Calls:
             ) from None
 
     async def _within_deadline(
-        self, session: ChildSession, method: str, send: Send, *, waited: float, spent: float
+        self, session: ChildSession, method: str, send: Send, holder: Holder, *, waited: float, spent: float
     ) -> Result:
         """Raises: ConnectionError: the session ended while the child was asked."""
         limit = self._deadlines.get(method, self._deadline)
         with anyio.move_on_after(limit - waited - spent) as scope:
-            deadline = _ActivityDeadline(scope, limit, self.answered)
+            deadline = _ActivityDeadline(scope, limit, self.answered, lambda: self._asks(deadline, holder))
             try:
                 result = await send(deadline)
             except RemoteFailure as error:
@@ -320,8 +343,14 @@ class Calls:
                     raise ConnectionError from error
                 self.answered()
                 raise
+            finally:
+                self._asking.pop(deadline, None)
             self.answered()
             return result
+        if deadline.is_bound:
+            self.breaker.abandoned()
+            why = "its client did not answer what it was asked, and calls of others wait"
+            raise ChildServerError(self._child.key, "runtime", f"{method} was ended: {why}")
         self.unanswered += 1
         if waited and self._clock() - self.last_answer < limit:
             self.breaker.abandoned()  # the child had less time for it than it may take
@@ -403,16 +432,33 @@ def _holder(owner: Owner | None) -> Holder:
 class _ActivityDeadline:
     """A deadline that activity of the child renews, and that is suspended while the child waits for its client."""
 
-    def __init__(self, scope: anyio.CancelScope, limit: float, on_activity: Callable[[], None]) -> None:
+    def __init__(
+        self, scope: anyio.CancelScope, limit: float, on_activity: Callable[[], None], on_asking: Callable[[], None]
+    ) -> None:
+        """`on_asking` is called when the child begins to wait for its client."""
         self._scope = scope
         self._limit = limit
         self._on_activity = on_activity
+        self._on_asking = on_asking
         self._questions = 0
+        self.is_bound = False
+        """Whether the client has only so long to answer."""
 
     def touch(self) -> None:
         self._on_activity()
-        self._scope.deadline = math.inf if self._questions else anyio.current_time() + self._limit
+        if not self.is_bound:
+            self._scope.deadline = math.inf if self._questions else anyio.current_time() + self._limit
 
     def waits_for_client(self, *, more: bool) -> None:
+        begins = more and not self._questions
         self._questions += 1 if more else -1
+        self.is_bound = self.is_bound and self._questions > 0
         self.touch()
+        if begins:
+            self._on_asking()
+
+    def bound(self, seconds: float) -> None:
+        """The client has so long to answer from now on."""
+        if self._questions:
+            self.is_bound = True
+            self._scope.deadline = anyio.current_time() + seconds

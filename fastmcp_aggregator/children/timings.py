@@ -55,6 +55,9 @@ class Timings:
     renewal_pause: float = 10.0
     """The shortest time between two immediate renewals of a session that a remote child has forgotten."""
 
+    asking_bound: float = 60.0
+    """How long a call waits for its client's answers once a call of somebody else waits for its turn."""
+
     failures_to_open: int = 5
     """So many failed calls in a row open the circuit breaker."""
     first_open: float = 30.0

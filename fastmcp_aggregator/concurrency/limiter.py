@@ -133,6 +133,10 @@ class FairLimiter:
         """Slots taken."""
         return self.slots.taken
 
+    def has_waiting_besides(self, holder: Holder) -> bool:
+        """Whether somebody else waits."""
+        return len(self._waiting) > (holder in self._waiting)
+
     def slot(self, holder: Holder) -> Slot:
         """A slot, still to be entered and acquired."""
         return Slot(self, holder)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
-from support.harness import RawClient, config, connected, talking, until
+from support.harness import RawClient, config, connected, talking, timed, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.talking_server import talking_server
@@ -22,6 +22,7 @@ from ways import Way, cancel, ways
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.relay import pending_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -151,11 +152,13 @@ async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.Monkey
 
 
 @asynccontextmanager
-async def two_principals(**settings: Any) -> AsyncIterator[tuple[Aggregator, HttpClient, HttpClient]]:
+async def two_principals(
+    timings: Timings = DEFAULT_TIMINGS, **settings: Any
+) -> AsyncIterator[tuple[Aggregator, HttpClient, HttpClient]]:
     """An app in front of a remote server, of whose requests it is known whom they are for, and two clients."""
     auth = StaticTokenVerifier({name: {"client_id": name, "scopes": []} for name in ("alice", "bob")})
     async with talking_server() as server:
-        app = build_aggregator(config(a=server.entry), auth=auth, **settings)
+        app = timed(build_aggregator(config(a=server.entry), auth=auth, **settings), timings)
         async with served(app) as front:
             alice, bob = [
                 await front.connect(modern=True, capabilities=EVERYTHING, headers={"Authorization": f"Bearer {name}"})
@@ -187,6 +190,38 @@ async def test_calls_that_wait_for_one_principal_leave_a_turn_at_the_server_to_o
         assert not late.done()
         await alice.result("tools/call", with_answers(params, rounds[0]))
         assert (await late)["requestState"]
+
+
+async def test_a_call_that_nobody_answers_leaves_the_only_turn_to_who_waits_for_it() -> None:
+    params = play("a", ASK)
+    async with two_principals(Timings(asking_bound=0.05), max_concurrent_calls=1) as (app, alice, bob):
+        round_ = await alice.result("tools/call", params)
+        assert await bob.result("tools/call", play("a"))
+        error = await alice.error("tools/call", with_answers(params, round_))
+        assert "its client did not answer what it was asked, and calls of others wait" in error["message"]
+        assert app.health()["a"].unanswered == 0
+
+
+async def test_a_call_whose_client_answers_while_others_wait_goes_on() -> None:
+    params = play("a", ASK, ASK)
+    async with two_principals(max_concurrent_calls=1) as (app, alice, bob):
+        round_ = await alice.result("tools/call", params)
+        waiting = asyncio.create_task(bob.result("tools/call", play("a")))
+        await until(lambda: app.health()["a"].waiting == 1)
+        round_ = await alice.result("tools/call", with_answers(params, round_))
+        answers = [{"a": {"roots": []}}] * 2
+        assert brought(await alice.result("tools/call", with_answers(params, round_))) == answers
+        await waiting
+
+
+async def test_a_call_of_the_same_caller_does_not_hurry_it() -> None:
+    params = play("a", ASK)
+    async with two_principals(Timings(asking_bound=0.0), max_concurrent_calls=1) as (app, alice, _):
+        round_ = await alice.result("tools/call", params)
+        waiting = asyncio.create_task(alice.result("tools/call", play("a")))
+        await until(lambda: app.health()["a"].waiting == 1)
+        assert brought(await alice.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
+        await waiting
 
 
 # The answers.
