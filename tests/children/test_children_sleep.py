@@ -135,6 +135,23 @@ async def test_many_calls_that_wake_a_server_start_it_once_and_are_executed_once
         assert len(calls) == 20
 
 
+async def test_a_server_of_another_version_is_listed_as_it_was_until_its_first_call_which_is_executed() -> None:
+    document = config(a=lean())
+    before = await learned(document)
+
+    def upgraded(scripts: Scripts) -> None:
+        scripts["a"].options = {"tool_names": ["fresh"]}
+
+    async with run(document, upgraded) as (_, _, client):
+        assert await names(client) == before
+        assert answered(await call(client, "a:echo", text="x")) == "x"
+        await until(lambda: told(client, "notifications/tools/list_changed"))
+        assert await names(client) == [*before, "a:fresh"]
+        await asyncio.sleep(60)
+        assert len(told(client, "notifications/tools/list_changed")) == 1
+    assert await learned(document) == [*before, "a:fresh"]
+
+
 async def test_a_call_made_for_another_schema_is_not_executed_and_clients_are_told() -> None:
     document = config(a=lean())
     await learned(document)
