@@ -37,6 +37,7 @@ def test_what_is_kept_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     ended = run_main(capfd, ["cache", "list"])
     assert ended.code == 0
     assert "git  20" in ended.out
+    assert ended.out.splitlines()[0].endswith("1 tool")
     assert f"2 files in {store.folder}" in ended.out
 
 

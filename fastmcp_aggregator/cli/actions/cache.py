@@ -49,5 +49,5 @@ def _as_json(file: StoredFile) -> dict[str, Any]:
 def _lines(files: Iterable[StoredFile]) -> Iterable[str]:
     for file in files:
         when = datetime.fromtimestamp(file.since).strftime("%Y-%m-%d %H:%M")
-        offer = file.problem or ", ".join(f"{number} {kind}" for kind, number in file.counts.items() if number)
+        offer = file.problem or ", ".join(counted(number, kind[:-1]) for kind, number in file.counts.items() if number)
         yield f"{printable(file.server or file.path.name)}  {when}  {file.size // 1024 + 1} KiB  {offer or 'nothing'}"
