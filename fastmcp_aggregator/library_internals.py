@@ -11,7 +11,6 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastmcp.server.transforms.search.bm25 import _BM25Index
 from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.shared._context_streams import create_context_streams
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 __all__ = [
-    "BM25Index",
     "HeldSession",
     "SessionEndpoint",
     "components_of",
@@ -66,8 +64,6 @@ transforms_of: Callable[[FastMCP[Any]], Sequence[Any]] = attrgetter("_transforms
 """The transforms of an app, without those of its providers."""
 components_of: Callable[[LocalProvider], Mapping[str, Any]] = attrgetter("_components")
 """The components that were added to an app itself."""
-BM25Index = _BM25Index
-"""FastMCP's ranking of texts by the words of a query."""
 make_span = OpenTelemetryMiddleware()
 """The SDK's middleware that makes a request's span."""
 route_path = get_route_path

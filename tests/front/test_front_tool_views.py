@@ -122,22 +122,46 @@ async def test_a_search_makes_no_list_and_computes_beside_the_event_loop(monkeyp
     async def refuse(_: Any) -> Any:
         raise AssertionError("all tools were made for a search")
 
-    class Watched(tool_index.BM25Index):  # type: ignore[misc]
-        def build(self, documents: list[str]) -> None:
+    class Watched(tool_index.ToolRanking):
+        def __init__(self, tools: Any) -> None:
             elsewhere.append(threading.get_ident() != loop)
-            super().build(documents)
+            super().__init__(tools)
 
-        def query(self, text: str, top_k: int) -> Any:
+        def best(self, question: str, most: int) -> list[int]:
             elsewhere.append(threading.get_ident() != loop)
-            assert len(text) <= 1000
-            return super().query(text, top_k)
+            assert len(question) <= 1000
+            return super().best(question, most)
 
-    monkeypatch.setattr(tool_index, "BM25Index", Watched)
+    monkeypatch.setattr(tool_index, "ToolRanking", Watched)
     monkeypatch.setattr(ChildrenProvider, "_list_tools", refuse)
     async with client(hub(tool_search=True)) as caller:
         for _ in range(2):
             assert (await found(caller, "weather tomorrow " * 100_000))[0]["name"].startswith("sky:")
-    assert elsewhere == [True] * 3  # one index, and two searches in it
+    assert elsewhere[-3:] == [True] * 3  # one index, and two searches in it
+
+
+async def test_a_search_says_when_no_tool_fits() -> None:
+    async with client(hub(tool_search=True)) as caller:
+        told = (await caller.call_tool("search_tools", {"query": "bake a chocolate cake"})).content[0].text
+        assert told == "No tool fits. Try other words for what the tool does; the servers are: files, sky"
+
+
+def test_an_answer_of_a_search_has_a_bound_and_what_a_call_needs() -> None:
+    properties = {f"day_{n}": {"type": "integer", "description": "d" * 400, "x-more": "y" * 100} for n in range(5)}
+    schema = {"type": "object", "properties": properties, "required": ["day_0"]}
+    text = "Tells the weather of tomorrow. " + "w" * 3000
+    tools = [{"name": f"sky:forecast_{n}", "description": text, "inputSchema": schema, "_meta": {}} for n in range(5)]
+    told = tool_index.within_bounds(tools)
+    assert json_size({"result": told}) <= 4000
+    assert [tool["name"] for tool in told] == [tool["name"] for tool in tools]
+    assert all(tool["description"].startswith("Tells the weather of tomorrow.") for tool in told)
+    assert told[0]["inputSchema"]["properties"].keys() == properties.keys()
+    assert told[0]["inputSchema"]["required"] == ["day_0"]
+    assert told[0]["inputSchema"]["properties"]["day_0"]["type"] == "integer"
+    assert told[-1]["inputSchema"]["properties"]["day_0"] == {}
+    assert tool_index.within_bounds([WEATHER | {"name": "a"}]) == [WEATHER | {"name": "a"}]
+    huge = {"name": "a", "inputSchema": {"type": "object", "properties": {"p" * 900 + str(n): {} for n in range(50)}}}
+    assert json_size({"result": tool_index.within_bounds([huge] * 5)}) <= 4000
 
 
 async def test_an_error_of_the_tool_is_an_error_of_call_tool() -> None:
@@ -174,7 +198,8 @@ async def test_each_group_says_for_itself_and_a_search_finds_what_is_in_the_grou
     app = hub(groups=groups)
     async with client(app.group("searched")) as caller:
         assert await names(caller) == SEARCH
-        assert {tool["name"].partition(":")[0] for tool in await found(caller, "the tool file read")} <= {"sky"}
+        assert {tool["name"].partition(":")[0] for tool in await found(caller, "forecast")} == {"sky"}
+        assert isinstance((await caller.call_tool("search_tools", {"query": "read file"})).data, str)
         with pytest.raises(ToolError, match="not found"):
             await caller.call_tool("call_tool", {"name": "files:read file"})
     async with client(app.group("asked")) as caller:

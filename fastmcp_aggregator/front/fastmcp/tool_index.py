@@ -1,23 +1,29 @@
-"""The index of a search for tools: made once for a route table, beside the event loop, like each search in it.
-
-FastMCP's own search lists and hashes all tools each time, during which nothing else is done.
-"""
+"""The index of a search for tools: made once for a route table, beside the event loop, like each search in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.library_internals import BM25Index
 from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.naming.tool_ranking import ToolRanking, searched
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
+
+Listed = Mapping[str, Any]
 
 _MOST_WORDS = 50
 """Different words of a query that count; and characters of it that are read, for each of them."""
 _LONGEST_WORD = 20
+_LARGEST = 4000
+"""Bytes of all definitions that a search tells, at most."""
+_DESCRIBED, _DESCRIBED_SHORTLY = 600, 160
+"""Characters of a description that are told where there is little room, and where there is none."""
+_MOST_ARGUMENTS, _LONGEST_ARGUMENT = 20, 64
+_OF_AN_ARGUMENT = frozenset({"type", "enum", "items", "default", "const", "anyOf", "oneOf"})
 
 
 class ToolIndex:
@@ -27,21 +33,20 @@ class ToolIndex:
         self._directory = directory
         self._table: RouteTable | None = None
         self._names: list[str] = []
-        self._index = BM25Index()
+        self._ranking = ToolRanking([])
         self._one_at_a_time = asyncio.Lock()
 
-    async def best(self, query: str, most: int, rule: NameRule) -> list[dict[str, Any]]:
-        """The tools that fit best, as they are listed under a rule for names."""
+    async def best(self, query: str, most: int, rule: NameRule) -> list[Listed]:
+        """The tools that fit best, under the names that a rule gives them; none, if none fits."""
         await self._directory.ready()
-        words = " ".join(list(dict.fromkeys(query[: _MOST_WORDS * _LONGEST_WORD].split()))[:_MOST_WORDS])
         async with self._one_at_a_time:
             table = self._directory.table
             if table is not self._table:
                 named = list(table.named(Kind.TOOL, self._directory.naming.rule(None)))
-                index = BM25Index()
-                await asyncio.to_thread(_fill, index, [(name, route.component) for name, route in named])
-                self._index, self._names, self._table = index, [name for name, _ in named], table
-            found = await asyncio.to_thread(self._index.query, words, most)
+                texts = [(route.name, route.child.key, route.component) for _, route in named]
+                self._ranking = await asyncio.to_thread(_ranking_of, texts)
+                self._names, self._table = [name for name, _ in named], table
+            found = await asyncio.to_thread(self._ranking.best, _bounded(query), most)
             names = [self._names[number] for number in found]
         listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
         routes = [route for name in names if (route := table.find(Kind.TOOL, name)) is not None]
@@ -49,15 +54,76 @@ class ToolIndex:
         return [listed[name] for name in shown if name in listed]
 
 
-def _fill(index: Any, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    index.build([" ".join(_texts(name, tool)) for name, tool in tools])
+async def best_of(tools: Sequence[Listed], query: str, most: int) -> list[Listed]:
+    """The tools that fit best, of some that are listed; none, if none fits."""
+
+    def search() -> list[int]:
+        return _ranking_of((tool["name"], "", tool) for tool in tools).best(_bounded(query), most)
+
+    return [tools[number] for number in await asyncio.to_thread(search)]
 
 
-def _texts(name: str, tool: Mapping[str, Any]) -> list[str]:
-    """What is searched of a tool: its name, its description, and those of its arguments."""
-    texts = [name, tool.get("description")]
+def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
+    """As much of the definitions as there is room for: all of it; else less of the last ones, then of all."""
+    shortened = list(tools)
+    for less in (_shorter, _shortest):
+        for number in reversed(range(len(tools))):
+            if _size(shortened) <= _LARGEST:
+                return shortened
+            shortened[number] = less(tools[number])
+    while len(shortened) > 1 and _size(shortened) > _LARGEST:
+        shortened.pop()
+    return shortened
+
+
+def _bounded(query: str) -> str:
+    return " ".join(list(dict.fromkeys(query[: _MOST_WORDS * _LONGEST_WORD].split()))[:_MOST_WORDS])
+
+
+def _ranking_of(tools: Iterable[tuple[str, str, Listed]]) -> ToolRanking:
+    return ToolRanking(searched(*each) for each in tools)
+
+
+def _size(tools: Sequence[Listed]) -> int:
+    return json_size({"result": tools})
+
+
+def _shorter(tool: Listed) -> Listed:
+    """What a call needs to be made: name, beginning of the description, and the arguments, each in one line."""
+    schema = tool.get("inputSchema")
+    schema = schema if isinstance(schema, Mapping) else {}
+    properties = schema.get("properties")
+    arguments = dict(_arguments(properties if isinstance(properties, Mapping) else {}))
+    kept = {name: schema[name] for name in ("type", "required", "$defs") if name in schema}
+    return {**_named(tool, _DESCRIBED), "inputSchema": {**kept, "properties": arguments}}
+
+
+def _arguments(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, about in properties.items():
+        of_argument = about if isinstance(about, Mapping) else {}
+        kept = {key: value for key, value in of_argument.items() if key in _OF_AN_ARGUMENT}
+        if isinstance(text := of_argument.get("description"), str):
+            kept["description"] = _cut(text, _DESCRIBED_SHORTLY)
+        yield name, kept
+
+
+def _shortest(tool: Listed) -> Listed:
+    """A name, with what it is for and what its arguments are called; to search for it alone tells more."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    for argument, about in (properties if isinstance(properties, Mapping) else {}).items():
-        texts += [argument, about.get("description") if isinstance(about, Mapping) else None]
-    return [text for text in texts if isinstance(text, str)]
+    every = list(properties)[:_MOST_ARGUMENTS] if isinstance(properties, Mapping) else []
+    names = [name for name in every if len(name) <= _LONGEST_ARGUMENT]
+    return {
+        **_named(tool, _DESCRIBED_SHORTLY),
+        "inputSchema": {"type": "object", "properties": {name: {} for name in names}},
+    }
+
+
+def _named(tool: Listed, most: int) -> dict[str, Any]:
+    description = tool.get("description")
+    text = {"description": _cut(description, most)} if isinstance(description, str) else {}
+    return {"name": tool["name"], **text}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

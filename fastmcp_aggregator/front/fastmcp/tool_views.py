@@ -22,7 +22,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.tool_index import ToolIndex
+from fastmcp_aggregator.front.fastmcp.tool_index import ToolIndex, best_of, within_bounds
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
@@ -37,8 +37,8 @@ _FORWARDING: dict[type, dict[str, tuple[Kind, str]]] = {
 SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
 _MOST_FOUND = 5
 """Tools that a search tells."""
-_MOST_READ = 1000
-"""Characters of a query that count."""
+_MOST_NAMED = 40
+"""Servers that are named where none fits."""
 
 
 class ToolSearch(BM25SearchTransform):
@@ -90,11 +90,20 @@ class ToolSearch(BM25SearchTransform):
             Returns matching tool definitions ranked by relevance,
             in the same format as list_tools.
             """
-            if not self.has_others():
-                return await self._of_children.best(query, _MOST_FOUND, self._rule())
-            return self._as_listed(await self._search(await self.get_tool_catalog(get_context()), query[:_MOST_READ]))
+            if self.has_others():
+                every = self._as_listed(await self.get_tool_catalog(get_context()))
+                found = await best_of(every, query, _MOST_FOUND)
+            else:
+                found = await self._of_children.best(query, _MOST_FOUND, self._rule())
+            return [dict(tool) for tool in within_bounds(found)] if found else self._nothing_fits()
 
         return Tool.from_function(fn=search_tools, name=SEARCH_TOOLS)
+
+    def _nothing_fits(self) -> str:
+        """What a model is told that may search for something else."""
+        keys = [child.key for child in self._directory.children]
+        named = ", ".join(keys[:_MOST_NAMED]) + (", …" if len(keys) > _MOST_NAMED else "")
+        return f"No tool fits. Try other words for what the tool does; the servers are: {named}"
 
     def _as_listed(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The tools as `tools/list` would have them for this caller."""

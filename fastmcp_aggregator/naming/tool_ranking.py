@@ -1,0 +1,236 @@
+"""Ranking of tools by the words of a question, and whether any fits at all. Pure.
+
+BM25 over fields (Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009): a word counts by how few tools have
+it, and most in a tool's name, less in its server's, its description and its arguments. Words are compared by stems,
+and with others of the same meaning, which count less. A question of which the best tool lacks most has no answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[a-z]*|[^\W\d_a-zA-Z]+")
+_STOP = frozenset(
+    """
+    a about after again all an and another any are as at be been before between by can could did do does first
+    for from get give had has have he her his how i if in into is it it's its last let like make may me my near
+    need now of on one or other our out over please really see she should show so some something tell than that
+    the their them then there these they this those to tool tools two us use used using want was we were what
+    when where which while who whom whose will with without would you your
+    """.split()  # noqa: SIM905 - as a table
+)
+_ENDINGS = (
+    "ations", "ation", "ators", "ator", "ating", "ated", "ates", "ate", "ings", "ing", "ers", "er", "ies",
+    "ied", "ed", "ly", "es", "s",
+)  # fmt: skip
+_ALIKE = """
+    alert dialog; append patch add; approve review; assign assignee; bold italic format; browser chrome tab
+    page; change update edit modify set replace; check test verify valid; close end resolve state status
+    transition; cell range; color colour; command process shell terminal; compare diff difference; compress gzip
+    zip; chart diagram graph plot; create add draw generate initialize insert make new; date time clock; delete
+    erase forget remove uninstall; describe detail info information; directory folder; document docx word;
+    dropdown option select; edge connect relation; entity node; enumerate list; enter key; excel sheet
+    spreadsheet workbook worksheet; execute launch run start; fact observation; fetch download retrieve; find
+    locate look query search; glob pattern; hex hexadecimal; history changelog log; image photo picture
+    screenshot; bug issue ticket; javascript js script; keep remember save store write; kill cancel force stop
+    terminate; kubernetes k8s kubectl cluster pod; latest last recent; line paragraph text; link url; macro vba;
+    move rename; network request; org organization company; pull pr; person people user; open read view;
+    recursive tree; repo repository; size big; sum plus; attach attachment upload; web website page url; wiki
+    confluence; string text
+"""
+"""Words that mean nearly the same of tools; a word may be in several lines."""
+_K1, _B = 4.0, 0.2
+_BEGINNING = 200
+"""Characters of a description in which it says what the tool is for."""
+_FIELDS = {
+    "name": (3.0, 1.0),
+    "server": (2.0, 0.8),
+    "beginning": (2.0, 1.0),
+    "rest": (1.0, 0.6),
+    "argument": (0.4, 0.5),
+}
+"""How often a word in a field counts, and how much it says of what the tool is for."""
+_OF_ALIKE = 0.6
+"""Of a word's score, what one of the same meaning has."""
+_OF_NAMES = 0.3
+"""How much names and numbers in a question count: they are what a tool is given."""
+_OF_NAME = 0.5
+"""Of a tool's score, what it has only if its whole name was asked for."""
+_OF_UNKNOWN = 0.87
+"""How much a word counts that no tool has, beside one that hardly any has."""
+_FITS = 0.55
+"""Of a question's weight, what a tool must have to fit."""
+_NAMED, _FITS_NAMED = 0.5, 0.35
+"""Of its name, what must be asked for so that less of the question must fit."""
+_NEAR = 0.35
+"""Of the best tool's score, what another must have to be told beside it."""
+
+
+class Tool(NamedTuple):
+    """What is searched of a tool."""
+
+    name: str
+    server: str
+    description: str
+    arguments: Sequence[str]
+
+
+def searched(name: str, server: str, component: Mapping[str, Any]) -> Tool:
+    """The texts of a tool, as listed."""
+    schema, description = component.get("inputSchema"), component.get("description")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    texts: list[str] = []
+    for argument, about in (properties if isinstance(properties, Mapping) else {}).items():
+        texts.append(argument)
+        if isinstance(about, Mapping) and isinstance(about.get("description"), str):
+            texts.append(about["description"])
+    title = component.get("title")
+    described = [text for text in (title, description) if isinstance(text, str)]
+    return Tool(name, server, "\n".join(described), texts)
+
+
+class ToolRanking:
+    """Made once for a list of tools; a search costs as much as there are tools that have one of its words."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        known = list(tools)
+        weights = [_weights(tool) for tool in known]
+        lengths = [sum(weight for weight, _ in each.values()) for each in weights]
+        average = sum(lengths) / len(lengths) if lengths else 1.0
+        self._having: defaultdict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+        """By word, the score and the share in a tool's purpose, of each tool that has it."""
+        self._in_name: defaultdict[str, set[int]] = defaultdict(set)
+        self._number = len(weights)
+        for number, (each, length) in enumerate(zip(weights, lengths, strict=True)):
+            norm = _K1 * (1 - _B + _B * length / average)
+            for word, (weight, share) in each.items():
+                self._having[word][number] = weight * (_K1 + 1) / (weight + norm), share
+        for number, tool in enumerate(known):
+            for word in words_of(tool.name):
+                self._in_name[word].add(number)
+        self._names = [0.0] * self._number
+        for word, numbers in self._in_name.items():
+            for number in numbers:
+                self._names[number] += self._rarity(word)
+
+    def best(self, question: str, most: int) -> list[int]:
+        """The numbers of the tools that fit best, the best first; none, if none fits."""
+        scores: defaultdict[int, float] = defaultdict(float)
+        covered: defaultdict[int, float] = defaultdict(float)
+        named: defaultdict[int, float] = defaultdict(float)
+        whole = 0.0
+        asked = _asked(question)
+        joined = _joined(list(asked))
+        for word, share_of_word in asked.items():
+            rarity, found = self._of_word(word, [*_alike().get(word, ()), *joined.get(word, ())])
+            weight = rarity * share_of_word
+            whole += weight
+            for number, (score, share) in found.items():
+                scores[number] += weight * score
+                covered[number] += weight * share
+        for number in scores:
+            named[number] = self._share_of_name(number, asked, joined)
+            scores[number] *= covered[number] / whole * (1 - _OF_NAME + _OF_NAME * named[number])
+        ranked = sorted(scores, key=lambda number: (-scores[number], number))[:most]
+        if not any(self._fits(covered[number] / whole, named[number]) for number in ranked):
+            return []
+        enough = _NEAR * scores[ranked[0]]
+        return [number for number in ranked if scores[number] >= enough]
+
+    def _fits(self, covered: float, named: float) -> bool:
+        return covered >= (_FITS_NAMED if named >= _NAMED else _FITS)
+
+    def _share_of_name(self, number: int, asked: Iterable[str], joined: Mapping[str, Sequence[str]]) -> float:
+        """How much of a tool's name was asked for."""
+        found: dict[str, float] = {}
+        for word in asked:
+            if number in self._in_name.get(word, ()):
+                found[word] = 1.0
+            for other in (*_alike().get(word, ()), *joined.get(word, ())):
+                if number in self._in_name.get(other, ()):
+                    found[other] = max(found.get(other, 0.0), 0.8)
+        whole = self._names[number]
+        return sum(share * self._rarity(word) for word, share in found.items()) / whole if whole else 0.0
+
+    def _of_word(self, word: str, alike: Sequence[str]) -> tuple[float, dict[int, tuple[float, float]]]:
+        """How much a word counts, and what each tool has that has it or one alike."""
+        found = dict(self._having.get(word, {}))
+        weights = [self._rarity(word)] if found else []
+        for other in alike:
+            if others := self._having.get(other):
+                weights.append(self._rarity(other))
+            for number, (score, share) in (others or {}).items():
+                known = found.get(number, (0.0, 0.0))
+                found[number] = max(known[0], score * _OF_ALIKE), max(known[1], share * 0.9)
+        return (weights[0] if weights else _OF_UNKNOWN * self._rarity(word)), found
+
+    def _rarity(self, word: str) -> float:
+        having = len(self._having.get(word, ()))
+        return math.log(1 + (self._number - having + 0.5) / (having + 0.5))
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The stems of a text's words, without those that say nothing."""
+    for word in _WORD.findall(text):
+        if word.lower() not in _STOP:
+            yield _stem(word.lower())
+
+
+def _asked(question: str) -> dict[str, float]:
+    """The words of a question, and how much each counts."""
+    words: dict[str, float] = {}
+    for number, word in enumerate(_WORD.findall(question)):
+        if word.lower() not in _STOP:
+            is_name = word[0].isdigit() or (number > 0 and word[0].isupper() and word[1:].islower())
+            words.setdefault(_stem(word.lower()), _OF_NAMES if is_name else 1.0)
+    return words
+
+
+def _weights(tool: Tool) -> dict[str, tuple[float, float]]:
+    texts = [("name", tool.name), ("server", tool.server)]
+    texts += [("beginning", tool.description[:_BEGINNING]), ("rest", tool.description[_BEGINNING:])]
+    texts += [("argument", text) for text in tool.arguments]
+    weights: dict[str, tuple[float, float]] = {}
+    for field, text in texts:
+        weight, share = _FIELDS[field]
+        for word in words_of(text):
+            known = weights.get(word, (0.0, 0.0))
+            weights[word] = known[0] + weight, max(known[1], share)
+    return weights
+
+
+def _joined(words: Sequence[str]) -> dict[str, list[str]]:
+    """For each word, what it may be one word with: `log work`, `worklog`."""
+    joined: defaultdict[str, list[str]] = defaultdict(list)
+    for one, other in pairwise(words):
+        for word in (one, other):
+            joined[word] += [one + other, other + one]
+    return joined
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    """A word without the usual endings of English."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            word = word[: -len(ending)] + ("y" if ending in ("ies", "ied") else "")
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiouls":
+        word = word[:-1]
+    return word[:-1] if len(word) > 3 and word.endswith("e") else word
+
+
+@lru_cache(maxsize=1)
+def _alike() -> Mapping[str, frozenset[str]]:
+    alike: defaultdict[str, set[str]] = defaultdict(set)
+    for group in _ALIKE.split(";"):
+        stems = {_stem(word) for word in group.split()}
+        for stem in stems:
+            alike[stem] |= stems - {stem}
+    return {stem: frozenset(others) for stem, others in alike.items()}
