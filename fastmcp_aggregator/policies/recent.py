@@ -40,6 +40,7 @@ class RecentCall:
     code: int | None
     seconds: float
     ended: float
+    trace_id: str
 
     @cached_property
     def id(self) -> str:
@@ -76,6 +77,7 @@ class RecentCalls(Policy):
                 end.code,
                 end.seconds,
                 call.began + end.seconds - self._began,
+                call.trace_id,
             )
         )
 

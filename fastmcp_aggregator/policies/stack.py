@@ -23,6 +23,7 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS, audit_of
+from fastmcp_aggregator.policies.history import History
 from fastmcp_aggregator.policies.limits import limits_from_settings
 from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
 from fastmcp_aggregator.policies.recent import RecentCalls
@@ -197,6 +198,8 @@ class Policies:
         self._limits = limits_from_settings(settings, has_auth=has_auth)
         self._metrics: Any = None
         self._recent: RecentCalls | None = None
+        self.history = History()
+        """The last hour, while calls are recorded."""
         self._told_failures = TokenBucket(burst=_FAILURES_AT_ONCE, rate=_FAILURES_PER_SECOND)
         policies: list[Policy | None] = [self._audit]
         if settings.metrics:
@@ -215,7 +218,7 @@ class Policies:
         """Keep the calls that end from now on, for people who look."""
         if self._recent is None:
             self._recent = RecentCalls()
-            self.stack.recorders = (self._recent,)
+            self.stack.recorders = (self._recent, self.history)
         return self._recent
 
     @asynccontextmanager

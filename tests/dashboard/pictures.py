@@ -45,6 +45,8 @@ def prepare(page: Page, hub: str) -> None:
     for name, arguments in CALLS:
         page.request.post(f"{hub}/mcp/tools/call", data={"name": name, "arguments": arguments})
     page.locator("[data-calls='8'] tbody tr").nth(len(CALLS) - 1).wait_for()
+    page.reload()
+    page.locator("#servers-table svg.spark").first.wait_for()
 
 
 def call_a_tool(page: Page) -> None:

@@ -40,9 +40,7 @@ class Replica:
         options = ["--settings", str(self._folder / "settings.toml"), "--transport", "http", "--port", str(self.port)]
         command = [sys.executable, "-m", "fastmcp_aggregator", "serve", str(self._folder / "config.json"), *options]
         self._life = AsyncExitStack()
-        self.process = await self._life.enter_async_context(
-            running(*command, handshake=False, env=self._environment)
-        )
+        self.process = await self._life.enter_async_context(running(*command, handshake=False, env=self._environment))
         async with httpx2.AsyncClient(trust_env=False) as http:
             while True:
                 with suppress(httpx2.TransportError):
@@ -122,7 +120,9 @@ async def _nginx(stack: AsyncExitStack, folder: Path, replicas: list[Replica]) -
     text = (DEPLOY / "nginx" / "hub.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{port}")
     (folder / "hub.conf").write_text(_with_addresses(text, replicas))
     head = f"pid {folder}/pid; daemon off; error_log stderr; worker_processes 1;"
-    paths = " ".join(f"{what}_temp_path {folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    paths = " ".join(
+        f"{what}_temp_path {folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
     http = f"http {{ access_log off; {paths} include {folder}/hub.conf; }}"
     (folder / "nginx.conf").write_text(f"{head} events {{}} {http}")
     command = [shutil.which("nginx") or "nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", "stderr"]

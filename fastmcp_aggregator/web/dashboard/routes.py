@@ -4,6 +4,7 @@
 /dashboard/{file}    what it loads: the same
 /dashboard/state     how everything is that the viewer may see, behind authentication where there is any
 /dashboard/names     the names of the tools among it: the same
+/dashboard/history   the last hour of calls, by server and minute: for who may observe
 
 The page calls tools and lists them by the JSON face, like any other client of it. All addresses in it are relative, so
 it works under any prefix. Credentials are a header that the page adds: with no cookie, other sites can ask for nothing.
@@ -108,6 +109,7 @@ def dashboard_routes(hub: Hub, path: str) -> list[BaseRoute]:
         Route("/", file),
         guarded_route("/dashboard/state", states.answer, hub.auth),
         guarded_route("/dashboard/names", states.names, hub.auth),
+        guarded_route("/dashboard/history", states.history, hub.auth),
         Route("/dashboard/{file}", file),
     ]
 
@@ -151,6 +153,13 @@ class _States:
         return Response(
             json.dumps(names_of(await self._sources(request))), headers=headers, media_type="application/json"
         )
+
+    async def history(self, request: Request) -> Response:
+        """The last hour, by server key, and `""` for all; see `History`. Empty for who may not see others' calls."""
+        may_see = principal_in(request.scope).may_observe
+        found = self._hub.policies.history.of(self._hub.children) if may_see else {}
+        headers = {**HEADERS, "Cache-Control": "no-store"}
+        return Response(json.dumps(found), headers=headers, media_type="application/json")
 
     async def _view(self, request: Request) -> tuple[View, str]:
         sources = await self._sources(request)

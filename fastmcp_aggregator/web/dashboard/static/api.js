@@ -27,7 +27,7 @@ export class Unauthorized extends Error {
   }
 }
 
-async function ask(path, options = {}) {
+export async function ask(path, options = {}) {
   const headers = new Headers(options.headers);
   if (key.get()) headers.set("Authorization", `Bearer ${key.get()}`);
   const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
@@ -58,6 +58,20 @@ export async function start(how, server) {
   if (!response.ok) throw new Error(response.statusText);
 }
 
+/** An act of an operator on a server. */
+export async function operate(how, server, body) {
+  const sent = body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
+  const response = await ask(`${how}/${encodeURIComponent(server)}`, { method: "POST", ...sent });
+  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).error ?? response.statusText);
+}
+
+/** The last hour of calls, by server key and "" for all. */
+export async function history() {
+  const response = await ask("dashboard/history");
+  if (!response.ok) throw new Error(response.statusText);
+  return response.json();
+}
+
 /** The public names of all tools, by group and server key. */
 export async function toolNames() {
   const response = await ask("dashboard/names");
@@ -65,17 +79,17 @@ export async function toolNames() {
   return response.json();
 }
 
-/** All tools of a group; an Error if they cannot be listed. */
-export async function listTools(endpoint) {
-  const tools = [];
+/** All that a group lists by a method, such as `tools/list`, under `field`; an Error if it cannot be listed. */
+export async function listAll(endpoint, method, field) {
+  const found = [];
   let cursor;
   do {
-    const page = await request(endpoint, "tools/list", cursor ? { cursor } : {});
+    const page = await request(endpoint, method, cursor ? { cursor } : {});
     if (page.error) throw new Error(page.error.message);
-    tools.push(...page.tools);
+    found.push(...page[field]);
     cursor = page.nextCursor;
   } while (cursor);
-  return tools;
+  return found;
 }
 
 /**

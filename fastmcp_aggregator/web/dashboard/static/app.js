@@ -4,16 +4,18 @@ import { follow, key, toolNames, Unauthorized } from "./api.js";
 import { showCalls } from "./calls.js";
 import { byId, setText } from "./dom.js";
 import { showGroups } from "./groups.js";
-import { announceChanges, showServers, tickServers } from "./servers.js";
+import { mayOperate, showOperator } from "./operate.js";
+import { announceChanges, refreshHistory, showServers, tickServers } from "./servers.js";
 import { showTools, toolAddress } from "./tools.js";
 
-const PARTS = ["servers", "groups", "tools", "calls"];
+const PARTS = ["servers", "groups", "tools", "calls", "operator"];
 const WORDS = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again", paused: "Paused", none: "No key" };
 
 let view = null;
 let receivedAt = 0;
 let names = { edition: null, byGroup: {} };
 let isNewPlace = false;
+let isNewPart = true;
 
 const age = () => (performance.now() - receivedAt) / 1000;
 let needsKey = document.documentElement.dataset.auth === "key";
@@ -47,10 +49,15 @@ async function show(at = place()) {
     else link.removeAttribute("aria-current");
   }
   if (!view) return;
+  byId("operator-link").hidden = !mayOperate(view);
+  byId("tools-link").hidden = !view.viewer.roles.includes("call");
   showServers(view, age());
-  showCalls(view);
+  refreshHistory(view);
+  showCalls(view, names.byGroup);
   try {
-    if (at.part === "groups") await refreshGroups();
+    if (at.part === "groups" || at.part === "calls") await refreshGroups();
+    if (at.part === "operator" && mayOperate(view) && isNewPart) await showOperator();
+    isNewPart = false;
     // News may come while a list is loaded; then it is the later of the two that shows the tool.
     if (at.part === "tools" && (await showTools(view, at)) && isNewPlace) {
       isNewPlace = false;
@@ -146,6 +153,7 @@ byId("forget").addEventListener("click", () => {
   location.reload();
 });
 byId("tools-filter").addEventListener("input", () => view && showTools(view, place()));
+byId("tools-kind").addEventListener("change", () => view && showTools(view, { group: byId("tools-group").value }));
 byId("tools-group").addEventListener("change", (event) => {
   location.hash = toolAddress(event.target.value, "");
 });
@@ -153,6 +161,7 @@ addEventListener("hashchange", async () => {
   const at = place();
   takeFilter(at);
   isNewPlace = at.part === "tools" && Boolean(at.name);
+  isNewPart = true;
   await show(at);
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -160,6 +169,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   byId("main").focus();
 });
 setInterval(() => view && tickServers(view, age()), 1000);
+setInterval(() => view && !document.hidden && refreshHistory(view), 5000);
 
 takeFilter(place());
 if (needsKey && !key.get()) askForKey("");

@@ -1,13 +1,22 @@
-// One form field for each property of a JSON Schema. Whatever a field cannot express is written as JSON.
+// One form field for each property of a JSON Schema: objects, arrays and choices of schemas are made of further fields.
+// Whatever a field cannot express is written as JSON.
 
 import { element } from "./dom.js";
 
 const PLAIN = new Set(["string", "integer", "number", "boolean"]);
 const INPUT_TYPES = { date: "date", time: "time", email: "email", password: "password" };
 const REF_DEPTH = 8;
+const NESTED_DEPTH = 4;
+const MOST_ITEMS = 100;
+let made = 0;
 
-/** A problem with what was entered, in words for the person who did. */
-export class Invalid extends Error {}
+/** A problem with what was entered, in words for the person who did; of a field in it, if there is one. */
+export class Invalid extends Error {
+  constructor(message, input = null) {
+    super(message);
+    this.input = input;
+  }
+}
 
 /** A schema with its local `$ref` followed and an alternative of null taken off. */
 export function resolved(schema, root, depth = REF_DEPTH) {
@@ -35,9 +44,49 @@ function target(ref, root) {
   return steps.reduce((at, step) => (at && Object.hasOwn(at, step) ? at[step] : undefined), root) ?? {};
 }
 
-/** A field: its `node`, `read()` for its value (undefined: left out; throws Invalid), and `write(value)`. */
-export function fieldFor(name, rawSchema, root, { isRequired, id }) {
+/** The values of fields by name; and the first control whose value is wrong, which is told there. */
+export function collected(fields) {
+  const values = [];
+  let first = null;
+  for (const field of fields) {
+    try {
+      const value = field.read();
+      field.tell("");
+      if (value !== undefined) values.push([field.name, value]);
+    } catch (error) {
+      if (!(error instanceof Invalid)) throw error;
+      field.tell(error.message && `${field.name} ${error.message}`);
+      first ??= error.input ?? field.input;
+    }
+  }
+  return { values, first };
+}
+
+/** The fields for the properties of an object, those that are required first. */
+export function fieldsOf(schema, root, id, depth = 0) {
+  const properties = Object.entries(schema.properties ?? {});
+  const required = new Set(Array.isArray(schema.required) ? schema.required : []);
+  const ordered = [...properties.filter(([name]) => required.has(name)), ...properties.filter(([name]) => !required.has(name))];
+  return ordered.map(([name, one], number) => fieldFor(name, one, root, { isRequired: required.has(name), id: `${id}-${number}`, depth }));
+}
+
+/**
+ * A field: its `node`, the first `input` in it, `read()` for its value (undefined: left out; throws Invalid), `write(value)`
+ * and `tell(problem)`.
+ */
+export function fieldFor(name, rawSchema, root, options) {
   const schema = resolved(rawSchema, root);
+  const { depth = 0 } = options;
+  if (depth < NESTED_DEPTH) {
+    const variants = variantsOf(schema, root);
+    if (variants) return choiceField(name, schema, variants, root, options);
+    if (schema.type === "object" && Object.keys(schema.properties ?? {}).length) return objectField(name, schema, root, options);
+    if (schema.type === "array" && schema.items && typeof schema.items === "object" && !Array.isArray(schema.items) && !schema.prefixItems) return arrayField(name, schema, root, options);
+  }
+  return plainField(name, schema, options);
+}
+
+function plainField(name, schema, { isRequired, id }) {
   const input = control(schema, isRequired);
   input.id = id;
   const problem = element("p", { class: "problem", id: `${id}-problem` });
@@ -56,7 +105,154 @@ export function fieldFor(name, rawSchema, root, { isRequired, id }) {
     if (message) input.setAttribute("aria-invalid", "true");
     else input.removeAttribute("aria-invalid");
   };
+  if (isRequired && schema.default !== undefined) write(input, schema, schema.default);
   return { name, node, input, tell, read: () => read(input, schema, isRequired), write: (value) => write(input, schema, value) };
+}
+
+/** The frame of a field that is made of others. */
+function framed(name, schema, isRequired, ...content) {
+  const problem = element("p", { class: "problem" });
+  const node = element("fieldset", { class: "field nested" },
+    element("legend", {}, element("code", {}, name), isRequired ? element("span", { class: "required" }, "required") : null, element("span", { class: "type" }, typeName(schema))),
+    element("p", { class: "notes" }, describe(schema)), ...content, problem);
+  return { node, tell: (message) => { problem.textContent = message; } };
+}
+
+function objectField(name, schema, root, { isRequired, id, depth = 0 }) {
+  const fields = fieldsOf(schema, root, id, depth + 1);
+  const frame = framed(name, schema, isRequired, fields.map((field) => field.node));
+  const known = new Set(fields.map((field) => field.name));
+  let others = {};
+  return {
+    ...frame,
+    name,
+    input: fields[0].input,
+    read() {
+      const { values, first } = collected(isEmpty() && !isRequired ? [] : fields);
+      if (first) throw new Invalid("", first);
+      const value = { ...others, ...Object.fromEntries(values) };
+      return isRequired || Object.keys(value).length ? value : undefined;
+    },
+    write(value) {
+      const given = value && typeof value === "object" ? value : {};
+      others = Object.fromEntries(Object.entries(given).filter(([key]) => !known.has(key)));
+      for (const field of fields) field.write(given[field.name]);
+    },
+  };
+
+  /** Whether nothing was entered, so that an object that may be left out is. */
+  function isEmpty() {
+    return fields.every((field) => {
+      try {
+        const value = field.read();
+        return value === undefined || value === "";
+      } catch {
+        return [...field.node.querySelectorAll("input, textarea, select")].every((one) => one.value === "");
+      }
+    });
+  }
+}
+
+function arrayField(name, schema, root, { isRequired, id, depth = 0 }) {
+  const list = element("div", { class: "items" });
+  const add = element("button", { type: "button", class: "quiet", onclick: () => append()?.input.focus() }, "Add");
+  const frame = framed(name, schema, isRequired, list, element("p", { class: "actions" }, add));
+  add.setAttribute("aria-label", `Add to ${name}`);
+  let items = [];
+  for (let number = 0; number < Math.min(schema.minItems ?? 0, 10); number += 1) append();
+  if (Array.isArray(schema.default) && isRequired) write(schema.default);
+
+  function append(value) {
+    if (items.length >= Math.min(schema.maxItems ?? MOST_ITEMS, MOST_ITEMS)) return null;
+    made += 1;
+    const field = fieldFor(`${name}[${items.length}]`, schema.items, root, { isRequired: true, id: `${id}-item-${made}`, depth: depth + 1 });
+    const remove = element("button", { type: "button", class: "quiet remove", "aria-label": `Remove ${field.name}`, onclick: () => {
+      items = items.filter((one) => one !== field);
+      row.remove();
+      add.focus();
+    } }, "Remove");
+    const row = element("div", { class: "item" }, field.node, remove);
+    field.write(value);
+    items.push(field);
+    list.append(row);
+    return field;
+  }
+  function write(value) {
+    items = [];
+    list.replaceChildren();
+    for (const one of Array.isArray(value) ? value : []) append(one);
+  }
+  return {
+    ...frame,
+    name,
+    input: add,
+    read() {
+      const { values, first } = collected(items);
+      if (first) throw new Invalid("", first);
+      if (items.length < (schema.minItems ?? 0)) throw new Invalid(`needs at least ${schema.minItems}`, add);
+      return items.length || isRequired ? values.map(([, value]) => value) : undefined;
+    },
+    write,
+  };
+}
+
+/** The alternatives of a schema, where there are several and each has fields of its own or a type. */
+function variantsOf(schema, root) {
+  const choices = schema.oneOf ?? schema.anyOf;
+  if (!Array.isArray(choices) || schema.enum) return null;
+  const found = choices.map((choice) => resolved(choice, root)).filter((choice) => choice.type !== "null");
+  return found.length > 1 && found.every((choice) => choice.type || choice.properties || choice.enum || Object.hasOwn(choice, "const")) ? found : null;
+}
+
+function choiceField(name, schema, variants, root, { isRequired, id, depth = 0 }) {
+  const titles = variants.map((variant, number) => variant.title ?? constantOf(variant) ?? `${typeName(variant)}${variants.filter((one) => typeName(one) === typeName(variant)).length > 1 ? ` ${number + 1}` : ""}`);
+  const select = element("select", { "aria-label": `Kind of ${name}`, onchange: () => choose(select.value) },
+    isRequired ? null : element("option", { value: "" }, "not given"), titles.map((title, number) => element("option", { value: String(number) }, title)));
+  const place = element("div", {});
+  const frame = framed(name, { ...schema, type: "choice" }, isRequired, select, place);
+  let field = null;
+  function choose(number) {
+    made += 1;
+    select.value = number;
+    field = number === "" ? null : fieldFor(name, { type: variants[number].properties ? "object" : undefined, ...variants[number] }, root, { isRequired: true, id: `${id}-choice-${made}`, depth: depth + 1 });
+    place.replaceChildren(...(field ? [field.node] : []));
+  }
+  choose(isRequired ? "0" : "");
+  return {
+    ...frame,
+    name,
+    input: select,
+    read() {
+      if (!field) return undefined;
+      const { values, first } = collected([field]);
+      if (first) throw new Invalid("", first);
+      return values[0]?.[1];
+    },
+    write(value) {
+      if (value === undefined) choose(isRequired ? "0" : "");
+      else {
+        choose(String(Math.max(0, variants.findIndex((variant) => mayBe(value, variant, root)))));
+        field.write(value);
+      }
+    },
+  };
+}
+
+/** What a variant is told by: a property with one value. */
+function constantOf(variant) {
+  const found = Object.entries(variant.properties ?? {}).find(([, one]) => one && Object.hasOwn(one, "const"));
+  return found ? String(found[1].const) : null;
+}
+
+function mayBe(value, variant, root) {
+  if (Object.hasOwn(variant, "const")) return variant.const === value;
+  if (variant.enum) return variant.enum.includes(value);
+  const type = Array.isArray(value) ? "array" : typeof value;
+  if (variant.properties || variant.type === "object") {
+    if (type !== "object" || value === null) return false;
+    return Object.entries(variant.properties ?? {}).every(([name, one]) => !Object.hasOwn(resolved(one, root), "const") || resolved(one, root).const === value[name]);
+  }
+  return variant.type === type || (type === "number" && (variant.type === "integer" ? Number.isInteger(value) : variant.type === "number"));
 }
 
 function typeName(schema) {
@@ -78,7 +274,8 @@ function control(schema, isRequired) {
   const choices = choicesOf(schema);
   if (choices) {
     const options = choices.map((choice) => element("option", { value: JSON.stringify(choice) }, shown(choice)));
-    return element("select", {}, element("option", { value: "" }, isRequired ? "choose…" : hint || "not given"), options);
+    const isOnly = isRequired && choices.length === 1;
+    return element("select", {}, isOnly ? null : element("option", { value: "" }, isRequired ? "choose…" : hint || "not given"), options);
   }
   if (schema.type === "integer" || schema.type === "number") {
     const step = schema.type === "integer" ? "1" : "any";
@@ -145,7 +342,7 @@ export function json(text, type) {
 }
 
 function write(input, schema, value) {
-  if (value === undefined) input.value = "";
+  if (value === undefined) input.value = input.tagName === "SELECT" && !input.querySelector('option[value=""]') ? input.options[0].value : "";
   else if (choicesOf(schema)) input.value = JSON.stringify(value);
   else input.value = PLAIN.has(schema.type) ? String(value) : JSON.stringify(value, null, 2);
 }

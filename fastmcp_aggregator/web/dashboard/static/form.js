@@ -1,16 +1,12 @@
 // The form for a tool's arguments: fields made from its input schema, or all of it as JSON.
 
 import { element } from "./dom.js";
-import { fieldFor, Invalid, resolved } from "./fields.js";
+import { collected, fieldFor, fieldsOf, Invalid, resolved } from "./fields.js";
 
-/** A form for an input schema: its `node`, and `read()` for the arguments, or null once it has told what is wrong. */
+/** A form for an input schema: its `node`, `read()` for the arguments, or null once it has told what is wrong; `write`. */
 export function argumentsForm(inputSchema) {
   const root = resolved(inputSchema, inputSchema);
-  const properties = Object.entries(root.properties ?? {});
-  const required = new Set(Array.isArray(root.required) ? root.required : []);
-  const ordered = [...properties.filter(([name]) => required.has(name)), ...properties.filter(([name]) => !required.has(name))];
-  const fields = ordered.map(([name, schema], number) =>
-    fieldFor(name, schema, inputSchema, { isRequired: required.has(name), id: `argument-${number}` }));
+  const fields = fieldsOf(root, inputSchema, "argument");
   const raw = fieldFor("arguments", { type: "object", description: "All arguments as one JSON object." }, {}, { isRequired: true, id: "arguments-json" });
   const takesNone = fields.length === 0 && (root.additionalProperties === false || !root.additionalProperties);
   const parts = element("div", {}, takesNone ? element("p", { class: "notes" }, "Takes no arguments.") : fields.map((field) => field.node));
@@ -31,13 +27,21 @@ export function argumentsForm(inputSchema) {
   function takeBack() {
     const values = checked([raw]);
     if (values === null) return false;
-    for (const field of fields) field.write(values.arguments[field.name]);
+    write(values.arguments);
     return true;
+  }
+
+  function write(values) {
+    for (const field of fields) field.write(values[field.name]);
   }
 
   return {
     node,
     toggle,
+    write: (values) => {
+      if (raw.node.hidden) write(values);
+      else raw.write(values);
+    },
     read: () => {
       if (raw.node.hidden) return checked(fields);
       return checked([raw])?.arguments ?? null;
@@ -47,19 +51,7 @@ export function argumentsForm(inputSchema) {
 
 /** The values of fields by name; null if one of them is wrong, which is told there, and focused. */
 function checked(fields) {
-  const values = [];
-  let first = null;
-  for (const field of fields) {
-    try {
-      const value = field.read();
-      field.tell("");
-      if (value !== undefined) values.push([field.name, value]);
-    } catch (error) {
-      if (!(error instanceof Invalid)) throw error;
-      field.tell(`${field.name} ${error.message}`);
-      first ??= field.input;
-    }
-  }
+  const { values, first } = collected(fields);
   first?.focus();
   return first ? null : Object.fromEntries(values);
 }
@@ -77,4 +69,3 @@ function lenient(fields) {
   }
   return values;
 }
-

@@ -1,8 +1,12 @@
 // The groups, and what each contains.
 
+import { connecting } from "./connect.js";
+import { copyButton } from "./controls.js";
 import { byId, element, reconcile, setAttribute, setText } from "./dom.js";
 import { toolAddress } from "./tools.js";
 import { offers, ownName, STATES } from "./words.js";
+
+const MOST_CHIPS = 12;
 
 /** Bring the cards up to date; `names` are the tools by group and server key: their public names. */
 export function showGroups(view, names) {
@@ -17,18 +21,21 @@ function makeCard(group) {
     { class: "card group" },
     element("h3", {}, element("span", { class: "title" }), element("code", { class: "id" })),
     element("p", { class: "description" }),
-    element("p", { class: "endpoint" }, element("code", {})),
+    element("p", { class: "endpoint" }, element("code", {}), copyButton(() => addressOf(group), "Copy address")),
     element("ul", { class: "parts" }),
     element("p", {}, element("a", { href: toolAddress(group.id, "") }, `Tools of ${group.name || group.id}`)),
+    connecting(group, addressOf(group), document.documentElement.dataset.auth === "key"),
   );
 }
+
+const addressOf = (group) => new URL(group.endpoint, document.baseURI).href;
 
 function fillCard(card, group, states, names) {
   const [heading, description, endpoint, parts] = card.children;
   setText(heading.firstChild, group.name || group.id);
   setText(heading.lastChild, group.name && group.name !== group.id ? group.id : "");
   setText(description, group.description);
-  setText(endpoint.firstChild, new URL(group.endpoint, document.baseURI).href);
+  setText(endpoint.firstChild, addressOf(group));
   reconcile(parts, group.servers, (part) => part.key, makePart, (node, part) => fillPart(node, part, group, states, names[part.key] ?? []));
 }
 
@@ -44,5 +51,8 @@ function fillPart(node, part, group, states, names) {
   setText(key, part.key);
   setText(offered, offers(part) || "nothing now");
   const linked = (name) => element("a", { href: toolAddress(group.id, name) }, ownName(part.key, name));
-  reconcile(tools, names, (name) => name, linked, () => {});
+  const more = { more: names.length - MOST_CHIPS };
+  const shown = names.length > MOST_CHIPS ? [...names.slice(0, MOST_CHIPS), more] : names;
+  const make = (name) => (name === more ? element("a", { href: `#tools/${encodeURIComponent(group.id)}?${encodeURIComponent(part.key)}` }, `${more.more} more`) : linked(name));
+  reconcile(tools, shown, (name) => (name === more ? ` ${more.more}` : name), make, () => {});
 }

@@ -1,0 +1,82 @@
+// What operators see and do: a server's stderr, its restart and its end, the keys, and definitions that are not as pinned.
+
+import { ask, operate } from "./api.js";
+import { asked, copyButton, dialog } from "./controls.js";
+import { byId, element, setText } from "./dom.js";
+import { count } from "./words.js";
+
+export const mayOperate = (view) => view.viewer.roles.includes("operate");
+
+/** What can be done with a server, and the last it has written to stderr. */
+export function openServer(server) {
+  const lines = element("pre", { class: "block stderr", tabindex: "0" }, "Loading…");
+  const told = element("p", { class: "problem", role: "status" });
+  const act = (how, question) => element("button", { type: "button", class: how === "stop" ? "danger" : null, onclick: () => done(how, question) }, how === "stop" ? "Stop" : server.state === "stopped" || server.state === "sleeping" ? "Start" : "Restart");
+  const again = element("button", { type: "button", class: "quiet", onclick: load }, "Load again");
+  const facts = [["Era", server.era], ["Protocol", server.protocol_version], ["Process", server.pid], ["Restarts", server.restarts], ["In flight", server.in_flight], ["Waiting", server.waiting], ["Instances for", server.isolation], ["Why", server.isolation_reason]];
+  dialog(server.key,
+    element("dl", { class: "facts" }, facts.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value))])),
+    server.last_error ? element("p", { class: "notice bad" }, server.last_error) : null,
+    element("p", { class: "actions" }, act("restart", `Restart ${server.key}? The calls that it is answering fail.`),
+      server.state === "stopped" ? null : act("stop", `Stop ${server.key}? Its calls fail until it is started again.`), told),
+    element("div", { class: "heading" }, element("h3", {}, "stderr"), again, copyButton(() => lines.textContent)), lines);
+  load();
+
+  async function load() {
+    try {
+      const answer = await (await ask(`stderr/${encodeURIComponent(server.key)}`)).json();
+      setText(lines, answer.lines?.length ? answer.lines.join("\n") : "Nothing was written.");
+      lines.scrollTop = lines.scrollHeight;
+    } catch (error) {
+      setText(lines, error.message);
+    }
+  }
+  async function done(how, question) {
+    if (!(await asked(question, how === "stop" ? "Stop" : "Restart"))) return;
+    try {
+      await operate(how, server.key);
+      setText(told, how === "stop" ? "It is being stopped." : "It is being restarted.");
+    } catch (error) {
+      setText(told, error.message);
+    }
+  }
+}
+
+/** A button that takes a tool out of service, or puts it back. */
+export function serviceButton(server, tool, isOut) {
+  const button = element("button", { type: "button", class: "quiet", onclick: act }, isOut ? "Put back into service" : "Take out of service");
+  async function act() {
+    if (!isOut && !(await asked(`Take ${tool} of ${server} out of service? Nobody can call it until it is put back, or the hub is restarted.`, "Take it out"))) return;
+    try {
+      await operate(isOut ? "reinstate" : "withdraw", server, { tool });
+    } catch (error) {
+      setText(button, error.message);
+    }
+  }
+  return button;
+}
+
+/** The keys, and what is not as pinned. */
+export async function showOperator() {
+  const [keys, pins] = await Promise.all(["keys", "pins"].map(async (path) => (await ask(path)).json()));
+  byId("keys-table").tBodies[0].replaceChildren(...keys.keys.map((key) => element("tr", {},
+    element("th", { scope: "row", "data-column": "Name" }, key.name, " ", element("code", {}, key.id)),
+    element("td", { "data-column": "Roles" }, key.roles.join(", ")),
+    element("td", { "data-column": "Groups" }, key.groups === null ? "all" : key.groups.join(", ")),
+    element("td", { "data-column": "Last used" }, key.last_used ? new Date(key.last_used).toLocaleString() : "not since the start"),
+    element("td", { "data-column": "Expires" }, key.expires ? new Date(key.expires).toLocaleDateString() : "never"))));
+  setText(byId("keys-summary"), keys.keys.length ? count(keys.keys.length, "key") : "No keys.");
+  const servers = [...new Set(pins.differences.map((one) => one.server))];
+  setText(byId("pins-summary"), pins.is_on ? (servers.length ? "" : "Everything is as pinned.") : "Pins are off.");
+  byId("pins-list").replaceChildren(...servers.map((key) => pinned(key, pins.differences.filter((one) => one.server === key))));
+}
+
+function pinned(key, found) {
+  const approve = element("button", { type: "button", onclick: act }, `Approve all of ${key}`);
+  async function act() {
+    if (!(await asked(`Pin what ${key} offers now? ${count(found.length, "difference")} would be approved.`, "Approve"))) return;
+    await operate("pins", key).then(showOperator, (error) => setText(approve, error.message));
+  }
+  const shown = found.slice(0, 50).map((one) => element("details", {}, element("summary", {}, `${one.what}: ${one.kind}`), element("pre", { class: "block", tabindex: "0" }, one.diff.join("\n"))));
+  return element("article", { class: "card" }, element("h3", {}, key), shown, found.length > 50 ? element("p", {}, `and ${found.length - 50} more`) : null, element("p", { class: "actions" }, approve));
+}
