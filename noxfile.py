@@ -202,7 +202,7 @@ def attack(session: nox.Session) -> None:
 def relay(session: nox.Session) -> None:
     """Check in 10 000 interleaved calls that nothing reaches a caller that it does not belong to."""
     install(session, "test", package=True)
-    tests = session.posargs or ["tests/relay/test_relay_security.py"]
+    tests = session.posargs or ["tests/relay/test_relay_security.py", "tests/local_hub/test_local_hub_relay.py"]
     session.run("pytest", "-s", "-n", "0", *EVERYTHING, *tests, env={"RELAY_CALLS": "10000"})
 
 

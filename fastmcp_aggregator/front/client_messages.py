@@ -139,7 +139,7 @@ class ClientMessages:
         child, original = found
         may_hear = partial(self._directory.shows, uri)
         subscribe = self._runtime.subscriptions.subscribe
-        if child.options.endpoint.access.is_per_caller:
+        if child.options.endpoint.access.is_per_caller or not caller.is_remote:
             child = await self._runtime.instances.instance_for(child, caller)
         work = partial(subscribe, stream, child, original, uri, caller.account, holder=caller.holder, may_hear=may_hear)
         await self._guard.around(caller, params, work, child=child, address={"uri": original})

@@ -41,6 +41,14 @@ def aggregating_server(entries: Entries, folder: Path, *options: str) -> dict[st
     return {"command": command, "args": arguments, "env": safe_environment()}
 
 
+def attaching_server(entries: Entries, folder: Path, *options: str) -> dict[str, Any]:
+    """How a client starts a bridge to a hub of all servers."""
+    server = aggregating_server(entries, folder, *options)
+    first = server["args"].index(str(folder / "config.json"))
+    server["args"].insert(first, "attach")
+    return {**server, "env": {**server["env"], "FASTMCP_AGGREGATOR_HUB_IDLE": "1"}}
+
+
 async def run(program: str, home: Path, **told: Any) -> Any:
     """What one of the programs under `clients` prints."""
     file = _PROGRAMS / program

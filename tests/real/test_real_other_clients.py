@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 import pytest_asyncio
 from real_answers import Event, canonical, public, unenveloped
 from real_fronts import Entries, Front, Opened, opened
-from real_programs import MODULES, SPOKEN, aggregating_server, direct_server, inspect, run
+from real_programs import MODULES, SPOKEN, aggregating_server, attaching_server, direct_server, inspect, run
 from real_servers import LISTS, Place, requires_servers, server_entries
-from support.wire import LEGACY, MODERN
+from support.harness import running
+from support.wire import EVERYTHING, LEGACY, MODERN, until_answered
 
 pytestmark = [pytest.mark.real, requires_servers, pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,7 +33,7 @@ CALLS = [
     ("echo", {"message": 7}),
 ]
 
-each_transport = pytest.mark.parametrize("transport", ["stdio", "http"])
+each_transport = pytest.mark.parametrize("transport", ["stdio", "attach", "http"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -46,13 +48,30 @@ async def hub(place: Place, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 async def expected_tools(transport: str, hub: Opened, direct: list[str], separator: str) -> list[str]:
     """What a client of an aggregator is to see, if it sees `direct` of server-everything when it starts it itself.
 
-    Over HTTP, where there are many clients, a server offers what it has for a client that can be asked anything.
+    Where there are many clients, over HTTP or at a hub, a server offers what it has for a client that can be asked
+    anything.
     """
     names = await hub.client.names("tools/list")
-    if transport == "http":
-        return names
+    if transport != "stdio":
+        return [name.replace("__", separator, 1) for name in names]
     others = [name.replace("__", separator, 1) for name in names if not name.startswith("everything__")]
     return [f"everything{separator}{name}" for name in direct] + others
+
+
+def server_for(transport: str, hub: Opened, entries: Entries, folder: Path, *options: str) -> dict[str, Any]:
+    """How a client reaches all servers."""
+    if transport == "http":
+        return {"url": hub.url}
+    start = attaching_server if transport == "attach" else aggregating_server
+    return start(entries, folder, *options)
+
+
+@asynccontextmanager
+async def served_already(server: dict[str, Any]) -> AsyncIterator[None]:
+    """While another client is attached, which has seen the last tools that server-everything offers."""
+    async with running(server["command"], *server["args"], env=server["env"], capabilities=EVERYTHING) as other:
+        await until_answered(other.client.names, lambda names: "everything:trigger-elicitation-request" in names)
+        yield
 
 
 def settled(heard: list[Any]) -> list[Event]:
@@ -82,7 +101,7 @@ async def test_the_typescript_sdk_lists_calls_answers_questions_and_follows_reso
         how = {"sdk": sdk, "modules": str(MODULES), "era": era, "separator": separator}
         return await run("typescript_client.mjs", tmp_path, server=server, **how)
 
-    server = {"url": hub.url} if transport == "http" else aggregating_server(entries, tmp_path)
+    server = server_for(transport, hub, entries, tmp_path)
     separator = "__" if transport == "http" else ":"
     got, direct = await client(server, era, separator), await client(direct_server(entries), "legacy")
     assert got["version"] == version
@@ -114,8 +133,7 @@ async def test_an_agent_framework_lists_and_calls_under_names_that_model_apis_ta
         calls = [(f"{prefix}{name}", arguments) for name, arguments in (*CALLS, *further)]
         return await run(program, tmp_path, server=server, calls=calls)
 
-    own = aggregating_server(entries, tmp_path, "--separator", "__")
-    got = await client({"url": hub.url} if transport == "http" else own, "everything__")
+    got = await client(server_for(transport, hub, entries, tmp_path, "--separator", "__"), "everything__")
     direct = await client(direct_server(entries), "")
     assert [got["version"]] == SPOKEN[package]
     assert got["tools"] == await expected_tools(transport, hub, direct["tools"], "__")
@@ -124,14 +142,18 @@ async def test_an_agent_framework_lists_and_calls_under_names_that_model_apis_ta
     assert got["events"] == direct["events"]
 
 
-async def test_the_inspector_lists_and_calls_over_stdio(hub: Opened, entries: Entries, tmp_path: Path) -> None:
-    server = aggregating_server(entries, tmp_path)
-    listed = await inspect(server, tmp_path, LEGACY, "tools/list")
-    direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")
-    names = [tool["name"] for tool in listed["result"]["tools"]]
-    assert names == await expected_tools("stdio", hub, [tool["name"] for tool in direct["result"]["tools"]], ":")
-    answer = await inspect(server, tmp_path, MODERN, "tools/call", "--tool-name", "everything:get-sum", *SUM)
-    assert answer["result"]["content"] == [{"type": "text", "text": "The sum of 1 and 2 is 3."}]
+@pytest.mark.parametrize("transport", ["stdio", "attach"])
+async def test_the_inspector_lists_and_calls_over_stdio(
+    transport: str, hub: Opened, entries: Entries, tmp_path: Path
+) -> None:
+    server = server_for(transport, hub, entries, tmp_path)
+    async with served_already(server) if transport == "attach" else nullcontext():
+        listed = await inspect(server, tmp_path, LEGACY, "tools/list")
+        direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")
+        names = [tool["name"] for tool in listed["result"]["tools"]]
+        assert names == await expected_tools(transport, hub, [tool["name"] for tool in direct["result"]["tools"]], ":")
+        answer = await inspect(server, tmp_path, MODERN, "tools/call", "--tool-name", "everything:get-sum", *SUM)
+        assert answer["result"]["content"] == [{"type": "text", "text": "The sum of 1 and 2 is 3."}]
 
 
 @pytest.mark.parametrize("method", ["resources/templates/list", "prompts/list"])
