@@ -15,7 +15,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.oauth2 import PKCEParameters
 from mcp.client.auth.utils import union_scopes, validate_authorization_response_iss
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.discovery import Provider
@@ -49,6 +49,8 @@ class Refused(OAuthError):
 
 class Authorization(BaseModel):
     """A login that has begun: what is to be kept until the browser is back. Everything in it is secret."""
+
+    model_config = ConfigDict(defer_build=True)
 
     url: str
     issuer: str

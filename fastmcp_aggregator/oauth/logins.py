@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mcp.shared.auth import OAuthClientInformationFull
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fastmcp_aggregator.oauth.account import keep, kept_tokens
 from fastmcp_aggregator.oauth.accounts import Accounts
@@ -62,6 +62,8 @@ class Login(BaseModel):
 
 class _Return(BaseModel):
     """What is awaited from an authorization server: of which login, and by which browser."""
+
+    model_config = ConfigDict(defer_build=True)
 
     login: Login
     authorization: Authorization

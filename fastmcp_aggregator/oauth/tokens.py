@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 HUB = ""
 """In place of a principal: the hub's own account."""
@@ -17,6 +17,8 @@ _SHARE = 0.1
 
 class Tokens(BaseModel):
     """One account's tokens. `expires_at` and `obtained_at` are in Unix seconds; an empty `principal` is the hub."""
+
+    model_config = ConfigDict(defer_build=True)
 
     principal: str = HUB
     url: str

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
-from fastmcp_aggregator.oauth.accounts import directory_of
-from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
 from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.oauth.vault.vault import Vault
 
 
 def peers_from_settings(settings: AggregatorSettings) -> Peers:
@@ -30,6 +33,9 @@ def vault_from_settings(settings: AggregatorSettings) -> Vault:
         ConfigError: `redis_url` cannot be used, or there is no `redis_key` to seal them with.
     """
     if settings.redis_url is None:
+        from fastmcp_aggregator.oauth.accounts import directory_of  # noqa: PLC0415 - for servers with OAuth only
+        from fastmcp_aggregator.oauth.vault.vault import FileVault  # noqa: PLC0415 - the same
+
         return FileVault(directory_of(settings))
     if settings.redis_key is None:
         message = "is needed where replicas share Redis and a server has `oauth`: tokens are sealed with it"

@@ -52,7 +52,7 @@ CallbackPath = Annotated[str, AfterValidator(_callback_path)]
 class OAuthSettings(BaseModel):
     """What is set for OAuth at one server; what is left out is found out from the server."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     account: Literal["hub", "caller", "exchange"] = Field(
         default="hub",

@@ -180,7 +180,7 @@ def _headers(nonce: str = "") -> dict[str, str]:
     return {
         "Content-Security-Policy": policy,
         "Cache-Control": "no-store",
-        "Referrer-Policy": "no-referrer",
+        "Referrer-Policy": "same-origin",  # with `no-referrer` browsers would hide the origin of the form, too
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
     }

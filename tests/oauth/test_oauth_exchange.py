@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from account_server import AccountServer, account_server
 from fastmcp.server.auth.providers.jwt import JWTVerifier
+from support.account_server import AccountServer, account_server
 from support.credentials import AUDIENCE, ISSUER, PAIR, Credentials, bearer
 from support.harness import config
 from support.serving import Served, served

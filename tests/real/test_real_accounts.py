@@ -27,6 +27,8 @@ from joserfc.jwk import ECKey
 from oidc_person import agreed
 from pydantic import AnyHttpUrl
 from real_servers import FOLDER
+from support.chromium import CHROMIUM, launched
+from support.credentials import Credentials
 from support.harness import config, connected, free_port
 from support.serving import served
 from support.wire import PATIENCE
@@ -41,6 +43,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not is_stamped(FOLDER, IDENTITY_PROVIDERS), reason="oidc-provider is not installed"),
 ]
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 _MODULE = FOLDER / "node" / "node_modules" / "oidc-provider" / "lib" / "index.js"
 _HERE = Path(__file__).parent
 SECRET = "a secret of thirty-two characters"
@@ -276,6 +279,61 @@ async def test_an_address_that_is_pasted(tmp_path: Path) -> None:
             said += (await process.communicate())[1].decode()
         assert process.returncode == 0, said
         assert await called(here) == "carol"
+
+
+def in_chromium(address: str, key: str | None, login: str) -> str:
+    """Log in as a person does; the text of the last page. `key` is for a hub's page, which comes first."""
+    with launched() as browser:
+        page = browser.new_page()
+        page.goto(address)
+        if key is not None:
+            page.fill("input[name=credential]", key)
+            page.click("button")
+        page.fill("input[name=login]", login)
+        page.fill("input[name=password]", "any")
+        page.click("button[type=submit]")
+        page.click("button[type=submit]")
+        page.wait_for_load_state()
+        return page.inner_text("body")
+
+
+@needs_chromium
+async def test_a_login_in_chromium(tmp_path: Path) -> None:
+    async with place(tmp_path, registration=True) as here:
+        line, environment = here.command(True, "login", "p")
+        process = await asyncio.create_subprocess_exec(
+            *line, env={**environment, "BROWSER": "true %s &"}, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE):
+            while not (found := re.match(r"Log in at: (\S+)", (await process.stderr.readline()).decode())):
+                pass
+            shown = await asyncio.to_thread(in_chromium, found[1], None, "dave")
+            said = (await process.communicate())[1].decode()
+        assert (process.returncode, "Logged in" in shown or "successful" in shown) == (0, True), said + shown
+        assert await called(here) == "dave"
+
+
+@needs_chromium
+async def test_callers_log_in_with_accounts_of_their_own_in_chromium(tmp_path: Path) -> None:
+    async with place(tmp_path, registration=True) as here:
+        await here.run(True, "login", "p")
+        credentials = Credentials(tmp_path, {"alice": None, "bob": None})
+        listener = listening_socket("127.0.0.1", 0)
+        app = here.hub({"account": "caller"}, auth=credentials.auth, public_url=url_of(listener, "127.0.0.1"))
+        async with served(app, listener=listener) as front:
+            call = {"name": "p:whoami", "arguments": {}}
+            for name, login in (("alice", "alice-there"), ("bob", "bob-there")):
+                capabilities = {"elicitation": {"url": {}}}
+                client = await front.connect(modern=True, headers=credentials.of(name), capabilities=capabilities)
+                asked = await client.result("tools/call", call)
+                address = asked["inputRequests"]["login"]["params"]["url"]
+                back = {"requestState": asked["requestState"], "inputResponses": {"login": {"action": "accept"}}}
+                _, answer = client.begin("tools/call", {**call, **back})
+                shown = await asyncio.to_thread(in_chromium, address, credentials.keys[name], login)
+                assert "You are logged in to p, as key:" + name in shown
+                assert (await answer)["result"]["structuredContent"] == {"who": login}
+            assert len({account.client.client_id for account in await kept_accounts(here.vault)}) == 2
 
 
 def key_in(folder: Path) -> tuple[str, dict[str, Any]]:

@@ -22,9 +22,9 @@ from fastmcp.server.dependencies import get_access_token
 from pydantic import AnyHttpUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from support.serving import served
 
 from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from support.serving import served
 
 
 class AccountServer(TokenVerifier):
