@@ -265,7 +265,7 @@ class Calls:
             del self._asking[deadline]
             deadline.bound(self._timings.asking_bound)
 
-    def _asks(self, deadline: _ActivityDeadline, holder: Holder) -> None:
+    def _asks(self, holder: Holder, deadline: _ActivityDeadline) -> None:
         """A call begins to wait for its client's answers."""
         if self._limiter.has_waiting_besides(holder):
             deadline.bound(self._timings.asking_bound)
@@ -328,7 +328,7 @@ class Calls:
         """Raises: ConnectionError: the session ended while the child was asked."""
         limit = self._deadlines.get(method, self._deadline)
         with anyio.move_on_after(limit - waited - spent) as scope:
-            deadline = _ActivityDeadline(scope, limit, self.answered, lambda: self._asks(deadline, holder))
+            deadline = _ActivityDeadline(scope, limit, self.answered, partial(self._asks, holder))
             try:
                 result = await send(deadline)
             except RemoteFailure as error:
@@ -433,9 +433,13 @@ class _ActivityDeadline:
     """A deadline that activity of the child renews, and that is suspended while the child waits for its client."""
 
     def __init__(
-        self, scope: anyio.CancelScope, limit: float, on_activity: Callable[[], None], on_asking: Callable[[], None]
+        self,
+        scope: anyio.CancelScope,
+        limit: float,
+        on_activity: Callable[[], None],
+        on_asking: Callable[[_ActivityDeadline], None],
     ) -> None:
-        """`on_asking` is called when the child begins to wait for its client."""
+        """`on_asking` is called with it when the child begins to wait for its client."""
         self._scope = scope
         self._limit = limit
         self._on_activity = on_activity
@@ -455,7 +459,7 @@ class _ActivityDeadline:
         self.is_bound = self.is_bound and self._questions > 0
         self.touch()
         if begins:
-            self._on_asking()
+            self._on_asking(self)
 
     def bound(self, seconds: float) -> None:
         """The client has so long to answer from now on."""

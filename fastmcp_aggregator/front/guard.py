@@ -62,10 +62,10 @@ class Guard:
         """
 
         async def fail() -> None:
+            if not self._directory.is_restricted:
+                raise error()
             told = error()
-            if self._directory.is_restricted:
-                raise Denied(told.code, told.message, told.error.data, reason=_NOT_HERE)
-            raise told
+            raise Denied(told.code, told.message, told.error.data, reason=_NOT_HERE)
 
         await self.around(caller, params, fail, address=address)
         raise AssertionError("what is refused has no result")

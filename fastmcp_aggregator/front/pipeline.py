@@ -192,7 +192,7 @@ class Pipeline:
             raise MCPError(REQUEST_CANCELLED, "Request cancelled")
         call.caller, call.params = caller, params
         if fast.refusal is not None:
-            raise fast.refusal
+            raise fast.take_refusal()
         try:
             return await self._published(fast.target, self.serve(call, fast.admission))
         finally:
@@ -267,9 +267,12 @@ class Pipeline:
             return target.publish_result(await served, target.publish)
         except MCPError as error:
             published = published_error(error, target.publish)
-            if published is error:
-                raise
-            raise published from error
+            try:
+                if published is error:
+                    raise
+                raise published from error
+            finally:
+                del published  # an error that its own traceback refers to is there until a garbage collection
 
     # The requests.
 

@@ -145,6 +145,12 @@ class FastCall:
         self.call.started = self.started
         return self.call
 
+    def take_refusal(self) -> MCPError:
+        """The refusal, which is not kept: it refers to this call by its traceback."""
+        refusal, self.refusal = self.refusal, None
+        assert refusal is not None
+        return refusal
+
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""
         if self._is_over:

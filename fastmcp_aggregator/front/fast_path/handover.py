@@ -14,14 +14,17 @@ from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT
 from fastmcp_aggregator.library_internals import connection_of
 
 SCOPE_KEY = "fastmcp_aggregator.fast_call"
-"""Where the scope of an HTTP request has the call that the full path has taken over."""
+"""Where the scope of an HTTP request has a list of the call that the full path is to take over, and takes from it.
+
+All copies of the scope have the same list, so none of them refers to the call afterwards, which refers to them.
+"""
 
 
 def taken_over_call(ctx: Context) -> FastCall | None:
     """The call that this request began on the fast path; those that follow it on a pipe may take that path."""
     if ctx.request is not None:
-        found: FastCall | None = getattr(ctx.request, "scope", {}).pop(SCOPE_KEY, None)
-        return found
+        waiting: list[FastCall] = getattr(ctx.request, "scope", {}).get(SCOPE_KEY, [])
+        return waiting.pop() if waiting else None
     front = PIPE_FRONT.get()
     if front is None or ctx.request_id is None:
         return None

@@ -82,7 +82,7 @@ class FastEndpoint:
             try:
                 response = await exchange.response
                 if response is None:
-                    await self._app({**scope, SCOPE_KEY: exchange.fast}, replay, send)
+                    await self._app({**scope, SCOPE_KEY: [exchange.fast]}, replay, send)
                 else:
                     await exchange.send(response, send)
             finally:

@@ -228,9 +228,12 @@ class _Connection:
         self.exchange = exchange
         self._receive = receive
         self._watching: asyncio.Task[Message] | None = None
+        self._is_closed = False
 
     async def receive(self) -> Message:
         """What ASGI's `receive` gives; once the body is read, that is the end of the connection."""
+        if self._is_closed:
+            return {"type": "http.disconnect"}
         if self._watching is not None:
             return await asyncio.shield(self._watching)
         message = await self._receive()
@@ -240,9 +243,11 @@ class _Connection:
 
     async def close(self) -> None:
         """Watch no longer."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        self._is_closed = True
+        watching, self._watching = self._watching, None  # or it refers to itself, by the traceback of its end
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
 
     async def _watch(self) -> Message:
         message = await self._receive()

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
-from mcp.server.runner import serve_one
+from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
@@ -52,14 +52,12 @@ async def exchange(
     envelope = enveloped(params.get("_meta"))
     connection = Connection.from_envelope(LATEST_MODERN_VERSION, _CLIENT, {})
     context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request))
-    return await serve_one(
-        server,
-        context,
-        method,
-        {**params, "_meta": envelope},
-        connection=connection,
-        lifespan_state={},
-    )
+    runner = ServerRunner(server, connection, {})
+    try:
+        return await runner.on_request(context, method, {**params, "_meta": envelope})
+    finally:
+        del runner.on_request  # which refers to the runner, so that only a garbage collection would find both
+        await aclose_shielded(connection)
 
 
 @dataclass
