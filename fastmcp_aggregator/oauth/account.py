@@ -77,10 +77,18 @@ class Account(ABC):
             raise self._failed(LoginRequired("it does not take the tokens of its own authorization server"))
         return header
 
-    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
-        """The failure of a request for which the server wants more scopes."""
+    async def widened(self, refused: str, scopes: str | None) -> str:
+        """The header's value in place of one that is too narrow for a request.
+
+        Raises:
+            HttpFailed: there is no other.
+        """
         named = f": {printable(scopes)[:_SHOWN]}" if scopes else ""
-        return self._failed(ClientRefused(f"it wants more scopes than its settings ask for{named}; add them"))
+        raise self._failed(ClientRefused(f"it wants more scopes than its settings ask for{named}; add them"))
+
+    def forget(self) -> None:
+        """What is kept is another by now."""
+        self.tokens = None
 
     async def settled(self) -> None:
         """Wait for a renewal that is under way."""
@@ -142,17 +150,20 @@ class LoginAccount(Account):
         self._principal = principal
         self._looked_at = 0.0
 
-    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
-        """The failure of a request; the next login asks for these too."""
+    async def widened(self, refused: str, scopes: str | None) -> str:
+        """Those of a login meanwhile, if there was one; else the next one asks for these scopes too."""
         named = printable(scopes)[:_SHOWN] if scopes else "more scopes"
         found = self.tokens
         with suppress(OAuthError, VaultError):
             async with self._vault.locked(TOKENS, found.name if found is not None else ""):
                 found = await self._kept()
+                if self._is_other(found, refused):
+                    self.tokens = found
+                    return self._header()
                 wanted = union_scopes(union_scopes(found.tokens.scope, found.wanted_scopes), scopes)
                 if wanted != found.wanted_scopes and len(wanted or "") < _MOST_SCOPES:
                     await keep(self._vault, found.model_copy(update={"wanted_scopes": wanted}))
-        return self._failed(LoginRequired(f"its login does not allow this call: it wants {named}"))
+        raise self._failed(LoginRequired(f"its login does not allow this call: it wants {named}"))
 
     @property
     def how_to_log_in(self) -> str:
@@ -163,8 +174,11 @@ class LoginAccount(Account):
         return time.monotonic() - self._looked_at > _LOOK_INTERVAL
 
     async def _look(self) -> None:
+        before = self.tokens
         try:
             self.tokens = await self._kept()
+            if self.tokens != before:
+                self.why_login_needed = None  # somebody has logged in
         except LoginRequired as error:
             self.tokens = None
             raise self._failed(error) from None

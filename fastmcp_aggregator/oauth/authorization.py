@@ -15,7 +15,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.oauth2 import PKCEParameters
 from mcp.client.auth.utils import union_scopes, validate_authorization_response_iss
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.discovery import Provider
@@ -59,13 +59,13 @@ class Authorization(BaseModel):
     token_endpoint: str
     authorization_endpoint: str
     revocation_endpoint: str | None = None
-    client: OAuthClientInformationFull
+    client: OAuthClientInformationFull = Field(repr=False)
     redirect_uri: str
     scopes: str | None = None
     audience: str | None = None
-    state: str
-    verifier: str
-    challenge: str
+    state: str = Field(repr=False)
+    verifier: str = Field(repr=False)
+    challenge: str = Field(repr=False)
 
     @classmethod
     def begun(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 HUB = ""
 """In place of a principal: the hub's own account."""
@@ -26,8 +26,8 @@ class Tokens(BaseModel):
     resource: str | None = None
     token_endpoint: str
     revocation_endpoint: str | None = None
-    client: OAuthClientInformationFull
-    tokens: OAuthToken
+    client: OAuthClientInformationFull = Field(repr=False)
+    tokens: OAuthToken = Field(repr=False)
     obtained_at: float
     expires_at: float | None = None
     is_refused: bool = False

@@ -47,6 +47,7 @@ _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_calls_in_flight": ("Requests in flight to it.", lambda status: status.in_flight),
     "server_calls_waiting": ("Requests in its queue, waiting for a slot.", lambda status: status.waiting),
     "server_cut_off": ("1 while the circuit breaker is open and calls are rejected.", lambda s: int(s.is_cut_off)),
+    "server_login_needed": ("1 while a person has to log in to it.", lambda status: int(status.login_needed)),
     "server_callers": ("Callers that have requests in flight to it.", lambda status: status.callers),
     "server_tools": ("Tools that are listed now.", lambda status: status.tools),
 }

@@ -201,6 +201,24 @@ async def test_hours_of_four_replicas_cost_no_login(
     assert (endpoint.number, len(endpoint.asked)) == (hours, hours)
 
 
+async def test_scopes_that_a_call_wants_are_kept_for_the_next_login(endpoint: TokenEndpoint, vault: FileVault) -> None:
+    given = {"access_token": "access-0", "refresh_token": "refresh-0", "scope": "read"}
+    await logged_in(vault, tokens=given, expires_at=None)
+    one = account(vault)
+    await one.authorization()
+    with pytest.raises(HttpFailed) as caught:
+        await one.widened("Bearer access-0", "write read")
+    failure = caught.value.failure
+    assert (failure.kind, "it wants write read" in failure.reason) == ("login", True)
+    with pytest.raises(HttpFailed):
+        await one.widened("Bearer access-0", "x" * 5000)
+    (kept,) = await kept_accounts(vault)
+    assert kept.wanted_scopes == "read write"
+    await logged_in(vault, tokens={"access_token": "wide"}, expires_at=None)  # in another process
+    assert await one.widened("Bearer access-0", "write") == "Bearer wide"
+    assert not endpoint.asked
+
+
 # What is kept.
 
 

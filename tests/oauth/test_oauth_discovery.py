@@ -97,6 +97,8 @@ async def test_a_login_from_refusal_to_tokens(web: Web) -> None:
     (form,) = web.forms
     assert (form["code"], form["resource"], form["redirect_uri"]) == ("c", URL, BACK)
     assert form["code_verifier"] == authorization.verifier
+    for secret in ("'a'", "'r'", authorization.verifier, authorization.state):
+        assert secret not in repr(tokens) + repr(authorization)
 
 
 async def test_settings_say_what_is_asked_for(web: Web) -> None:

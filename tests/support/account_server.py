@@ -20,8 +20,10 @@ from fastmcp.server.auth import AccessToken, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.dependencies import get_access_token
 from pydantic import AnyHttpUrl
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from support.serving import served
@@ -42,9 +44,14 @@ class AccountServer(TokenVerifier):
         self.issuer = origin
         self.trusted: JWTVerifier | None = None
         """What verifies the tokens that are exchanged."""
+        self.wide: set[str] = set()
+        """The access tokens with which `write` may be called."""
         self.presented: list[dict[str, str]] = []
         self.app: FastMCP[Any] = FastMCP("accounts", auth=RemoteAuthProvider(self, [AnyHttpUrl(origin)], origin))
         self.app.tool(self.whoami)
+        self.app.tool(self.write)
+        self.app.resource("me://who")(self.who)
+        self.app.prompt(self.ask)
         for path, handler, methods in self._routes():
             self.app.custom_route(path, methods=methods)(handler)
 
@@ -58,6 +65,18 @@ class AccountServer(TokenVerifier):
         assert token is not None
         self.calls[token.client_id] += 1
         return {"who": token.client_id}
+
+    def write(self) -> str:
+        """What not all tokens are for; see `ScopeGuard`."""
+        return "written"
+
+    def who(self) -> str:
+        """Whose account a resource was read with."""
+        return self.whoami()["who"]
+
+    def ask(self) -> str:
+        """Whose account a prompt was got with."""
+        return self.whoami()["who"]
 
     async def verify_token(self, token: str) -> AccessToken | None:
         who, ends = self.access.get(token, ("", 0.0))
@@ -112,7 +131,10 @@ class AccountServer(TokenVerifier):
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()
             is_proved = asked.get("code_challenge") == base64.urlsafe_b64encode(digest).decode().rstrip("=")
             if who and is_proved and asked["redirect_uri"] == form["redirect_uri"]:
-                return JSONResponse(self.issued(who))
+                told = self.issued(who)
+                if "write" in asked.get("scope", "").split():
+                    self.wide.add(told["access_token"])
+                return JSONResponse(told)
         elif assertion := form.get("subject_token") or form.get("assertion"):
             self.presented.append(form)
             found = await self.trusted.verify_token(assertion) if self.trusted is not None else None
@@ -133,9 +155,35 @@ class AccountServer(TokenVerifier):
         return Response()
 
 
+class ScopeGuard:
+    """Lets nobody write whose token is not for that (RFC 6750, section 3.1)."""
+
+    def __init__(self, app: ASGIApp, server: AccountServer) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if b'"tools/call"' in body and b'"write"' in body and token not in self._server.wide:
+            challenge = 'Bearer error="insufficient_scope", scope="write"'
+            await Response(status_code=403, headers={"WWW-Authenticate": challenge})(scope, receive, send)
+            return
+        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Message:
+            return next(parts, None) or await receive()
+
+        await self._app(scope, again, send)
+
+
 @asynccontextmanager
 async def account_server() -> AsyncIterator[AccountServer]:
     listener = listening_socket("127.0.0.1", 0)
     server = AccountServer(url_of(listener, "127.0.0.1"))
-    async with served(server.app, listener=listener):
+    async with served(server.app, listener=listener, middleware=[Middleware(ScopeGuard, server=server)]):
         yield server

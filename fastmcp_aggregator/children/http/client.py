@@ -214,11 +214,12 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             return response
         if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
             await response.aclose()
-            raise await self._credentials.scope_wanted(extract_scope_from_www_auth(response))
-        if response.status_code != 401:
+            headers = await self._credentials.widened(headers, extract_scope_from_www_auth(response))
+        elif response.status_code == 401:
+            await response.aclose()  # the request was not executed
+            headers = await self._credentials.renewed(headers)
+        else:
             return response
-        await response.aclose()  # the request was not executed
-        headers = await self._credentials.renewed(headers)
         return await self._network.handle_async_request(self._copy(request, headers, url))
 
     def _copy(

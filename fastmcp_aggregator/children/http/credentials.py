@@ -51,8 +51,12 @@ class Login(Protocol):
         """
         ...
 
-    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
-        """The failure of a request for which the server wants more scopes, which the next login asks for."""
+    async def widened(self, refused: str, scopes: str | None) -> str:
+        """The header's value in place of one that is too narrow for a request.
+
+        Raises:
+            HttpFailed: there is no other; the next login asks for these scopes.
+        """
         ...
 
 
@@ -113,10 +117,14 @@ class Credentials:
         assert self._login is not None
         return {**refused, _AUTHORIZATION: await self._login.renewed(refused[_AUTHORIZATION])}
 
-    async def scope_wanted(self, scopes: str | None) -> HttpFailed:
-        """The failure of a request for which the tokens are too narrow."""
+    async def widened(self, refused: Mapping[str, str], scopes: str | None) -> Mapping[str, str]:
+        """The headers in place of those that are too narrow for a request.
+
+        Raises:
+            HttpFailed: there are no others.
+        """
         assert self._login is not None
-        return await self._login.scope_wanted(scopes)
+        return {**refused, _AUTHORIZATION: await self._login.widened(refused[_AUTHORIZATION], scopes)}
 
     def _is_for_caller(self, name: str) -> bool:
         return name in self._passed and headers_of_caller() is not None
