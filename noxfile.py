@@ -74,6 +74,15 @@ def doors(session: nox.Session) -> None:
 
 
 @nox.session
+def newcomer(session: nox.Session) -> None:
+    """Walk as a newcomer with nine clients and thirty real servers, and write the table. Needs node and npm."""
+    install(session, "test", package=True)
+    session.install("uv")
+    arguments = session.posargs or ["--markdown", "docs/real-servers.md"]
+    session.run("python", "-m", "walk", *arguments, env={"PYTHONPATH": "tests"})
+
+
+@nox.session
 def full_path(session: nox.Session) -> None:
     """Run the unmarked tests with the fast path switched off: `nox -s full_path -- tests/relay`."""
     install(session, "test", package=True)
