@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +11,8 @@ from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, STANDARD, ClientConfig, Machine
 from fastmcp_aggregator.client_configs.translation import Translated, translated
 from fastmcp_aggregator.config.documents import text_of
+from fastmcp_aggregator.early.ancestors import starts_aggregator
 from fastmcp_aggregator.errors import ConfigError
-
-_OURS = re.compile(r"fastmcp[-_]aggregator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +121,4 @@ def is_aggregator(entry: object) -> bool:
     """Whether an entry of a client's file starts this program."""
     if not isinstance(entry, Mapping):
         return False
-    words = [entry.get("command"), *(entry.get("args") or [])]
-    return any(isinstance(word, str) and _OURS.search(Path(word).name) for word in words)
+    return starts_aggregator([entry.get("command"), *(entry.get("args") or [])])

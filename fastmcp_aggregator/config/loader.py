@@ -10,9 +10,10 @@ from typing import Any
 from fastmcp_aggregator.config.dialects import missing_servers_message
 from fastmcp_aggregator.config.documents import Place, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig
+from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.config.servers import read_server, say_ignored
 from fastmcp_aggregator.config.working_folder import with_working_folder
+from fastmcp_aggregator.early.ancestors import serves_config
 from fastmcp_aggregator.errors import ConfigError
 
 
@@ -39,6 +40,8 @@ def load_config(
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
     name, root = _name(source), Place()
     servers = _read(source, root, with_working_folder(environ))
+    if not isinstance(source, Mapping):
+        _report_recursion(servers, str(source), root)
     if any(problem.code != "missing_env_var" for problem in root.problems):
         raise ConfigError(name, root.problems)
     for server in servers.values():
@@ -82,6 +85,16 @@ def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[
         if server is not None:
             servers[key] = server
     return servers
+
+
+def _report_recursion(servers: Mapping[str, ServerConfig], config: str, root: Place) -> None:
+    """Report the entries that start the aggregator with this same file."""
+    for key, server in servers.items():
+        if isinstance(server, StdioServer) and serves_config((server.command, *server.args), config, server.cwd):
+            root.at("mcpServers").at(key).report(
+                "starts the aggregator with this same file, which would start itself without end; "
+                "remove it, or give it a config of its own"
+            )
 
 
 def entries_of(document: object, root: Place) -> Mapping[str, Any]:

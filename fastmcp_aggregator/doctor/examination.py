@@ -38,6 +38,7 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
     """
     source = Source(config.source)
     findings = [
+        *no_servers(config),
         *unset_variables(config, source),
         *weak_files([config.source, *files, settings.pins], "warning"),
         *weak_files([settings.keys_file], "error"),
@@ -49,6 +50,13 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
     ]
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Examination(programs_of(config), findings)
+
+
+def no_servers(config: McpConfig) -> Iterator[Finding]:
+    """A config that serves nothing."""
+    if not config.servers:
+        message = "there is no server to serve; `fastmcp-aggregator import` shows those that your clients have"
+        yield Finding("warning", None, message)
 
 
 def weak_files(files: Iterable[str | None], severity: Severity) -> Iterator[Finding]:

@@ -118,7 +118,8 @@ def test_check_without_prefixes_shows_that_names_stay_as_they_are(run: Run) -> N
 def test_check_of_a_config_without_servers_is_fine(run: Run) -> None:
     ended = run("check", "--connect")
     assert ended.code == 0
-    assert ended.out.startswith(ended.out.split(":")[0] + ": 0 servers\n")
+    assert ended.out.startswith(ended.out.split(":")[0] + ": 0 servers\nTo decide:\n  there is no server to serve")
+    assert "Nothing to mend" not in ended.out
     assert ended.out.endswith("\n0 of 0 servers running, 0 tools, 0 resources, 0 prompts\n")
 
 
@@ -209,9 +210,21 @@ def test_check_connect_in_brief_counts_the_names_that_change(run: Run) -> None:
     assert "\n  git: 2 names in Claude Desktop, Claude Code, OpenAI Codex, ChatGPT, " in ended.out
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--all"], ["--connect"]])
+def test_check_ends_with_code_2_when_it_finds_an_error(options: list[str], run: Run) -> None:
+    assert run("check", *options, bad=MISSING).code == 2
+    assert run("check", *options, "--no-strict", bad=MISSING).code == 0
+
+
 def test_check_connect_says_which_servers_failed_and_ends_with_code_3(run: Run) -> None:
-    ended = run("check", "--connect", good=lean(), bad=MISSING)
+    ended = run("check", "--connect", good=lean(), bad={"command": sys.executable, "args": ["-c", "exit(4)"]})
     assert ended.code == 3
+    assert "\n  bad: failed: it exited with code 4" in ended.out
+
+
+def test_check_connect_says_what_of_its_errors_has_come_of_the_servers(run: Run) -> None:
+    ended = run("check", "--connect", good=lean(), bad=MISSING)
+    assert ended.code == 2
     assert ended.err == ""
     assert "1 of 2 servers running" in ended.out
     assert "\n  bad: failed: command not found: 'no-such-command-anywhere'" in ended.out

@@ -124,15 +124,27 @@ async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure
     assert are_gone(record)
 
 
-async def test_a_config_that_contains_the_aggregator_with_itself_does_not_start_it_without_end(tmp_path: Path) -> None:
-    path = str(tmp_path / "config.json")
-    itself = {"command": PROGRAM[0], "args": [*PROGRAM[1:], str(tmp_path / "." / "config.json"), "--no-strict"]}
-    write(tmp_path, a=lean(), itself=itself)
+async def test_a_config_that_comes_back_by_another_does_not_start_the_aggregator_without_end(tmp_path: Path) -> None:
+    path, inner = str(tmp_path / "config.json"), tmp_path / "inner"
+    inner.mkdir()
+    itself = {"command": PROGRAM[0], "args": [*PROGRAM[1:], path, "--no-strict"]}
+    other = {"command": PROGRAM[0], "args": [*PROGRAM[1:], write(inner, b=lean(), itself=itself), "--no-strict"]}
+    write(tmp_path, a=lean(), other=other)
     async with served(path, "--no-strict") as server:
-        assert {name.split(":")[0] for name in await server.client.names()} == {"a"}
+        assert {"a:echo", "other:b:echo"} <= set(await server.client.names())
         await server.said("failed: itself\n")
         assert await server.end() == 0
     assert "remove that entry" in server.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["serve", "attach"])
+async def test_a_config_in_which_the_aggregator_would_serve_itself_is_refused(command: str, tmp_path: Path) -> None:
+    itself = {"command": PROGRAM[0], "args": [*PROGRAM[1:], "attach", str(tmp_path / "config.json"), "--no-strict"]}
+    line = [*PROGRAM, command, write(tmp_path, a=lean(), itself=itself), "--no-strict"]
+    async with running(*line, handshake=False) as server:
+        assert await server.wait() == 2
+    assert "$.mcpServers.itself: starts the aggregator with this same file" in server.stderr.decode()
+    assert "servers of its own" not in server.stderr.decode()
 
 
 async def test_an_aggregator_behind_an_aggregator_with_another_config_is_a_server_like_any_other(

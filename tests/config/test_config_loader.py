@@ -643,7 +643,7 @@ def test_the_config_imports_neither_fastmcp_nor_the_settings() -> None:
                 imported.add(str(node.module))
     ours = {name for name in imported if name.startswith("fastmcp_aggregator.")}
     assert all(
-        name.startswith(tuple(f"fastmcp_aggregator.{below}" for below in ("config.", "errors", "escaping")))
+        name.startswith(tuple(f"fastmcp_aggregator.{below}" for below in ("config.", "early.", "errors", "escaping")))
         for name in ours
     )
     assert not {name.partition(".")[0] for name in imported} & {"fastmcp", "mcp", "pydantic_settings"}
@@ -680,3 +680,41 @@ def test_what_is_wrong_in_a_file_with_comments_is_told_with_its_line(tmp_path: P
     path.write_text('// mine\n{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}\n')
     with pytest.raises(ConfigError, match="is written more than once"):
         load_config(path)
+
+
+# A file that would be served by itself
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["fastmcp-aggregator", "attach", "{}"],
+        ["/usr/bin/fastmcp-aggregator", "{}", "--no-strict"],
+        ["python", "-m", "fastmcp_aggregator", "serve", "--config={}"],
+        ["uvx", "--from", "fastmcp-aggregator==1.0", "fastmcp-aggregator", "--config", "{}"],
+        ["fastmcp-aggregator", "attach", "sub/../config.json"],
+    ],
+)
+def test_a_server_that_serves_the_file_it_is_in_is_a_problem(line: list[str], tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    command, *args = [word.format(tmp_path / "config.json") for word in line]
+    entry = {"command": command, "args": args, "cwd": str(tmp_path)}
+    path = write(tmp_path, json.dumps({"mcpServers": {"a": {"command": "x"}, "hub": entry}}))
+    with pytest.raises(ConfigError, match="starts the aggregator with this same file") as caught:
+        load_config(path)
+    assert [problem.path for problem in caught.value.details] == ["$.mcpServers.hub"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["fastmcp-aggregator", "attach", "other.json"],
+        ["mcp-server-filesystem", "{}"],
+        ["mcp-server-filesystem", "/x\0y"],
+    ],
+)
+def test_another_server_may_have_the_file_and_the_aggregator_another(line: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "fastmcp-aggregator.json"
+    command, *args = [word.format(path) for word in line]
+    path.write_text(json.dumps({"mcpServers": {"hub": {"command": command, "args": args}}}))
+    assert list(load_config(path).servers) == ["hub"]

@@ -136,7 +136,7 @@ def test_a_server_of_this_machine_that_is_silent_is_found_and_others_are_not_ask
 def test_a_port_that_is_taken_is_noted(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        (finding,) = examine(tmp_path, port=port).findings
+        (finding,) = examine(tmp_path, port=port, a=lean()).findings
     assert finding.message.startswith(f"port {port} is taken: ")
     assert finding.severity == "note"
 
@@ -175,7 +175,7 @@ def test_check_tells_what_was_found_with_file_and_line(tmp_path: Path, capfd: py
     entry = {"command": "none-such", "env": {"API_KEY": "s3cret-one"}}
     path = str(put(tmp_path / "c.json", json.dumps(config(a=entry), indent=2)))
     code, out, err = check(capfd, path, "--all")
-    assert (code, err) == (0, "")
+    assert (code, err) == (2, "")
     assert "  none-such              not found\n" in out
     assert shown(out) == [
         "  error    a: command not found: 'none-such'; install it, or give its full path as `command`",
@@ -192,7 +192,7 @@ def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pyt
     path = str(put(tmp_path / "c.json", json.dumps(config(**{"my.a": lean(), "b": {"command": "none-such"}}))))
     code, out, _ = check(capfd, path, "--json")
     document = json.loads(out)
-    assert code == 0
+    assert code == 2
     assert document["servers"]["my.a"] == {
         "transport": "stdio",
         "target": sys.executable,
@@ -204,7 +204,7 @@ def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pyt
     assert "connected" not in document
     code, out, _ = check(capfd, path, "--json", "--connect")
     connected = json.loads(out)["connected"]
-    assert code == 3
+    assert code == 2
     assert list(connected["failed"]) == ["b"]
     assert "my.a:echo" in connected["changedNames"]
 

@@ -55,11 +55,18 @@ def run(options: argparse.Namespace) -> int:
         file = groups_file if error.source == groups_file else options.config
         put_json({"config": options.config, "problems": _problems(error.details, file)})
         return CONFIGURATION
-    code = _check(options, config, settings, named_groups)
+    examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
+    code = _check(options, config, settings, named_groups, examination)
     refused = _refused(config, settings)
     if refused and not options.json:
         say(f"{config.source} is refused without --no-strict: {counted(len(refused), 'variable')} without a value")
-    return CONFIGURATION if refused else code
+    return CONFIGURATION if _has_errors(examination, settings) else code
+
+
+def _has_errors(examination: Examination, settings: AggregatorSettings) -> bool:
+    """Whether there is an error; those of servers do not count if it is right to go on without them."""
+    errors = (finding for finding in examination.findings if finding.severity == "error")
+    return any(settings.strict or finding.server is None for finding in errors)
 
 
 def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
@@ -67,10 +74,15 @@ def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[Config
     return config.problems if settings.strict else ()
 
 
-def _check(options: argparse.Namespace, config: McpConfig, settings: AggregatorSettings, named_groups: Groups) -> int:
+def _check(
+    options: argparse.Namespace,
+    config: McpConfig,
+    settings: AggregatorSettings,
+    named_groups: Groups,
+    examination: Examination,
+) -> int:
     """Tell what is found of the servers, also if some of them have variables without a value."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
-    examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
     if not options.json:
         told = _in_full if options.all else _in_brief
         put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination)))

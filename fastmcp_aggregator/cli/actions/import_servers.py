@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         found = definitions(files)
         sought = () if options.files else options.clients or CLIENT_CONFIGS
         _show(files, found, sought=sought, as_json=options.json)
-        return FINE if found else FAILED
+        return FINE if found and not _unreadable(files) else FAILED
     files = [file for file in files if not file.is_of_project or not file.servers or _is_wanted(file, options)]
     found = definitions(files)
     if not found:
@@ -59,7 +59,14 @@ def run(options: argparse.Namespace) -> int:
         put_lines(_outcome(output, env_file, servers, together.renamed, variables, missing))
         put_lines(_left_behind(files))
     _tell_problems(servers, variables)
-    return FINE
+    for file in _unreadable(files):
+        say(f"warning: {file.path} of {file.client.label} is left out: {file.error}")
+    return FAILED if _unreadable(files) else FINE
+
+
+def _unreadable(files: Iterable[FoundFile]) -> list[FoundFile]:
+    """The files whose servers are missing, because they cannot be read."""
+    return [file for file in files if file.error]
 
 
 def _is_here(text: str) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastmcp_aggregator.cli.parser.command import DEFAULT_NAME
 from fastmcp_aggregator.cli.running.given_files import add_variables_of, variables_of
 from fastmcp_aggregator.cli.terminal.console import put_diff, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -28,6 +30,7 @@ from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.config.servers import missing_variables
+from fastmcp_aggregator.early.ancestors import real_path_of
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
 
@@ -42,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         add_variables_of(options.env_file)
     config = load_config(options.config, strict=False)
     client, path = _client_file(options)
+    _require_another_file(options.config, client, path)
     entry = entry_for(client, _arguments(options), os.environ)
     unset = _unset(options.config, options.env_file)
     while True:
@@ -102,6 +106,15 @@ def _client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
     return client, next((path for path in candidates if path.is_file()), candidates[0])
 
 
+def _require_another_file(config: str, client: ClientConfig, path: Path) -> None:
+    """Refuse to have the aggregator serve the file that it is put into: it would start itself."""
+    if real_path_of(config) == real_path_of(str(path)):
+        raise UsageError(
+            f"{config} is {client.label}'s own file; make a config of its servers first, and give that with --config:\n"
+            f"fastmcp-aggregator import --from {client.id} --output mcp.json"
+        )
+
+
 def _allowed(options: argparse.Namespace, question: str) -> bool:
     """Whether a change may be made: by option, or because a person says so."""
     if options.yes:
@@ -148,6 +161,12 @@ def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, 
         )
 
 
+def _whose_file(options: argparse.Namespace) -> list[str]:
+    """What `uninstall` is told to find the entry again."""
+    given = [] if options.client_config is None else ["--client-config", options.client_config]
+    return [*given, *([] if options.name == DEFAULT_NAME else ["--name", options.name])]
+
+
 def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, backup: Path | None) -> None:
     if options.json:
         is_changed = change.before != change.after
@@ -165,4 +184,4 @@ def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, bac
         say(f"What was there before is kept in {backup}.")
     if change.before != change.after:
         say(f"{client.label} starts the aggregator from now on. {client.advice}")
-        say(f"To undo it: fastmcp-aggregator uninstall {client.id}")
+        say(f"To undo it: fastmcp-aggregator {shlex.join(['uninstall', client.id, *_whose_file(options)])}")

@@ -13,6 +13,8 @@ from fastmcp_aggregator.version import VERSION
 PROGRAM = "fastmcp-aggregator"
 HERE = "http://127.0.0.1:8000"
 """Where an instance runs that was told nothing else."""
+DEFAULT_NAME = "hub"
+"""What a client calls the aggregator that was told nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,9 @@ def add_client(parser: argparse.ArgumentParser) -> None:
     clients = client_ids()
     parser.add_argument("client", metavar="CLIENT", choices=clients, help=", ".join(clients))
     parser.add_argument("--client-config", metavar="FILE", help="the client's file, if it is not the usual one")
-    parser.add_argument("--name", metavar="NAME", default="hub", help="what the client calls it (default hub)")
+    parser.add_argument(
+        "--name", metavar="NAME", default=DEFAULT_NAME, help=f"what the client calls it (default {DEFAULT_NAME})"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json(parser)
 
