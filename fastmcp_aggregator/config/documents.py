@@ -14,6 +14,7 @@ from typing import Any
 
 from fastmcp_aggregator.config.jsonc import JsonError, parse
 from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProblem
+from fastmcp_aggregator.escaping import json_text
 
 MAX_BYTES = 10 * 1024 * 1024
 Stamp = tuple[int, ...]
@@ -27,7 +28,7 @@ def path_step(step: object) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     key = str(step)
-    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json_text(key)}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 import fastmcp_aggregator.config as config_room
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer, load_config
+from fastmcp_aggregator.config.documents import path_step
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem
 
 SECRET = "hunter2-s3cret"
@@ -280,6 +281,10 @@ def test_a_dict_that_contains_itself_is_nested_too_deeply() -> None:
     entry: dict[str, Any] = {"command": "npx"}
     entry["self"] = entry
     assert "is nested too deeply" in str(error_of({"mcpServers": {"one": entry}}))
+
+
+def test_a_place_that_cannot_be_printed_is_told_escaped() -> None:
+    assert path_step("a\ud800\n\u202eé") == '["a\\ud800\\n\\u202eé"]'
 
 
 def test_a_key_written_twice_is_reported_where_it_is(tmp_path: Path) -> None:

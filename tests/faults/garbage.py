@@ -278,10 +278,11 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Any:
 def _exchanged(value: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
     """A copy in which `change` was made to what stands at the path, if that is still there."""
     parts = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list) else None
-    if parts is None or not (path[0] in parts if isinstance(parts, dict) else path[0] < len(parts)):
+    there: Any = parts if isinstance(parts, dict) else range(len(parts or ()))
+    if path[0] not in there:
         return value
     if len(path) == 1:
         change(parts, path[0])
     else:
-        parts[path[0]] = _exchanged(parts[path[0]], path[1:], change)
+        parts[path[0]] = _exchanged(parts[path[0]], path[1:], change)  # type: ignore[index]
     return parts

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.fuzz
 BATCHES = 3
 REQUESTS = 100
 CLIENTS, SLOW = 4, 3
+GRACE = 3.0
+"""Seconds that a slow client pauses in the middle of its request, at most."""
 HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
 PROMPT = {"name": "hello", "arguments": [{"name": "who"}]}
 RESOURCE = {"uri": "test://file", "name": "file"}
@@ -103,14 +105,15 @@ async def client(port: int, batch: Draw, number: int) -> None:
 
 async def send_batch(port: int, batch: Draw) -> None:
     """Several clients at the same time, and some that do not come to the end of their requests meanwhile."""
-    are_done = asyncio.Event()
+    pausing = asyncio.Event()
+    asyncio.get_running_loop().call_later(GRACE, pausing.set)  # who takes longer is refused
     async with asyncio.TaskGroup() as slow:
         for number in range(SLOW):
-            slow.create_task(call(port, f"slow {number}", pause=are_done))
+            slow.create_task(call(port, f"slow {number}", pause=pausing))
         async with asyncio.TaskGroup() as clients:
             for number in range(CLIENTS):
                 clients.create_task(client(port, batch, number))
-        are_done.set()
+        pausing.set()
 
 
 async def test_good_requests_among_malformed_ones_are_answered_and_the_program_does_not_grow(tmp_path: Path) -> None:
