@@ -31,6 +31,8 @@ from fastmcp_aggregator.access.roles import ROLES
 MIB = 1024**2
 QUICK = {"name": "a:echo"}
 LASTING = {"name": "a:hold"}
+FLOOD = "--flood"
+"""What a process is given that floods a hub: then its port and the credentials."""
 _START = 30.0
 
 
@@ -382,23 +384,35 @@ async def _slowest_health(hub: Hub, attack: Coroutine[Any, Any, None]) -> tuple[
 
 
 async def flood(hub: Hub) -> str:
-    """One calls as fast as it can, on 8 connections."""
-    statuses, tasks = Counter[int](), list[asyncio.Task[None]]()
-
-    async def repeat() -> None:
-        while True:
-            statuses[(await hub.call(hub.ann, QUICK)).status] += 1
+    """One calls as fast as it can, on 8 connections, from a process of its own."""
+    flooding: list[asyncio.subprocess.Process] = []
 
     async def attack() -> None:
-        tasks.extend(asyncio.create_task(repeat()) for _ in range(8))
-        await asyncio.sleep(0.5)
+        command = [sys.executable, __file__, FLOOD, str(hub.port), hub.ann["Authorization"]]
+        flooding.append(await asyncio.create_subprocess_exec(*command))
+        await asyncio.sleep(1)
 
     try:
-        return f"{await compared(hub, attack)}; {dict(statuses)}"
+        return await compared(hub, attack)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for process in flooding:
+            process.kill()
+            await process.wait()
+
+
+async def call_for_ever(port: int, authorization: str) -> None:
+    """Call as fast as possible on 8 connections, which stay open."""
+    body = json.dumps(QUICK)
+    head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {authorization}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    async def repeat() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while True:
+            writer.write((head + body).encode())
+            await read_answer(reader)
+
+    await asyncio.gather(*(repeat() for _ in range(8)))
 
 
 async def headers_that_lie(hub: Hub) -> str:
@@ -551,7 +565,9 @@ async def held(name: str, folder: Path, *, is_measured: bool = False) -> str:
         return await attack.run(hub)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:2] == [FLOOD]:
+    asyncio.run(call_for_ever(int(sys.argv[2]), sys.argv[3]))
+elif __name__ == "__main__":
     for chosen in sys.argv[1:] or ATTACKS:
         with tempfile.TemporaryDirectory() as place:
             try:
