@@ -89,10 +89,13 @@ class Call:
 
     @cached_property
     def trace_id(self) -> str:
-        """Of the trace that the client has told (SEP-414), or that this program has begun; empty without one."""
+        """Of the trace that the client has told, in its message (SEP-414) or in a header, or that was begun here; empty
+        without one.
+        """
         meta = self.params.get("_meta")
         parent = meta.get("traceparent") if isinstance(meta, Mapping) else None
-        if isinstance(parent, str) and (told := _TRACEPARENT.fullmatch(parent)):
-            return told[1]
+        for each in (parent, self.caller.traceparent):
+            if isinstance(each, str) and (told := _TRACEPARENT.fullmatch(each)):
+                return told[1]
         context = get_current_span().get_span_context()
         return format_trace_id(context.trace_id) if context.is_valid else ""

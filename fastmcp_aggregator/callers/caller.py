@@ -119,6 +119,12 @@ class Caller:
         )
 
     @property
+    def traceparent(self) -> str:
+        """What its HTTP request says of the trace that it belongs to; empty without."""
+        told = next((value for name, value in self._scope.get("headers", ()) if name == b"traceparent"), b"")
+        return str(told, "latin-1")
+
+    @property
     def is_local(self) -> bool:
         """Whether it is on this machine, and may be told of its commands and files."""
         return not self.is_remote or is_local(self._scope)

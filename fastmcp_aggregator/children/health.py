@@ -8,6 +8,7 @@ from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.observability.telemetry import untraced
 
 
 class Health:
@@ -36,7 +37,8 @@ class Health:
             return
         try:
             async with asyncio.timeout(self._timings.health_deadline):
-                await session.probe()
+                with untraced():
+                    await session.probe()
         except TimeoutError:
             reason = f"it did not answer the health check within {self._timings.health_deadline:g} s"
             raise ChildServerError(self._key, "runtime", reason) from None

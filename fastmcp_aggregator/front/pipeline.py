@@ -48,7 +48,7 @@ from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.policies.stack import Admission
+from fastmcp_aggregator.policies.stack import Admission, failure_of, outcome_of
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.relay.account_calls import site_of
@@ -258,7 +258,7 @@ class Pipeline:
         call = Call(caller, target.child, caller.method, params, target.address, self._group_id, target.input_schema)
         is_collecting = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
         if is_collecting and caller.ctx is not None:
-            return await self._published(target, in_span(caller.ctx, lambda: self.serve(call)))
+            return await self._published(target, in_span(caller.ctx, lambda: described(call, self.serve(call))))
         return await self._published(target, self.serve(call))
 
     async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
@@ -481,6 +481,20 @@ def require_readable(ctx: Context) -> None:
         from_json(to_json(ctx.params))
     except ValueError:
         raise errors.invalid_params("params: nested too deeply, or a text is not valid Unicode") from None
+
+
+async def described(call: Call, served: Awaitable[Result]) -> Result:
+    """The result of a call, which the present span is told all about."""
+    span = trace.get_current_span()
+    about = {"server": call.server, "tool": call.name, "group": call.group, "principal": call.principal.name}
+    span.set_attributes({f"fastmcp_aggregator.{name}": value for name, value in about.items() if value})
+    try:
+        result = await served
+    except BaseException as error:
+        span.set_attribute("fastmcp_aggregator.outcome", failure_of(call, error).outcome)
+        raise
+    span.set_attribute("fastmcp_aggregator.outcome", outcome_of(call, result))
+    return result
 
 
 async def in_span(ctx: Context, forward: Callable[[], Awaitable[Result]]) -> Result:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,15 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
+from opentelemetry.context import attach, detach
+from opentelemetry.propagate import extract
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the end waits for the last spans to be exported: a collector may be gone."""
@@ -40,6 +44,43 @@ def is_tracing() -> bool:
     if now - _looked_at >= _LOOK_EVERY:
         _looked_at, _found = now, not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
     return _found
+
+
+class RemoteParent:
+    """An ASGI layer that takes up the trace that a request tells in a header, unless its message tells one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = _told(scope) if scope["type"] == "http" and is_tracing() else {}
+        if not told:
+            await self._app(scope, receive, send)
+            return
+        token = attach(extract(told))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            detach(token)
+
+
+def _told(scope: Scope) -> dict[str, str]:
+    wanted = (b"traceparent", b"tracestate")
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in wanted}
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """What is sent meanwhile belongs to no trace, and begins none."""
+    if not is_tracing():
+        yield
+        return
+    nowhere = trace.SpanContext(secrets.randbits(128) or 1, secrets.randbits(64) or 1, is_remote=False)
+    token = attach(trace.set_span_in_context(trace.NonRecordingSpan(nowhere)))
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ bounded.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,6 +34,10 @@ _MOST_TOOLS = 200
 """Tools of one server that get a label, at most: a server may change its list without end."""
 _LONGEST_NAME = 128
 """Characters."""
+_LONG = 2000
+"""Samples of one metric that take some 20 ms to write."""
+_SLICE = 0.02
+"""Seconds after which others have a turn."""
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
 _Series = tuple[Counter, Histogram | None, Counter, Counter]
@@ -111,9 +116,19 @@ class Metrics(Policy):
         self._authentication_failures.inc()
 
     async def render(self, found: Scrape) -> bytes:
-        """Return all metrics as text; made in a thread, because thousands of samples take a while."""
-        now = list(_collected(found))
-        return await asyncio.to_thread(generate_latest, _Together(self._registry, now))
+        """Return all metrics as text. Others go on in between; a thread makes what is long, and would get its turn late
+        for each that is short.
+        """
+        parts, began = [], time.perf_counter()
+        for metric in _together(self._registry, _collected(found)):
+            if len(metric.samples) > _LONG:
+                parts.append(await asyncio.to_thread(generate_latest, _Only(metric)))
+            else:
+                parts.append(generate_latest(_Only(metric)))
+            if time.perf_counter() - began > _SLICE:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+        return b"".join(parts)
 
     def _series(self, key: str, method: str, tool: str, outcome: str) -> _Series:
         """The series of a call with these labels, kept, because to find them takes longer than to count."""
@@ -138,18 +153,22 @@ class Metrics(Policy):
         return tool
 
 
-class _Together(Collector):
-    """Joins what was counted, without the `_created` samples, with what was collected."""
+class _Only(Collector):
+    """A registry with one metric."""
 
-    def __init__(self, counted: CollectorRegistry, found: Iterable[Metric]) -> None:
-        self._counted = counted
-        self._found = found
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._counted.collect():
-            metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
-            yield metric
-        yield from self._found
+        yield self._metric
+
+
+def _together(counted: CollectorRegistry, found: Iterable[Metric]) -> Iterator[Metric]:
+    """What was counted, without the `_created` samples, and what was collected."""
+    for metric in counted.collect():
+        metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+        yield metric
+    yield from found
 
 
 def _collected(found: Scrape) -> Iterator[Metric]:

@@ -111,11 +111,11 @@ class Admission:
         """The call has a result; `whole` is the same as it came, where not all of its parts are decoded."""
         if self.passed:
             seconds = time.monotonic() - self._call.began
-            self._notify(CallEnd(_outcome_of(self._call, result), seconds, result=result if whole is None else whole))
+            self._notify(CallEnd(outcome_of(self._call, result), seconds, result=result if whole is None else whole))
 
     def failed(self, error: BaseException) -> None:
         """The call has none."""
-        self._notify(_failed(self._call, error))
+        self._notify(failure_of(self._call, error))
 
     @contextmanager
     def recording_failure(self) -> Iterator[None]:
@@ -157,8 +157,8 @@ def as_error(rejection: Rejected) -> RejectedCall:
     return RejectedCall(rejection.code, rejection.message, data)
 
 
-def _outcome_of(call: Call, result: Result) -> Outcome:
-    """Of a request for the state of a task, that of the task, as far as it has one."""
+def outcome_of(call: Call, result: Result) -> Outcome:
+    """What came of a call. Of a request for the state of a task, that of the task, as far as it has one."""
     if call.task is not None and "status" in result:
         inner = result.get("result")
         has_failed = isinstance(inner, dict) and inner.get("isError")
@@ -172,7 +172,8 @@ _OF_TYPE: Mapping[Any, Outcome] = {"input_required": "input_required", "task": "
 _OF_TASK: Mapping[Any, Outcome] = {"completed": "ok", "failed": "error", "cancelled": "cancelled"}
 
 
-def _failed(call: Call, error: BaseException) -> CallEnd:
+def failure_of(call: Call, error: BaseException) -> CallEnd:
+    """How a call ends that raises."""
     seconds = time.monotonic() - call.began
     match error:
         case Rejected():

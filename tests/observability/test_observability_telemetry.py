@@ -62,6 +62,40 @@ async def main(client_is_modern, era, traceparent):
 asyncio.run(main(*json.loads(sys.argv[1])))
 """
 
+OVER_HTTP = """
+import asyncio, json, sys
+from support.harness import config, lean
+from support.memory import build_aggregator
+from support.serving import browser
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from fastmcp_aggregator.observability.telemetry import untraced
+async def main(traceparent):
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    trace.set_tracer_provider(provider)
+    app = build_aggregator(config(git=lean()))
+    async with browser(app) as http:
+        headers = {"traceparent": traceparent}
+        for tool in ("git:params", "git:fail", "git:none"):
+            await http.post("/mcp/tools/call", json={"name": tool, "arguments": {}}, headers=headers)
+        counted = len(spans.get_finished_spans())
+        with untraced():
+            await app.children["git"].session.probe()
+        assert len(spans.get_finished_spans()) == counted
+    told = [
+        {"name": span.name, "trace": format(span.context.trace_id, "032x"), "about": dict(span.attributes)}
+        for span in spans.get_finished_spans()
+        if span.kind.name == "SERVER"
+    ]
+    print(json.dumps(told))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
 EXPORTING = """
 import sys
 from opentelemetry import trace
@@ -137,6 +171,20 @@ async def test_a_call_is_one_trace_from_the_client_to_the_child(client_is_modern
     assert told["received"] == f"00-{TRACE}-{sent['id']}-01"
     assert not served["is_error"]
     assert (sent_again["parent"], served_again["is_error"]) == (served_again["id"], True)
+
+
+async def test_a_trace_that_an_http_request_tells_goes_on_and_spans_say_what_came_of_the_call() -> None:
+    code, out, err = await run(OVER_HTTP, TRACEPARENT)
+    assert code == 0, err
+    spans = [span for span in json.loads(out) if "fastmcp_aggregator.server" in span["about"]]
+    assert {span["trace"] for span in spans} == {TRACE}
+    assert [
+        {name.partition(".")[2]: value for name, value in span["about"].items() if name.startswith("fastmcp_agg")}
+        for span in spans
+    ] == [
+        {"server": "git", "tool": tool, "group": "default", "principal": "anonymous", "outcome": outcome}
+        for tool, outcome in (("params", "ok"), ("fail", "tool_error"))
+    ]
 
 
 async def test_a_client_without_a_trace_begins_one() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -114,6 +116,26 @@ async def test_the_json_face_answers_with_the_error_that_a_client_would_get(
     async with browser(hub()) as http:
         answer = await http.post(path, json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_call_has_a_request_id_and_a_trace_id_that_its_headers_tell(tmp_path: Path, fast_path: bool) -> None:
+    audit = tmp_path / "audit.jsonl"
+    app = build_aggregator(config(fetch=lean()), audit=str(audit), fast_path=fast_path)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    told = {"X-Request-Id": "mine-1", "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    async with browser(app) as http:
+        call = {"name": "fetch:pid", "arguments": {}}
+        answers = [
+            await http.post("/mcp/tools/call", json=call, headers=headers)
+            for headers in (told, {}, {"X-Request-Id": 'a"b', "traceparent": "wrong"})
+        ]
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert ids[0] == "mine-1"
+    assert len({*ids, 'a"b'}) == 4
+    entries = [json.loads(line) for line in audit.read_text().splitlines()]
+    found = [(each["request_id"], each.get("trace_id")) for each in entries]
+    assert found == list(zip(ids, (trace, None, None), strict=True))
 
 
 async def test_what_is_no_json_is_a_parse_error() -> None:

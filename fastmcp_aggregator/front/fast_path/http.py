@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
-from fastmcp_aggregator.front.http.exchange import ENVELOPE, enveloped
+from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.rest import METHODS
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
@@ -39,7 +39,6 @@ PATIENCE = 0.25
 _UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-event-id", "expect"})
 """Headers with which a request is left to the transport."""
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
-_JSON_ID = Raw(b'"json"')
 _ENVELOPE = Raw(raw_json.encode(ENVELOPE))
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
 """Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
@@ -100,7 +99,7 @@ class FastEndpoint:
                 if body and not is_json(scope):
                     return None
                 exchange: Exchange | None = self._of_json_face(scope)
-                request = json_request(method, body)
+                request = json_request(method, body, request_id_of(scope["headers"]))
             else:
                 exchange, request = self._exchange(scope), raw_json.read_request(body)
             return exchange if exchange is not None and exchange.begin(request) else None
@@ -186,10 +185,13 @@ class Exchange:
     async def send(self, response: bytes, send: Send) -> None:
         """Send a JSON-RPC response, whole."""
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(response))]
-        if self._session_id is not None:
-            headers.append((b"mcp-session-id", self._session_id.encode("latin-1")))
+        headers += self.headers()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": response})
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those of its response that are its own."""
+        return [] if self._session_id is None else [(b"mcp-session-id", self._session_id.encode("latin-1"))]
 
     def close(self) -> None:
         """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
@@ -221,11 +223,14 @@ class Exchange:
 class JsonExchange(Exchange):
     """One request of the JSON face: its response is the result alone."""
 
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(REQUEST_ID.lower().encode(), raw_json.bytes_of(self._request_id)[1:-1])]
+
     def encoded(self, result: Result) -> bytes:
         return raw_json.encode(result)
 
 
-def json_request(method: str, body: bytes) -> raw_json.RequestLine:
+def json_request(method: str, body: bytes, request_id: str) -> raw_json.RequestLine:
     """The request that a program means which posts parameters to the path of a method.
 
     Raises:
@@ -236,7 +241,7 @@ def json_request(method: str, body: bytes) -> raw_json.RequestLine:
     if "_meta" in params:
         meta = raw_json.decode(params["_meta"])
         envelope = Raw(raw_json.encode(enveloped(meta)))
-    return raw_json.RequestLine("2.0", _JSON_ID, method, {**params, "_meta": envelope})
+    return raw_json.RequestLine("2.0", Raw(b'"%s"' % request_id.encode()), method, {**params, "_meta": envelope})
 
 
 class _Replay:

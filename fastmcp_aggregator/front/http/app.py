@@ -28,6 +28,7 @@ from fastmcp_aggregator.front.http.security import (
     cors,
 )
 from fastmcp_aggregator.library_internals import SessionEndpoint
+from fastmcp_aggregator.observability.telemetry import RemoteParent
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -91,6 +92,8 @@ def stack_of(
         outer = [
             # Whatever breaks further in, the client gets an error with an id; and all others read stripped headers.
             Middleware(ErrorBoundary),
+            # Around all work, which is to belong to the trace that the request tells.
+            Middleware(RemoteParent),
             # Outside of all that may refuse credentials, to see each refusal.
             *_if(auth is not None, AuthenticationFailures, on_failure=policies.authentication_failed),
             *_if(auth is not None, RequestContextMiddleware),  # a token verifier may look it up

@@ -7,7 +7,9 @@ question gets the answer that this client cannot be asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +34,17 @@ ENVELOPE: Mapping[str, Any] = {
 """What such a program does not say of itself."""
 
 
+REQUEST_ID = "X-Request-Id"
+"""The header with the id of a request, in which it may bring one, and gets it back."""
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The id that a request of such a program brings, or a new one."""
+    told = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return told.decode() if _REQUEST_ID.fullmatch(told) else secrets.token_hex(8)
+
+
 def enveloped(meta: Any) -> dict[str, Any]:
     """The `_meta` of a request of such a program as a modern client's; what it declares that it can do counts."""
     if not isinstance(meta, Mapping):
@@ -41,7 +54,7 @@ def enveloped(meta: Any) -> dict[str, Any]:
 
 
 async def exchange(
-    server: Server[Any], method: str, params: Mapping[str, Any], *, request: Request | None = None
+    server: Server[Any], method: str, params: Mapping[str, Any], *, request_id: str, request: Request | None = None
 ) -> dict[str, Any]:
     """Serve one request by an app's SDK server. `request` is the HTTP request that it came with.
 
@@ -51,7 +64,7 @@ async def exchange(
     """
     envelope = enveloped(params.get("_meta"))
     connection = Connection.from_envelope(LATEST_MODERN_VERSION, _CLIENT, {})
-    context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request))
+    context = _OneWay(message_metadata=ServerMessageMetadata(request_context=request), request_id=request_id)
     runner = ServerRunner(server, connection, {})
     try:
         return await runner.on_request(context, method, {**params, "_meta": envelope})
@@ -65,7 +78,7 @@ class _OneWay:
     """The dispatch context of a request whose client gets nothing but the answer."""
 
     message_metadata: ServerMessageMetadata
-    request_id: str = "json"
+    request_id: str
     transport: TransportContext = field(default_factory=lambda: TransportContext(kind="json", can_send_request=False))
     can_send_request: bool = False
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)

@@ -25,7 +25,7 @@ from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import StartupError
 from fastmcp_aggregator.front.http.connection import whole_body
-from fastmcp_aggregator.front.http.exchange import exchange
+from fastmcp_aggregator.front.http.exchange import REQUEST_ID, exchange, request_id_of
 from fastmcp_aggregator.front.http.security import guarded_route, is_json
 from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.library_internals import sdk_server_of
@@ -51,19 +51,22 @@ def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
     """The JSON endpoints of an app, with what is in the directory, whose MCP endpoint is at `path`."""
 
     async def serve(request: Request) -> Response:
-        return await _answer(app, directory, request.path_params["method"], request)
+        request_id = request_id_of(request.scope["headers"])
+        response = await _answer(app, directory, request.path_params["method"], request, request_id)
+        response.headers[REQUEST_ID] = request_id
+        return response
 
     return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, app.auth, methods=["POST"])
 
 
-async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request) -> Response:
+async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request, request_id: str) -> Response:
     if method not in METHODS:
         return _refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
     try:
         params = await _params(request)
         if method in _NAMED and isinstance(name := params.get("name"), str):
             params = {**params, "name": await directory.public_name(_NAMED[method], name)}
-        return _json(await exchange(sdk_server_of(app), method, params, request=request))
+        return _json(await exchange(sdk_server_of(app), method, params, request_id=request_id, request=request))
     except MCPError as error:
         return _refusal(error)
     except ValidationError as error:
