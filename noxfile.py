@@ -230,6 +230,15 @@ def tasks(session: nox.Session) -> None:
 
 
 @nox.session
+def operate(session: nox.Session) -> None:
+    """Walk through operating a hub, write `docs/operating.md`, and make the pictures of the dashboard."""
+    install(session, "test", package=True)
+    session.run("python", "-m", "operate", *(session.posargs or ["--write"]), env={"PYTHONPATH": "tests"})
+    if not session.posargs:
+        session.run("python", "tests/dashboard/pictures.py", env={"PYTHONPATH": "tests"})
+
+
+@nox.session
 def soak(session: nox.Session) -> None:
     """Kill servers at random under load, for two minutes: `nox -s soak -- --seconds 600`."""
     install(session, "test", package=True)
