@@ -75,6 +75,9 @@ class Bridge:
         """Whether no hub is wanted before the client's next line."""
         self._wanted_since = time.monotonic()
         self._next_attempt = 0.0
+        self._poll = select.poll()
+        self._watched: dict[int, int] = {}
+        """What is waited for, by descriptor."""
         self._failures = 0
         """How many hubs in a row have ended before they served."""
         self._exit_code: int | None = None
@@ -82,13 +85,12 @@ class Bridge:
 
     def run(self) -> int:
         """Serve the client until it leaves; the exit code."""
-        poll = select.poll()
         try:
             while True:
                 self._seek()
                 if (code := self._end()) is not None:
                     return code
-                self._wait(poll)
+                self._wait()
         finally:
             self._client.close()
 
@@ -104,13 +106,15 @@ class Bridge:
 
     # Waiting for something to do.
 
-    def _wait(self, poll: select.poll) -> None:
+    def _wait(self) -> None:
         masks = self._masks()
-        for descriptor, mask in masks.items():
-            poll.register(descriptor, mask)
-        ready = dict(poll.poll(self._patience()))
-        for descriptor in masks:
-            poll.unregister(descriptor)
+        if masks != self._watched:
+            for descriptor in self._watched:
+                self._poll.unregister(descriptor)
+            for descriptor, mask in masks.items():
+                self._poll.register(descriptor, mask)
+            self._watched = masks
+        ready = dict(self._poll.poll(self._patience()))
         client, connection = self._client, self._connection
         if client.stdout in ready and client.has_unwritten:
             client.flush()

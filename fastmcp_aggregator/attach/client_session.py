@@ -45,6 +45,8 @@ class ClientSession:
     def __init__(self) -> None:
         self._initialize: bytes | None = None
         """The line of the handshake, once it is answered."""
+        self._introduction: Id | None = None
+        """Its id."""
         self._is_initialized = False
         self._level: Any = None
         self._subscribed: dict[str, None] = {}
@@ -123,7 +125,7 @@ class ClientSession:
         if method in LISTS:
             self.listed[method] = digest_of(line[answer.start : line.rindex(b"}")])
         elif method == "initialize":
-            self._initialize = request
+            self._initialize, self._introduction = request, answer.id
         elif method == "logging/setLevel":
             self._level = envelope.read(request).params.get("level")
         elif method == "resources/subscribe" and len(self._subscribed) < _MOST_SUBSCRIBED:
@@ -175,7 +177,7 @@ class ClientSession:
     def attached(self) -> list[bytes]:
         """There is another hub: what it is sent first; what follows waits for the answer, if it `is_introducing`."""
         self._hubs += 1
-        if self._initialize is None:
+        if self._initialize is None or self._introduction is None:
             return self._repeat_open()
         self._repeated.add(self._introduction)
         return [self._initialize]
@@ -183,7 +185,7 @@ class ClientSession:
     @property
     def is_introducing(self) -> bool:
         """Whether the hub has not answered the handshake that was repeated."""
-        return self._initialize is not None and self._introduction in self._repeated
+        return self._introduction in self._repeated
 
     def introduced(self) -> list[bytes]:
         """The hub has answered it: what it is sent next."""
@@ -194,13 +196,6 @@ class ClientSession:
             lines.append(self._request("logging/setLevel", {"level": self._level}))
         lines += [self._request("resources/subscribe", {"uri": uri}) for uri in self._subscribed]
         return [*lines, *self._repeat_open()]
-
-    @property
-    def _introduction(self) -> Id:
-        assert self._initialize is not None
-        introduction = envelope.read(self._initialize).id
-        assert introduction is not None
-        return introduction
 
     def _request(self, method: str, params: dict[str, Any]) -> bytes:
         request_id = f"{_OURS}{len(self._repeated)}"
