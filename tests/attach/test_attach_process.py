@@ -21,6 +21,9 @@ import pytest
 from support.harness import ServerProcess, config, lean, running, until
 from support.processes import is_gone, pids_in
 
+import fastmcp_aggregator
+from fastmcp_aggregator.version import VERSION
+
 pytestmark = pytest.mark.process
 
 HEAVY = {"asyncio", "fastmcp", "mcp", "mcp_types", "pydantic", "rich", "hashlib", "subprocess"}
@@ -192,3 +195,22 @@ async def test_whatever_connects_to_a_hub_disturbs_nobody(said: bytes, tmp_path:
         for peer in peers:
             peer.close()
         assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}
+
+
+async def test_another_version_has_a_hub_of_its_own_and_disturbs_nobody(tmp_path: Path, runtime: Path) -> None:
+    package = Path(fastmcp_aggregator.__file__).parent
+    copied = tmp_path / "other" / package.name
+    shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    (copied / "version.py").write_text('VERSION = "99.0"\n')
+    path = written(tmp_path, a=lean())
+    async with (
+        bridge(path) as old,
+        bridge(path, env={**os.environ, "PYTHONPATH": str(copied.parent)}) as new,
+        bridge(path) as another,
+    ):
+        for server in (old, new, another):
+            assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        versions = [new.client.introduction["serverInfo"]["version"], old.client.introduction["serverInfo"]["version"]]
+        assert versions == ["99.0", VERSION]
+        assert len(hubs_of(runtime)) == 2
+        assert b"" == old.stderr == new.stderr
