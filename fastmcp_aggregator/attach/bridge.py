@@ -252,6 +252,8 @@ class Bridge:
         except greeting.Malformed:
             return
         if what == greeting.READY:
+            if about.get("config") != self._identity.config:
+                greeting.say(f"The hub {self._identity.name} serves {about.get('config')}.")
             self._attached(connection)
         elif what == greeting.STOPPING:
             connection.phase = Phase.ENDING

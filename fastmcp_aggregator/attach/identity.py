@@ -30,6 +30,8 @@ class HubIdentity:
     name: str | None
     config: str
     arguments: tuple[str, ...]
+    is_debugged: bool = False
+    """Whether it logs more, if it is this client that starts it."""
 
 
 def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubIdentity:
@@ -46,7 +48,7 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
     else:
         served = [*arguments, _digest_of_environment(options, config, environ)]
     digest = digest_of(json.dumps([program, os.getuid(), served]).encode())
-    return HubIdentity(digest[:16], options.hub, config, arguments)
+    return HubIdentity(digest[:16], options.hub, config, arguments, options.debug)
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:

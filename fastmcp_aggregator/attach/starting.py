@@ -125,7 +125,8 @@ def _detach(identity: HubIdentity, listener: int, lock: int) -> None:
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     name = [] if identity.name is None else [f"--hub={identity.name}"]
-    arguments = ["hub", f"--id={identity.id}", *name, *identity.arguments]
+    debug = ["--debug"] if identity.is_debugged else []
+    arguments = ["hub", f"--id={identity.id}", *name, *debug, *identity.arguments]
     descriptors = {0: null, 1: output, 2: output, LISTENER: listener, LOCK: lock}
     try:
         process = os.fork()

@@ -201,7 +201,7 @@ class LocalHub:
             if self._ending.is_set():
                 await _say(peer, self._last_word)
                 return
-            await _say(peer, greeting.line(greeting.READY))
+            await _say(peer, greeting.line(greeting.READY, config=self._about.config))
             socket_client = SocketClient(peer, rest, client.folder, client.listed)
             keep = self._keep_for(group, tool_search)
             await server.serve_socket(socket_client, client.stop, on_served=partial(self._served, client), keep=keep)

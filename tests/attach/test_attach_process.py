@@ -155,6 +155,11 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
         assert f"as process {hub['pid']}" in logged
         assert f"as process {another}" in logged
         assert "there is no hub 'home': work" in (await command("stop", "home")).stderr
+        other = tmp_path / "other.json"
+        other.write_text("{}")
+        async with bridge(str(other), "--hub", "work") as guest:
+            assert "a:echo" in await guest.client.names()
+            await guest.said(f"The hub work serves {tmp_path / 'mcp.json'}.")
 
 
 async def test_a_hub_that_hangs_is_left(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
