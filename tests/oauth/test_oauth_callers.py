@@ -379,7 +379,7 @@ def test_accounts_of_callers_need_an_address_that_their_browsers_come_back_to() 
 
 
 @pytest.mark.parametrize(
-    ("people", "servers", "calls"), [(3, 2, 40), pytest.param(50, 5, 1_000, marks=pytest.mark.process)]
+    ("people", "servers", "calls"), [(2, 1, 8), pytest.param(20, 5, 300, marks=pytest.mark.process)]
 )
 async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int, servers: int, calls: int) -> None:
     """With tokens that end and are revoked all the time."""
