@@ -119,7 +119,7 @@ async def _nginx(stack: AsyncExitStack, folder: Path, replicas: list[Replica]) -
     port = free_port()
     text = (DEPLOY / "nginx" / "hub.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{port}")
     (folder / "hub.conf").write_text(_with_addresses(text, replicas))
-    head = f"pid {folder}/pid; daemon off; error_log stderr; worker_processes 1;"
+    head = f"pid {folder}/pid; daemon off; master_process off; error_log stderr;"
     paths = " ".join(
         f"{what}_temp_path {folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
