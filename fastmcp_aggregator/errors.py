@@ -132,17 +132,15 @@ class SharedStateError(AggregatorError):
 
 
 class StartupError(AggregatorError):
-    """A strict start ended because at least one child failed; `failures` has them all, in config order."""
+    """A strict start ended because at least one child failed; `failures` has them all, in config order.
+
+    `summary` is the message without its advice on how to serve the others.
+    """
 
     def __init__(self, failures: Sequence[ChildServerError | NameConflictError]) -> None:
         self.failures = tuple(failures)
         count = "1 failure" if len(self.failures) == 1 else f"{len(self.failures)} failures"
+        self.summary = "\n".join([f"start ended with {count}:", *(str(failure) for failure in self.failures)])
         super().__init__(
-            "\n".join(
-                [
-                    f"start ended with {count}:",
-                    *(str(failure) for failure in self.failures),
-                    "To serve without the failed servers, start with --no-strict (strict=False in Python).",
-                ]
-            )
+            f"{self.summary}\nTo serve without the failed servers, start with --no-strict (strict=False in Python)."
         )

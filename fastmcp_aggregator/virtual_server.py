@@ -17,6 +17,7 @@ from mcp_types import SubscriptionsListenRequestParams
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.pipe_client import pipe_client
@@ -36,7 +37,7 @@ from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.http.rest import json_route
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals

@@ -14,7 +14,7 @@ from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
 from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
-from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.libraries import usable_libraries
 
 _COMMANDS_OF_OTHERS = {
@@ -96,6 +96,8 @@ def _refuse_misspelled_command(parser: argparse.ArgumentParser, word: str) -> No
 def _words_for(error: Exception, *, debug: bool) -> str:
     if debug:
         return "".join(traceback.format_exception(error))
+    if isinstance(error, StartupError):  # of a command that serves nobody
+        return error.summary
     if isinstance(error, AggregatorError):
         return str(error)
     return f"unexpected {error.__class__.__name__}: {error}\nRun it with --debug to see where."

@@ -9,6 +9,7 @@ has no backup, and is held against an empty text in the same way.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import shutil
@@ -146,15 +147,26 @@ def entries_of(client: ClientConfig, text: str | None, path: Path) -> Mapping[st
 def apply(change: Change, *, keeps_backup: bool) -> Path | None:
     """Make a change; the path of a backup if one was written. A backup that is there is kept if so told.
 
+    Otherwise it is of an earlier installation, and keeps its text under a number: nobody else may have that.
+
     Raises:
         FileChanged: the file is not what the change was made of; nothing was written.
         AggregatorError: something cannot be written.
     """
     backup = backup_of(change.path)
     writes_backup = change.before is not None and not (keeps_backup and backup.exists())
-    copy = [(backup, change.before or "")] if writes_backup else []
-    _make(change, *copy)
+    copies = [(backup, change.before or "")] if writes_backup else []
+    earlier = _text(backup) if writes_backup else None
+    if earlier is not None and earlier != change.before:
+        copies.insert(0, (_free_backup(backup, earlier), earlier))
+    _make(change, *copies)
     return backup if writes_backup else None
+
+
+def _free_backup(backup: Path, text: str) -> Path:
+    """Where an earlier backup is kept: where the same is kept already, or in a new place."""
+    numbered = (backup.with_name(f"{backup.name}-{number}") for number in itertools.count(1))
+    return next(path for path in numbered if _text(path) in (None, text))
 
 
 def restore(change: Change, *, is_exact: bool) -> None:

@@ -28,11 +28,11 @@ def masked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_variables(
-    server_key: str, entry: Mapping[str, Any], taken: dict[str, str], is_here: Callable[[str], bool] = lambda _: False
+    server_key: str, entry: Mapping[str, Any], taken: dict[str, str], is_plain: Callable[[str], bool] = lambda _: False
 ) -> dict[str, Any]:
     """The entry with `${NAME}` for all that may not be shown. The variables and their values are added to `taken`.
 
-    `is_here` tells of a file or folder that there is one of this name, which then stays.
+    `is_plain` tells of a text that it is no secret, such as a path of this machine, and stays.
     """
 
     def variable_for(part: str, hint: str) -> str:
@@ -42,7 +42,7 @@ def with_variables(
         return f"${{{variable}}}"
 
     def change(field: Field, name: str, text: str) -> str:
-        if field in ("argument", "command", "folder") and is_here(text):
+        if field in ("argument", "command", "folder", "value") and is_plain(text):
             return text
         return replaced(text, hidden_in(field, text, name), variable_for)
 

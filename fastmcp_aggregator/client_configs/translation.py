@@ -24,6 +24,10 @@ _LEFT_OUT = {
         "which tools are shown is said in a groups file",
     ),
 }
+_MEANT = {
+    "${workspaceFolder}": "the folder that a client works in; for one that has none, as desktop clients, set",
+}
+"""What is to be said of a variable besides that it is to be set."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_-]{0,31}")
 _URLS = ("url", "serverUrl", "httpUrl")
 _KNOWN = {
@@ -116,7 +120,7 @@ def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
 
 def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]:
     for written, variable in translator.unknown.items():
-        yield f"{written} has become ${{{variable}}}: set {variable}"
+        yield f"{written} has become ${{{variable}}}: {_MEANT.get(written, 'set')} {variable}"
     others = [name for name in fields if name not in _KNOWN | _CODEX | _QUIET]
     for name in others:
         if name in _LEFT_OUT:

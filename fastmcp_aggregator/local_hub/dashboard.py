@@ -13,8 +13,9 @@ from collections.abc import Callable
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.aggregator import Aggregator
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import serve_http
 
 _HOST = "127.0.0.1"
 _TOKEN_LIFE = 60.0

@@ -627,3 +627,10 @@ async def test_work_that_is_interrupted_is_cancelled_and_awaited() -> None:
 
     assert await interruptible(work()) == 1
     assert steps == ["begun", "closed"]
+
+
+def test_a_call_of_a_server_that_fails_gives_no_advice_on_serving(run: Run) -> None:
+    ended = run("call", "bad:x", bad=MISSING)
+    assert ended.code == 3
+    assert "command not found" in ended.err
+    assert "no-strict" not in ended.err

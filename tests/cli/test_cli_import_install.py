@@ -323,6 +323,29 @@ def test_install_takes_a_config_with_a_variable_without_a_value_and_says_who_fai
     assert "without them, these fail: a." in ended.err
 
 
+def test_paths_and_time_zones_are_no_secrets(run: Run, here: Machine) -> None:
+    env = {"MEMORY_FILE_PATH": f"{here.home}/yet/to/be.json", "KEY": "/abc/def+12", "TZ": "Europe/Berlin"}
+    entry = {"command": "x", "args": ["--local-timezone", "Europe/Berlin", "--who", "Some/Body"], "env": env}
+    put(here.project / "x.json", json.dumps({"mcpServers": {"a": entry}}))
+    ended = run("import", "x.json", "--output", "mcp.json", "--secrets-as-variables", "--json")
+    assert json.loads(ended.out)["variables"] == ["KEY", "A_WHO"]
+    written = json.loads((here.project / "mcp.json").read_text())["mcpServers"]["a"]
+    assert (written["env"], written["args"][1]) == ({**env, "KEY": "${KEY}"}, "Europe/Berlin")
+
+
+def test_import_says_what_the_folder_of_a_client_becomes(run: Run, here: Machine) -> None:
+    put(here.home / ".cursor" / "mcp.json", '{"mcpServers": {"a": {"command": "${workspaceFolder}/x"}}}')
+    out = run("import", "--from", "cursor").out
+    assert "has become ${WORKSPACE_FOLDER}: the folder that a client works in; for one that has none" in out
+
+
+def test_the_file_to_write_missing_values_into_is_named(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}}}))
+    put(here.project / "sec.env", "TEST_UNSET=\n")
+    ended = run("install", "zed", "--config", "mcp.json", "--env-file", "sec.env", "--yes")
+    assert "Write their values into sec.env; without them, these fail: a." in ended.err
+
+
 # install and uninstall
 
 
@@ -462,6 +485,23 @@ def test_what_changes_while_install_asks_is_shown_kept_and_backed_up(
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_a_backup_that_was_not_put_back_is_kept_by_the_next_installation(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    first = path.read_bytes()
+    put(here.project / "mcp.json", '{"mcpServers": {"time": {"command": "x"}}}')
+    install = ["install", "cursor", "--config", "mcp.json", "--move", "--yes"]
+    for _ in range(2):
+        run(*install)
+        add_server(path, "new")
+        ended = run("uninstall", "cursor", "--yes")
+        assert f"What was there before the installation is still in {backup_of(path)}." in ended.err
+    kept = backup_of(path).with_name(f"{backup_of(path).name}-1")
+    assert kept.read_bytes() == first
+    run(*install)
+    assert kept.read_bytes() == first
+    assert run("uninstall", "cursor", "--yes").err == f"{path} is what it was before.\n"
+
+
 def test_what_changes_while_uninstall_asks_is_kept(run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     path = here.home / ".cursor" / "mcp.json"
     put(here.project / "mcp.json", '{"mcpServers": {}}')
@@ -550,7 +590,7 @@ def test_an_entry_of_a_file_that_has_changed_is_taken_out_alone(run: Run, here: 
     ]
     path.write_text(json.dumps({**document, "theme": "dark"}))
     ended = run("uninstall", "gemini-cli", "--yes", *options)
-    assert ended.err == f"{path} has changed since, so only the entry 'all' was taken out.\n"
+    assert ended.err.startswith(f"{path} has changed since, so only the entry 'all' was taken out.\n")
     assert json.loads(path.read_text()) == {"mcpServers": {}, "theme": "dark"}
 
 

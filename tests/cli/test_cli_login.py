@@ -34,9 +34,9 @@ from support.harness import PATIENCE, config, connected, until
 from support.serving import served
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.cli.actions.accounts.login import logged_in
 from fastmcp_aggregator.config import RemoteServer
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.vault import FileVault

@@ -27,13 +27,29 @@ def test_a_server_is_written_and_added_and_the_next_commands_are_told(
     assert main(["new", "my-server", "--config", "mcp.json", "--tool", "fetch_url", "fetch_text"]) == 0
     told = capfd.readouterr().out
     assert f"{folder}/my-server: the server my-server in python" in told
-    assert "  cd my-server\n  uv sync\n" in told
+    assert "  cd my-server\n" in told
     assert f"fastmcp-aggregator call {folder}/mcp.json my-server:fetch_url text=" in told
     entry = json.loads((folder / "mcp.json").read_text())["mcpServers"]["my-server"]
     assert entry == {"command": f"{folder}/my-server/.venv/bin/my-server", "cwd": f"{folder}/my-server"}
     server = (folder / "my-server/src/my_server/server.py").read_text()
     assert "def fetch_url(" in server
     assert "def fetch_text(" in server
+
+
+@pytest.mark.parametrize(
+    ("has_uv", "steps"),
+    [
+        (True, ["uv sync", "uv run pytest"]),
+        (False, ["python3 -m venv .venv", ".venv/bin/pip install --upgrade pip"]),
+    ],
+)
+def test_the_next_commands_are_those_that_this_machine_has(
+    has_uv: bool, steps: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/uv" if has_uv else None)
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.new._make_repository", lambda _: None)
+    assert main(["new", "a", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["nextSteps"][1:3] == steps
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

@@ -46,7 +46,7 @@ def test_what_is_not_shown_becomes_variables_that_stand_for_the_same() -> None:
 def test_a_file_that_is_here_stays_in_what_is_written() -> None:
     variables: dict[str, str] = {}
     entry = {"command": "x", "args": ["/home/me", "/elsewhere"], "cwd": "/home/me"}
-    written = with_variables("a", entry, variables, lambda path: path == "/home/me")
+    written = with_variables("a", entry, variables, lambda text: text == "/home/me")
     assert written == {"command": "x", "args": ["/home/me", "${A_ARGUMENT}"], "cwd": "/home/me"}
 
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.access.loopback import is_loopback, require_safe_bind
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
 
 LOOPBACK = ["127.0.0.1", "127.9.8.7", "localhost", "::1", "0:0:0:0:0:0:0:1"]
 REACHABLE = [
@@ -59,7 +59,10 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(AggregatorError) as raised:
             listening_socket("127.0.0.1", port)
-    assert str(raised.value) == f"cannot listen on 127.0.0.1, port {port}: Address already in use"
+    assert str(raised.value) == (
+        f"cannot listen on 127.0.0.1, port {port}: Address already in use; "
+        "give another port (--port), or end what listens there"
+    )
 
 
 def test_a_host_that_does_not_exist_is_an_error_that_names_it() -> None:

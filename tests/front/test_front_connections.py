@@ -14,10 +14,11 @@ from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
 from support.serving import Served, served
 
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.concurrency import connections
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.front.http import server
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.settings.model import load_settings
 
 HALF_A_HEAD = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "

@@ -23,9 +23,9 @@ from support.wire import PATIENCE
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, ConfigError, build_aggregator
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.vault import FileVault

@@ -34,7 +34,7 @@ from support.serving import served
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.vault.vault import FileVault
 

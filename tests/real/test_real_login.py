@@ -20,8 +20,8 @@ from support.serving import served
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = [pytest.mark.real, requires_servers]

@@ -20,7 +20,7 @@ from support.serving import Served, served
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import kept_accounts
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from support.serving import served
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import httpx2
 import uvicorn.server
 
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http, url_of
+from fastmcp_aggregator.access.listening import listening_socket, url_of
+from fastmcp_aggregator.front.http.server import serve_http
 from support.wire import PATIENCE
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient

@@ -17,9 +17,9 @@ from support.harness import config, lean
 from support.memory import build_aggregator
 from support.serving import served
 
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
-from fastmcp_aggregator.front.http.server import listening_socket, url_of
 from fastmcp_aggregator.settings.model import load_settings
 
 HUB = "https://hub.example.com"

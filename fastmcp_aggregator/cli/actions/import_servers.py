@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastmcp_aggregator.cli.running.given_files import env_text
 from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     together = merged(found, _decision(found, renames=options.rename))
     servers, variables = together.servers, dict[str, str]()
     if options.secrets_as_variables:
-        servers = {key: with_variables(key, entry, variables, _is_here) for key, entry in servers.items()}
+        servers = {key: with_variables(key, entry, variables, _is_plain) for key, entry in servers.items()}
     missing = _users([missing_variables(servers, {**os.environ, **variables})])
     assert output is not None
     write_whole(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", mode=PRIVATE)
@@ -69,12 +70,14 @@ def _unreadable(files: Iterable[FoundFile]) -> list[FoundFile]:
     return [file for file in files if file.error]
 
 
-def _is_here(text: str) -> bool:
-    """Whether it is the path of a file or folder, which is no secret and may differ on another machine."""
+def _is_plain(text: str) -> bool:
+    """Whether it is no secret: a path in a folder of this machine, though it may be yet to be made, or a time zone."""
     path = Path(text).expanduser()
     try:
-        return path.is_absolute() and path.exists()
-    except (OSError, ValueError):
+        if path.is_absolute():
+            return any(folder.exists() for folder in (path, *path.parents)[: len(path.parts) - 1])
+        return "/" in text and bool(ZoneInfo(text))
+    except (OSError, ValueError, ZoneInfoNotFoundError):
         return False
 
 

@@ -19,6 +19,7 @@ from fastmcp_aggregator.client_configs.installing import (
     Change,
     FileChanged,
     apply,
+    backup_of,
     entries_of,
     entry_for,
     installation,
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         change = installation(client, path, options.name, entry, config.servers if options.move else ())
         known = entries_of(client, change.before, path)
         if not options.json:
-            _show(change, entry, unset)
+            _show(change, entry, unset, options.env_file)
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE
@@ -94,6 +95,8 @@ def run_uninstall(options: argparse.Namespace) -> int:
         say(f"{path} is what it was before." if change.after is not None else f"{path} is gone, as it was before.")
     else:
         say(f"{path} has changed since, so only the entry {options.name!r} was taken out.")
+        if backup_of(path).exists():
+            say(f"What was there before the installation is still in {backup_of(path)}.")
     return FINE
 
 
@@ -147,17 +150,21 @@ def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
     return missing_variables(entries, environ)
 
 
-def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]]) -> None:
+def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]], env_file: str | None) -> None:
     lines = list(shown_diff(change, entry))
     if lines:
         put_diff(lines)
     else:
         put_lines([f"{change.path} has it already"])
     if unset:
+        advice = (
+            "Write NAME=VALUE lines into a file, and give it with --env-file FILE"
+            if env_file is None
+            else f"Write their values into {env_file}"
+        )
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
-            "started from the desktop does not know. Write NAME=VALUE lines into a file, and give it with "
-            f"--env-file FILE; without them, these fail: {', '.join(unset)}."
+            f"started from the desktop does not know. {advice}; without them, these fail: {', '.join(unset)}."
         )
 
 

@@ -19,8 +19,14 @@ from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_pr
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
 
 _INSTALL = {
-    "python": ["uv sync", "uv run pytest"],
-    "typescript": ["npm install", "npm test"],
+    "uv": ["uv sync", "uv run pytest"],
+    "pip": [
+        "python3 -m venv .venv",
+        ".venv/bin/pip install --upgrade pip",
+        ".venv/bin/pip install -e . --group dev",
+        ".venv/bin/pytest",
+    ],
+    "npm": ["npm install", "npm test"],
 }
 
 
@@ -89,7 +95,7 @@ def _resources(written: Iterable[str]) -> Iterator[Resource]:
 def _next_steps(plan: Plan, folder: Path, config: Path | None) -> Iterator[str]:
     """What makes it run, as commands for a shell, from where this one was given."""
     yield f"cd {shlex.quote(str(folder))}"
-    yield from _INSTALL[plan.language]
+    yield from _INSTALL["npm" if plan.language == "typescript" else "uv" if shutil.which("uv") else "pip"]
     if config is not None:
         hub = shlex.quote(str(config.absolute()))
         if plan.tools:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.access.keys_file import read_keys
+from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
@@ -65,12 +66,13 @@ def _introduction(
 
 
 def _check_address(settings: AggregatorSettings) -> None:
-    """Refuse an unsafe address before anything is started."""
+    """Refuse an address that is unsafe or taken before anything is started."""
     try:
         require_safe_bind(settings.host, has_auth=settings.has_auth)
         require_safe_origins(settings.cors_origins, has_auth=settings.has_auth)
     except AggregatorError as error:
         raise UsageError(str(error)) from None
+    listening_socket(settings.host, settings.port).close()
 
 
 def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> None:

@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.http.server import listening_socket, serve_http
+from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.oauth.authorization import Refused, brought_by
 
 PERSON_BOUND = 300.0
