@@ -43,10 +43,12 @@ def aggregating_server(entries: Entries, folder: Path, *options: str) -> dict[st
 
 def attaching_server(entries: Entries, folder: Path, *options: str) -> dict[str, Any]:
     """How a client starts a bridge to a hub of all servers."""
-    server = aggregating_server(entries, folder, *options)
+    settings = folder / "settings.toml"
+    settings.write_text("hub_idle = 1\n")
+    server = aggregating_server(entries, folder, "--settings", str(settings), *options)
     first = server["args"].index(str(folder / "config.json"))
     server["args"].insert(first, "attach")
-    return {**server, "env": {**server["env"], "FASTMCP_AGGREGATOR_HUB_IDLE": "1"}}
+    return server
 
 
 async def run(program: str, home: Path, **told: Any) -> Any:

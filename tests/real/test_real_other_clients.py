@@ -67,9 +67,10 @@ def server_for(transport: str, hub: Opened, entries: Entries, folder: Path, *opt
 
 
 @asynccontextmanager
-async def served_already(server: dict[str, Any]) -> AsyncIterator[None]:
+async def served_already(server: dict[str, Any], home: Path) -> AsyncIterator[None]:
     """While another client is attached, which has seen the last tools that server-everything offers."""
-    async with running(server["command"], *server["args"], env=server["env"], capabilities=EVERYTHING) as other:
+    env = {**server["env"], "HOME": str(home)}
+    async with running(server["command"], *server["args"], env=env, capabilities=EVERYTHING) as other:
         await until_answered(other.client.names, lambda names: "everything:trigger-elicitation-request" in names)
         yield
 
@@ -147,7 +148,7 @@ async def test_the_inspector_lists_and_calls_over_stdio(
     transport: str, hub: Opened, entries: Entries, tmp_path: Path
 ) -> None:
     server = server_for(transport, hub, entries, tmp_path)
-    async with served_already(server) if transport == "attach" else nullcontext():
+    async with served_already(server, tmp_path) if transport == "attach" else nullcontext():
         listed = await inspect(server, tmp_path, LEGACY, "tools/list")
         direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")
         names = [tool["name"] for tool in listed["result"]["tools"]]
