@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
 Transport = Literal["stdio", "http", "sse"]
@@ -25,6 +26,8 @@ _FOREIGN_ROOT_KEYS = {
     "mcp": "opencode",
     "mcp_servers": "Codex",
 }
+
+_NO_TARGET = {"args", "env", "cwd", "type", "headers"}
 
 # What another client calls `url`, and that client.
 _FOREIGN_URL_KEYS = {"serverUrl": "Windsurf", "httpUrl": "Gemini CLI"}
@@ -50,4 +53,7 @@ def missing_target_message(entry: Mapping[str, Any]) -> str:
     for key, client in _FOREIGN_URL_KEYS.items():
         if key in entry:
             return f"has `{key}`, which is the spelling of {client}; the key must be `url`"
+    for target in ("command", "url"):
+        if similar := get_close_matches(target, [str(key)[:64] for key in entry if key not in _NO_TARGET], 1, 0.75):
+            return f"has `{similar[0]}`; did you mean `{target}`?"
     return "has neither `command` nor `url`; give the command that starts the server, or the URL where it runs"

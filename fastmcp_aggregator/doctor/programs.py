@@ -60,9 +60,16 @@ def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
             yield source.finding("error", server.key, "its working directory (`cwd`) is not there", "cwd")
         elif location(server) is None:
             home = _RUNNERS.get(Path(server.command).name)
-            where = f" from {home}" if home else ""
-            message = f"command not found: {server.label!r}; install it{where}, or give its full path as `command`"
+            message = f"command not found: {server.label!r}; {_advice(server, home)}"
             yield source.finding("error", server.key, message, "command", written=server.label)
+
+
+def _advice(server: StdioServer, home: str | None) -> str:
+    if re.search(r"\s-", server.command):
+        return "arguments belong into `args`, each as a string of its own"
+    if os.path.dirname(server.command):
+        return "install or build the server first, or correct the path"
+    return f"install it{f' from {home}' if home else ''}, or give its full path as `command`"
 
 
 def location(server: StdioServer) -> str | None:

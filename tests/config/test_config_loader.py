@@ -350,6 +350,7 @@ def test_a_key_that_is_no_plain_identifier_is_quoted_in_a_path(key: str, path: s
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
+        ({"comand": "x", "args": []}, ": has `comand`; did you mean `command`?"),
         ({}, ": has neither `command` nor `url`"),
         ({"args": ["x"]}, ": has neither `command` nor `url`"),
         ({"command": None}, ": has neither `command` nor `url`"),

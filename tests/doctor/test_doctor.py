@@ -68,6 +68,20 @@ def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("/none/bin/server", "install or build the server first, or correct the path"),
+        ("server-none --zone UTC", "arguments belong into `args`, each as a string of its own"),
+    ],
+)
+def test_what_to_do_about_a_missing_command_depends_on_how_it_is_written(
+    command: str, advice: str, tmp_path: Path
+) -> None:
+    (finding,) = examine(tmp_path, a={"command": command}).findings
+    assert finding.message.endswith(advice)
+
+
+@pytest.mark.parametrize(
     ("line", "package"),
     [
         ("npx -y @x/server", "@x/server"),
