@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.attach.starting import connected
+from fastmcp_aggregator.attach.starting import connected, record_of
 
 ANSWER_TIMEOUT = 5.0
 """Seconds that a hub has for each part of its answer."""
+_KILL_WAIT = 5.0
+"""Seconds that a hub has to end after each signal."""
+_LOOK_INTERVAL = 0.05
 _LONGEST = 4 * 1024**2
 
 
-def ask(hub_id: str, what: str) -> Mapping[str, Any] | None:
+def ask(hub_id: str, what: str, **about: str) -> Mapping[str, Any] | None:
     """What a hub answers; None: there is none, or it ends.
 
     Raises:
@@ -25,7 +31,7 @@ def ask(hub_id: str, what: str) -> Mapping[str, Any] | None:
     if peer is None:
         return None
     with peer:
-        line = _asked(peer, hub_id, what)
+        line = _asked(peer, hub_id, what, **about)
     return _read(line, hub_id) if line else None
 
 
@@ -51,11 +57,30 @@ def end(hub_id: str, patience: float) -> bool:
     return True
 
 
-def _asked(peer: socket.socket, hub_id: str, what: str) -> bytes:
+def kill(hub_id: str) -> bool:
+    """End the process of a hub that does not end when it is asked: SIGTERM, then SIGKILL; whether it is gone."""
+    for numbers in ((signal.SIGTERM, signal.SIGCONT), (signal.SIGKILL,)):
+        record = record_of(hub_id)
+        if record is None:
+            return True
+        try:
+            for number in numbers:
+                os.kill(record["pid"], number)
+        except ProcessLookupError:
+            return True
+        until = time.monotonic() + _KILL_WAIT
+        while time.monotonic() < until:
+            if record_of(hub_id) is None:
+                return True
+            time.sleep(_LOOK_INTERVAL)
+    return False
+
+
+def _asked(peer: socket.socket, hub_id: str, what: str, **about: str) -> bytes:
     peer.settimeout(ANSWER_TIMEOUT)
     data = b""
     try:
-        peer.sendall(greeting.line(what))
+        peer.sendall(greeting.line(what, **about))
         while not data.endswith(b"\n") and len(data) < _LONGEST:
             more = peer.recv(greeting.LONGEST)
             if not more:

@@ -20,9 +20,10 @@ from fastmcp_aggregator.attach.client_end import ClientEnd
 from fastmcp_aggregator.attach.client_session import ClientSession
 from fastmcp_aggregator.attach.connection import Connection, Phase
 from fastmcp_aggregator.attach.envelope import read as envelope_of
-from fastmcp_aggregator.attach.folder import Unusable, log_of, made_hub_folder
-from fastmcp_aggregator.attach.identity import HubIdentity
-from fastmcp_aggregator.attach.starting import begin, connected, own_server
+from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
+from fastmcp_aggregator.attach.identity import HubIdentity, difference
+from fastmcp_aggregator.attach.probe import Probe
+from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
 
@@ -40,10 +41,9 @@ _SHORTEST_LIFE = 1.0
 """Seconds after which a hub has served."""
 _MOST_HELD = 32 * 1024**2
 """Bytes of the client's lines that wait for a hub; then it is not read."""
-_LOST = (
-    "the hub ended while it served this request; whether the server has done what was asked is not known, "
-    "and it is not asked again"
-)
+_UNKNOWN = "whether the server has done what was asked is not known, and it is not asked again"
+_LOST = f"the hub ended while it served this request; {_UNKNOWN}"
+_HANGS = f"the hub does not answer; {_UNKNOWN}"
 
 
 class Bridge:
@@ -67,6 +67,7 @@ class Bridge:
         self._client = client or ClientEnd()
         self._session = ClientSession()
         self._connection: Connection | None = None
+        self._probe = Probe(identity.id)
         self._known: KnownClient | None = None
         self._is_known_read = False
         self._held: deque[bytes] = deque()
@@ -80,6 +81,8 @@ class Bridge:
         """What is waited for, by descriptor."""
         self._failures = 0
         """How many hubs in a row have ended before they served."""
+        self._unsaid = ""
+        """What is said once the client's own server has answered."""
         self._exit_code: int | None = None
         """Set when there is nothing more to serve."""
 
@@ -121,6 +124,8 @@ class Bridge:
         if connection is not None:
             if connection.outlet.fileno() in ready:
                 connection.flush()
+            if self._probe.descriptor is not None and self._probe.descriptor in ready:
+                self._probe.heard()
             if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & select.POLLIN:
                 self._from_hub(connection)
         if client.stdin in ready and masks.get(client.stdin, 0) & select.POLLIN:
@@ -139,6 +144,8 @@ class Bridge:
             if connection.has_unwritten:
                 outlet = connection.outlet.fileno()
                 masks[outlet] = masks.get(outlet, 0) | select.POLLOUT
+        if self._probe.descriptor is not None:
+            masks[self._probe.descriptor] = select.POLLIN
         return masks
 
     def _patience(self) -> float | None:
@@ -147,7 +154,8 @@ class Bridge:
         if connection is None:
             return None if self._is_idle else max(0.0, self._next_attempt - time.monotonic()) * 1000
         if connection.phase is not Phase.GREETING:
-            return None
+            patience = self._probe.patience
+            return None if patience is None else patience * 1000 + 1
         bound = _WARM if self._is_warming_up else GREETING_TIMEOUT
         return max(0.0, bound - connection.age) * 1000 + 1
 
@@ -166,6 +174,8 @@ class Bridge:
         if self._connection is not None:
             if self._connection.phase is Phase.GREETING:
                 self._look_at_greeting(self._connection)
+            else:
+                self._look_for_life(self._connection)
             return
         now = time.monotonic()
         if self._is_idle or now < self._next_attempt or self._exit_code is not None:
@@ -174,6 +184,7 @@ class Bridge:
             made_hub_folder()
             peer = connected(self._identity.id)
             if peer is None and begin(self._identity):
+                self._tell_of_others()
                 self._read_known()
                 peer = connected(self._identity.id)
         except Unusable as why:
@@ -195,14 +206,41 @@ class Bridge:
             self._drop(connection)
             self._serve_alone(f"the hub has not answered for {GREETING_TIMEOUT:g} s")
 
+    def _look_for_life(self, connection: Connection) -> None:
+        """A hub that serves and then hangs is left: it keeps its lock, so there can be no other."""
+        if connection.process is not None or not self._session.is_waiting or not self._client.has_room:
+            self._probe.rest()
+            return
+        self._probe.look()
+        if self._probe.is_dead:
+            self._drop(connection)
+            self._tell_lost(_HANGS)
+            self._serve_alone("the hub has not answered for too long; `fastmcp-aggregator stop` ends it")
+
     def _read_known(self) -> None:
         if not self._is_known_read:
             self._is_known_read = True
             entries = read_answers(self._answers)
             self._known = KnownClient(entries) if entries else None
 
-    def _serve_alone(self, why: str) -> None:
-        greeting.say(f"No hub serves this client: {why}. It has servers of its own now.")
+    def _tell_of_others(self) -> None:
+        """A hub was started: say why those that serve the same config are others."""
+        mine = self._identity
+        for hub_id in known_hubs():
+            record = None if hub_id == mine.id else record_of(hub_id)
+            if record is not None and record.get("config") == mine.config:
+                differs = ", ".join(difference(mine.parts, record.get("parts") or {}))
+                greeting.say(
+                    f"The hub {record.get('name') or hub_id} serves {mine.config} too, and differs from that of this "
+                    f"client in {differs}. To share one, start all clients with the same, or with --hub NAME."
+                )
+
+    def _serve_alone(self, why: str, *, is_failure: bool = False) -> None:
+        """With `is_failure`, its own server most likely ends, too, and says the reason: that comes first, alone."""
+        if is_failure:
+            self._unsaid = f"No hub serves this client: {why}. It has servers of its own."
+        else:
+            greeting.say(f"No hub serves this client: {why}. It gets servers of its own.")
         output, input_, process = own_server(self._own_arguments)
         self._connection = Connection(output, outlet=input_, process=process)
         self._attached(self._connection)
@@ -228,6 +266,7 @@ class Bridge:
 
     def _from_hub(self, connection: Connection) -> None:
         told: list[bytes] = []
+        self._probe.heard()
         for line in connection.read():
             if line.startswith(greeting.MARK):
                 self._heed(connection, line)
@@ -242,6 +281,9 @@ class Bridge:
                 break
         if told:
             self._client.write(b"".join(told))
+            if self._unsaid:
+                greeting.say(self._unsaid)
+                self._unsaid = ""
         if connection.is_lost and self._connection is connection:
             self._lost(connection)
 
@@ -260,7 +302,8 @@ class Bridge:
         elif what in (greeting.REFUSED, greeting.FAILED):
             self._drop(connection)
             log = log_of(self._identity.id)
-            self._serve_alone(str(about.get("reason") or f"the hub has not started; {log} tells why"))
+            why = str(about.get("reason") or f"the hub has not started; {log} tells why")
+            self._serve_alone(why, is_failure=what == greeting.FAILED)
 
     def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
         for line in lines:
@@ -302,8 +345,7 @@ class Bridge:
         """What served the client is gone."""
         was = connection.phase
         self._drop(connection)
-        for line in self._session.lost(_LOST):
-            self._client.write(line + b"\n")
+        self._tell_lost(_LOST)
         self._wanted_since = time.monotonic()
         if connection.process is not None:
             self._exit_code = _exit_code_of(connection.process)
@@ -317,8 +359,13 @@ class Bridge:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
 
+    def _tell_lost(self, why: str) -> None:
+        for line in self._session.lost(why):
+            self._client.write(line + b"\n")
+
     def _drop(self, connection: Connection) -> None:
         connection.close()
+        self._probe.rest()
         self._connection = None
 
 

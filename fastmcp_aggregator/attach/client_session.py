@@ -174,6 +174,11 @@ class ClientSession:
         """Whether requests are open that a hub is needed for."""
         return bool(self._open)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is expected; streams have none."""
+        return any(method != _LISTEN for method, _ in self._open.values())
+
     def attached(self) -> list[bytes]:
         """There is another hub: what it is sent first; what follows waits for the answer, if it `is_introducing`."""
         self._hubs += 1

@@ -20,7 +20,7 @@ MARK = b'{"hub":'
 """How every such line begins."""
 LONGEST = 64 * 1024
 """Bytes of such a line, at most; the answers of a hub to questions about it may be longer."""
-CLIENT, STATUS, STOP, OPEN = "client", "status", "stop", "open"
+CLIENT, STATUS, STOP, OPEN, PING, RESTART = "client", "status", "stop", "open", "ping", "restart"
 """What may be wanted."""
 READY, REFUSED, FAILED, STOPPING = "ready", "refused", "failed", "stopping"
 """What a hub says: it serves; it does not serve this one; it has not started; it ends, and may be started again."""

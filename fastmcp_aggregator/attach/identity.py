@@ -8,10 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.early.answers import digest_of, digest_of_variables, made_secret, variables_in
+from fastmcp_aggregator.early.answers import digest_of, digests_of_variables, made_secret, variables_in
 from fastmcp_aggregator.version import VERSION
 
 _FILES = ("settings", "groups", "env_file")
@@ -32,6 +32,14 @@ class HubIdentity:
     arguments: tuple[str, ...]
     is_debugged: bool = False
     """Whether it logs more, if it is this client that starts it."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Digests of what it depends on beside the config, by what that is called."""
+
+
+def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """In what two hubs of one config differ, as people call it."""
+    names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+    return ["--hub"] if "--hub" in names else sorted(names)
 
 
 def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubIdentity:
@@ -45,10 +53,16 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
     program = [VERSION, sys.executable, sys.version, os.path.dirname(__file__)]
     if options.hub is not None:
         served: list[object] = ["named", options.hub]
+        parts = {"--hub": options.hub}
     else:
-        served = [*arguments, _digest_of_environment(options, config, environ)]
-    digest = digest_of(json.dumps([program, os.getuid(), served]).encode())
-    return HubIdentity(digest[:16], options.hub, config, arguments, options.debug)
+        parts = _parts_of_environment(options, config, environ)
+        served = [*arguments, parts]
+    digest = digest_of(json.dumps([program, os.getuid(), served], sort_keys=True).encode())
+    parts |= {
+        "its options": digest_of(json.dumps(arguments).encode()),
+        "its program": digest_of(repr(program).encode()),
+    }
+    return HubIdentity(digest[:16], options.hub, config, arguments, options.debug, parts)
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
@@ -63,16 +77,15 @@ def _arguments(options: argparse.Namespace) -> list[str]:
     return arguments
 
 
-def _digest_of_environment(options: argparse.Namespace, config: str, environ: Mapping[str, str]) -> str:
-    """A keyed digest of the variables that may matter, and of the file that has more of them."""
+def _parts_of_environment(options: argparse.Namespace, config: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Keyed digests of the variables that may matter. A file that has more of them is followed by the hub."""
     try:
         secret = made_secret()
     except OSError as error:
         raise Unusable(f"{error.filename} cannot be used: {error.strerror}") from None
     settings = _text_of(options.settings)
     names = variables_in(_text_of(config)) | variables_in(settings) | set(_TOKEN_VARIABLE.findall(settings))
-    of_file = digest_of(_text_of(options.env_file).encode(errors="surrogatepass"), secret)
-    return digest_of_variables(names, environ, secret) + of_file
+    return digests_of_variables(names, environ, secret)
 
 
 def _text_of(path: str | None) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from fastmcp_aggregator.attach.folder import Unusable, lock_of, log_of, require_short, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
@@ -22,6 +24,8 @@ from fastmcp_aggregator.attach.peer import is_of_this_user
 LISTENER, LOCK = 3, 4
 """The descriptors that a hub is started with."""
 _BACKLOG = 4096
+_LONGEST_RECORD = 1024 * 1024
+"""Bytes."""
 _MOST_DESCRIPTORS = 65536
 
 
@@ -85,6 +89,37 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
     return output, input_, process
 
 
+def record_of(hub_id: str) -> Mapping[str, Any] | None:
+    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`; None: nobody has the lock."""
+    try:
+        descriptor = os.open(lock_of(hub_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _record_in(os.pread(descriptor, _LONGEST_RECORD, 0))
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _record_in(data: bytes) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(data)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("pid"), int) else None
+
+
+def _note(identity: HubIdentity, lock: int) -> None:
+    """Note who has the lock: the process that calls this."""
+    about = {"name": identity.name, "config": identity.config, "parts": identity.parts}
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps({"pid": os.getpid(), **about}).encode(), 0)
+
+
 def _locked(path: str) -> int | None:
     """The descriptor of the lock; None: somebody else has it. The file may be gone when its owner has ended."""
     while True:
@@ -131,7 +166,7 @@ def _detach(identity: HubIdentity, listener: int, lock: int) -> None:
     try:
         process = os.fork()
         if process == 0:
-            _in_child(lambda: _detached(arguments, descriptors))
+            _in_child(lambda: _detached(identity, arguments, descriptors))
         _, status = os.waitpid(process, 0)
         if status:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -140,9 +175,10 @@ def _detach(identity: HubIdentity, listener: int, lock: int) -> None:
         os.close(null)
 
 
-def _detached(arguments: Sequence[str], descriptors: dict[int, int]) -> None:
+def _detached(identity: HubIdentity, arguments: Sequence[str], descriptors: dict[int, int]) -> None:
     os.setsid()
     if os.fork() == 0:
+        _note(identity, descriptors[LOCK])
         _become(arguments, descriptors)
     os._exit(0)
 

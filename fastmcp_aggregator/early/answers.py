@@ -165,6 +165,13 @@ def digest_of_variables(names: Iterable[str], environ: Mapping[str, str], secret
     return digest_of(json.dumps(values).encode(), secret)
 
 
+def digests_of_variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> dict[str, str]:
+    """The same by variable, of those that are set."""
+    ours = {name for name in environ if name.startswith(_OURS)}
+    set_ones = sorted({*names, *ours, *_ALWAYS} & environ.keys())
+    return {name: digest_of(environ[name].encode(errors="surrogateescape"), secret) for name in set_ones}
+
+
 def digest_of(data: bytes, key: bytes = b"") -> str:
     """A digest of 20 bytes, in hexadecimal digits; of secrets, with a key."""
     return blake2b(data, digest_size=20, key=key).hexdigest()

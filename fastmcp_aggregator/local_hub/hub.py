@@ -21,7 +21,7 @@ from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.peer import is_of_this_user, user_of
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
-from fastmcp_aggregator.errors import StartupError
+from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.early_answers import Keep
 from fastmcp_aggregator.front.fast_path.pipe import PipeFront
 from fastmcp_aggregator.front.stdio.socket import Say, SocketClient
@@ -170,6 +170,10 @@ class LocalHub:
             await _say(peer, greeting.line(greeting.STOPPING))
         elif what == greeting.OPEN:
             await _say(peer, greeting.line(greeting.OPEN, url=self._dashboard.open()))
+        elif what == greeting.PING:
+            await _say(peer, greeting.line(greeting.PING))
+        elif what == greeting.RESTART:
+            await _say(peer, greeting.line(greeting.RESTART, problem=self._restart(about.get("server"))))
         elif what == greeting.STATUS:
             await _say(peer, greeting.line(greeting.STATUS, **self.status()))
         elif what == greeting.CLIENT:
@@ -177,6 +181,14 @@ class LocalHub:
                 await _say(peer, greeting.line(greeting.REFUSED, reason=why))
             else:
                 await self._serve_client(peer, about, rest)
+
+    def _restart(self, server: object) -> str | None:
+        """Restart one server; why that cannot be."""
+        try:
+            self._app.restart(str(server))
+        except AggregatorError as error:
+            return str(error)
+        return None
 
     def _why_refused(self, about: Mapping[str, Any]) -> str | None:
         if about.get("version") != VERSION:

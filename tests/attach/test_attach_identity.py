@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastmcp_aggregator.attach import folder
-from fastmcp_aggregator.attach.identity import identity_of
+from fastmcp_aggregator.attach.identity import HubIdentity, difference, identity_of
 from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND
 
 
@@ -19,9 +19,13 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def hub_of(*arguments: object, **environ: str) -> str:
+def identity(*arguments: object, **environ: str) -> HubIdentity:
     options = COMMAND.parsed([str(argument) for argument in arguments])
-    return identity_of(options, {"PATH": "/bin", "HOME": "/home/x", **environ}).id
+    return identity_of(options, {"PATH": "/bin", "HOME": "/home/x", **environ})
+
+
+def hub_of(*arguments: object, **environ: str) -> str:
+    return identity(*arguments, **environ).id
 
 
 def test_clients_of_one_config_have_one_hub_whatever_they_see_of_it(config: Path, tmp_path: Path) -> None:
@@ -53,14 +57,26 @@ def test_variables_that_the_config_names_make_another_hub_and_so_do_path_and_set
     assert len(hubs) == 5
 
 
-def test_a_file_of_variables_and_the_variable_of_a_token_make_another_hub(config: Path, tmp_path: Path) -> None:
+def test_the_variable_of_a_token_makes_another_hub_and_what_is_in_a_file_of_variables_does_not(
+    config: Path, tmp_path: Path
+) -> None:
     settings, variables = tmp_path / "settings.toml", tmp_path / "x.env"
     settings.write_text('[servers.a]\nbearer_env = "MY_TOKEN"\n')
     assert hub_of(config, "--settings", settings) != hub_of(config, "--settings", settings, MY_TOKEN="1")
     variables.write_text("A=1")
     before = hub_of(config, "--env-file", variables)
+    assert before != hub_of(config)
     variables.write_text("A=2")
-    assert hub_of(config, "--env-file", variables) != before
+    assert hub_of(config, "--env-file", variables) == before
+
+
+def test_it_is_told_in_what_two_hubs_differ_and_no_value(config: Path) -> None:
+    one = identity(config).parts
+    assert difference(one, identity(config).parts) == []
+    assert difference(one, identity(config, PATH="/usr/bin").parts) == ["PATH"]
+    assert difference(one, identity(config, "--no-strict", TOKEN_OF_MINE="1").parts) == ["TOKEN_OF_MINE", "its options"]
+    assert difference(one, identity(config, "--hub", "work").parts) == ["--hub"]
+    assert "very secret" not in str(identity(config, TOKEN_OF_MINE="very secret"))
 
 
 def test_a_name_decides_alone(config: Path) -> None:

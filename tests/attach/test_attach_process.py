@@ -107,7 +107,59 @@ async def test_a_strict_start_that_fails_ends_the_bridge_with_the_reasons(tmp_pa
     async with bridge(path, handshake=False) as server:
         assert await server.wait() == 3
         assert b"command not found: 'no-such-command'" in server.stderr
-        assert b"No hub serves this client" in server.stderr
+        assert b"hub" not in server.stderr
+
+
+def test_a_config_that_is_not_there_ends_the_bridge_as_it_ends_serve(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.json")
+    ended = [
+        subprocess.run(
+            [sys.executable, "-P", "-m", "fastmcp_aggregator", command, path],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        for command in ("attach", "serve")
+    ]
+    assert ended[0].returncode == ended[1].returncode == 2
+    assert ended[0].stderr == ended[1].stderr
+    assert b"none.json" in ended[0].stderr
+
+
+async def test_a_client_of_another_path_is_told_why_it_has_another_hub(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, a=lean())
+    async with bridge(path) as one:
+        await one.client.call("a:echo", x=1)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        async with bridge(path) as other:
+            await other.client.call("a:echo", x=1)
+            assert b"differs from that of this client in PATH." in other.stderr
+            assert (await command("status")).stdout.count("differs  in PATH from the hub") == 2
+
+
+async def test_a_server_is_restarted_in_the_hub(tmp_path: Path, runtime: Path) -> None:
+    assert "no hub runs" in (await command("status")).stderr
+    async with bridge(written(tmp_path, files=lean())) as server:
+        before = await server.client.call("files:pid")
+        assert "files is being restarted in the hub" in (await command("restart", "files")).stderr
+        assert "did you mean 'files'?" in (await command("restart", "flies")).stderr
+        assert await server.client.call("files:pid") != before
+
+
+async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Path) -> None:
+    async with bridge(written(tmp_path, a=lean())) as server:
+        await server.client.call("a:echo", x=1)
+        [hub] = hubs_of(runtime)
+        os.kill(hub, signal.SIGSTOP)
+        assert f"process {hub} does not answer" in (await command("status")).stdout
+        stopped = await command("stop")
+        assert stopped.returncode == 0, stopped.stderr
+        assert f"its process {hub} is killed" in stopped.stderr
+        assert is_gone(hub)
+        assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
 
 
 async def test_without_a_folder_for_hubs_a_client_has_servers_of_its_own(tmp_path: Path, runtime: Path) -> None:
@@ -162,25 +214,58 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
             await guest.said(f"The hub work serves {tmp_path / 'mcp.json'}.")
 
 
-async def test_a_hub_that_hangs_is_left(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def patched_bridge(path: str, **constants: float) -> Any:
+    """A bridge that waits for other times."""
+    words = {"greeting": "bridge", "silence": "probe", "answer": "probe"}
+    patches = "".join(f"{words[name.split('_')[0].lower()]}.{name} = {value}\n" for name, value in constants.items())
+    code = (
+        f"import sys; from fastmcp_aggregator.attach import bridge, probe\n{patches}"
+        f"sys.argv = ['x', 'attach', {path!r}]\n"
+        "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
+    )
+    return running(sys.executable, "-c", code)
+
+
+async def test_a_hub_that_hangs_is_left_by_new_clients(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
     async with bridge(path) as one:
         await one.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
         try:
-            patched = (
-                "import sys; from fastmcp_aggregator.attach import bridge; bridge.GREETING_TIMEOUT = 0.5\n"
-                f"sys.argv = ['x', 'attach', {path!r}]\n"
-                "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
-            )
-            async with running(sys.executable, "-c", patched) as other:
+            async with patched_bridge(path, GREETING_TIMEOUT=0.5) as other:
                 assert (await other.client.call("a:echo", x=1))["arguments"] == {"x": 1}
                 assert await other.end() == 0
                 assert b"the hub has not answered" in other.stderr
         finally:
             os.kill(hub, signal.SIGCONT)
         assert (await one.client.call("a:echo", x=2))["arguments"] == {"x": 2}
+
+
+async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_lost_is_told(
+    tmp_path: Path, runtime: Path
+) -> None:
+    path = written(tmp_path, a=lean())
+    async with patched_bridge(path, SILENCE=0.1, ANSWER_TIMEOUT=0.3) as server:
+        await server.client.call("a:echo", x=1)
+        [hub] = hubs_of(runtime)
+        _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
+        await server.client.call("a:pid")
+        os.kill(hub, signal.SIGSTOP)
+        assert "the hub does not answer" in (await pending)["error"]["message"]
+        assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
+        assert await server.end() == 0
+        assert b"the hub has not answered" in server.stderr
+
+
+async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: Path) -> None:
+    path = written(tmp_path, a=lean())
+    async with patched_bridge(path, SILENCE=0.05, ANSWER_TIMEOUT=1.0) as server:
+        _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
+        await asyncio.sleep(0.5)  # as long as several probes take
+        await server.client.call("a:release")
+        assert "error" not in await pending
+        assert b"hub" not in server.stderr
 
 
 @pytest.mark.parametrize(
@@ -218,4 +303,24 @@ async def test_another_version_has_a_hub_of_its_own_and_disturbs_nobody(tmp_path
         versions = [new.client.introduction["serverInfo"]["version"], old.client.introduction["serverInfo"]["version"]]
         assert versions == ["99.0", VERSION]
         assert len(hubs_of(runtime)) == 2
-        assert b"" == old.stderr == new.stderr
+        assert old.stderr == b""
+        assert b"differs from that of this client in its program." in new.stderr
+
+
+async def test_a_value_that_is_filled_into_the_file_of_variables_reaches_the_hub(tmp_path: Path, runtime: Path) -> None:
+    variables = tmp_path / "x.env"
+    variables.write_text("TOKEN_OF_MINE=\n")
+    path = written(tmp_path, a=lean(), b=lean() | {"env": {"TOKEN": "${TOKEN_OF_MINE}"}})
+    async with bridge(path, "--no-strict", "--env-file", str(variables)) as server:
+        await server.client.call("a:echo", x=1)
+        [hub] = hubs_of(runtime)
+        variables.write_text("TOKEN_OF_MINE=1\n")
+
+        async def has_b() -> bool:
+            [status] = json.loads((await command("status", "--json")).stdout)["hubs"]
+            return bool(status["servers"]["b"]["state"] in ("running", "sleeping"))
+
+        while not await has_b():
+            await asyncio.sleep(0.1)
+        assert (await server.client.call("b:echo", x=2))["arguments"] == {"x": 2}
+        assert hubs_of(runtime) == [hub]

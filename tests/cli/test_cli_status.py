@@ -85,10 +85,14 @@ async def test_restart_starts_a_server_anew(capfd: pytest.CaptureFixture[str]) -
     async with settled(app) as url:
         before = app.health()["files"].pid
         code = await asyncio.to_thread(main, ["restart", "files", url])
-        assert (code, "files is being restarted" in capfd.readouterr().err) == (0, True)
+        told = capfd.readouterr().err
+        assert (code, "files is being restarted" in told) == (0, True)
+        assert f"status {url}" in told
         await until(lambda: app.health()["files"].pid not in (None, before))
         assert await asyncio.to_thread(main, ["restart", "other", url]) == 1
         assert "has no server 'other'" in capfd.readouterr().err
+        assert await asyncio.to_thread(main, ["restart", "flies", url]) == 1
+        assert "did you mean 'files'?" in capfd.readouterr().err
 
 
 async def test_it_says_which_servers_have_instances_and_why(capfd: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,8 @@ def _arguments(options: argparse.Namespace) -> list[str]:
             arguments += [f"--{option.replace('_', '-')}", str(Path(file).expanduser().absolute())]
     if options.group is not None:
         arguments += ["--group", options.group]
+    if options.hub is not None:
+        arguments += ["--hub", options.hub]
     return ["serve" if options.own else "attach", *arguments, "--no-strict"]
 
 

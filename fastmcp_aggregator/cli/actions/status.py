@@ -67,10 +67,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_restart(options: argparse.Namespace) -> int:
-    """The command `restart`."""
-    Instance(base_of(options.url), _api_key(options.api_key_file)).restart(options.server)
-    say(f"{options.server} is being restarted; fastmcp-aggregator status shows when it is up")
+    """The command `restart`, for an instance."""
+    instance = Instance(base_of(options.url), _api_key(options.api_key_file))
+    try:
+        instance.restart(options.server)
+    except InstanceError as error:
+        raise InstanceError(f"{error}{_meant(instance, options.server)}") from None
+    say(f"{options.server} is being restarted; fastmcp-aggregator status {options.url} shows when it is up")
     return FINE
+
+
+def _meant(instance: Instance, server: str) -> str:
+    """Which server may have been meant."""
+    from fastmcp_aggregator.naming.suggestions import closest  # noqa: PLC0415 - only for those who have mistyped
+
+    try:
+        similar = closest(server, instance.sample().servers, 1)
+    except InstanceError:
+        return ""
+    return f"; did you mean {similar[0]!r}?" if similar and similar[0] != server else ""
 
 
 def _api_key(file: str | None) -> str | None:

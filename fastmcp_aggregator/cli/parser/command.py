@@ -142,12 +142,6 @@ def add_view(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_instance(parser: argparse.ArgumentParser) -> None:
-    """A running instance, and the key to it."""
-    parser.add_argument("url", metavar="URL", nargs="?", default=HERE, help=f"where it runs (default {HERE})")
-    add_api_key(parser)
-
-
 def add_api_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",

@@ -36,6 +36,34 @@ def add_variables_of(file: str) -> None:
             os.environ.setdefault(name, value)
 
 
+class FollowedVariables:
+    """The variables of a file in the environment of this process, as the file is now."""
+
+    def __init__(self, file: str, environ: Mapping[str, str]) -> None:
+        """`environ` is what this process was started with, which wins."""
+        self._file = file
+        self._environ = environ
+        self._taken = self._wanted()
+
+    def take(self) -> bool:
+        """Read the file again; whether anything is different.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        wanted = self._wanted()
+        gone = self._taken.keys() - wanted.keys()
+        is_other = bool(gone) or any(os.environ.get(name) != value for name, value in wanted.items())
+        for name in gone:
+            os.environ.pop(name, None)
+        os.environ.update(wanted)
+        self._taken = wanted
+        return is_other
+
+    def _wanted(self) -> dict[str, str]:
+        return {name: value for name, value in variables_of(self._file).items() if value and name not in self._environ}
+
+
 def variables_of(file: str) -> dict[str, str]:
     """The variables of the file, with plain values.
 

@@ -18,6 +18,7 @@ def run(options: argparse.Namespace) -> int:
     if sys.platform == "win32":
         return _serve_alone("there are no hubs on Windows", own)
     from fastmcp_aggregator.attach.bridge import Bridge, about_client  # noqa: PLC0415 - POSIX only
+    from fastmcp_aggregator.attach.starting import connected  # noqa: PLC0415 - as above
 
     if why := why_recursive(options.config):
         say(why)
@@ -26,6 +27,10 @@ def run(options: argparse.Namespace) -> int:
         identity = identity_of(options, os.environ)
     except Unusable as problem:
         return _serve_alone(str(problem), own)
+    if not _is_readable(options.config) and connected(identity.id) is None:
+        return _serve_instead(own)  # which says what is wrong
+    if os.isatty(0):
+        say(f"Waiting for an MCP client on stdin. To see what it is served: fastmcp-aggregator list {options.config}")
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         signal.signal(getattr(signal, name), lambda *_: os._exit(0))
     about = about_client(options.group, options.tool_search)
@@ -34,13 +39,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve_alone(why: str, arguments: list[str]) -> int:
-    say(f"No hub serves this client: {why}. It has servers of its own.")
+    say(f"No hub serves this client: {why}. It gets servers of its own.")
+    return _serve_instead(arguments)
+
+
+def _serve_instead(arguments: list[str]) -> int:
     command = [sys.executable, "-P", "-m", "fastmcp_aggregator", "serve", *arguments]
     if sys.platform != "win32":
         os.execv(sys.executable, command)
     import subprocess  # noqa: PLC0415 - for Windows only
 
     return subprocess.call(command)
+
+
+def _is_readable(config: str) -> bool:
+    """Whether the config is a file that can be read, whatever is in it."""
+    try:
+        with open(os.path.expanduser(config), "rb") as file:
+            file.read(1)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _arguments_of_serve(options: argparse.Namespace, arguments: list[str]) -> list[str]:

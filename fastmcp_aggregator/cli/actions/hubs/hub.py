@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastmcp_aggregator.attach import greeting
@@ -19,16 +21,19 @@ from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
 from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
+from fastmcp_aggregator.cli.running.given_files import FollowedVariables
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.early.answers import AnswersFile
+from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
+    from fastmcp_aggregator.aggregator import Aggregator
     from fastmcp_aggregator.front.early_answers import Keep
 
 
@@ -80,6 +85,25 @@ def _defaults(settings: AggregatorSettings) -> dict[str, str]:
     return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
 
 
+def _followed_variables(file: str | None, environ: Mapping[str, str], app: Aggregator) -> FollowedFiles:
+    """The file of variables: when it changes, the config is read again with what it says then."""
+    if file is None:
+        return FollowedFiles([], app.reload)
+    variables = FollowedVariables(file, environ)
+
+    async def read_again() -> None:
+        try:
+            is_other = variables.take()
+        except UsageError as error:
+            tell(f"its variables are kept: {error}", logging.WARNING)
+            return
+        if is_other:
+            tell(f"{file} has changed: the config is read again with its variables")
+            await app.reload()
+
+    return FollowedFiles([Path(file).expanduser()], read_again)
+
+
 async def _serve(
     config: McpConfig,
     settings: AggregatorSettings,
@@ -115,8 +139,9 @@ async def _serve(
         from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
 
         following = asyncio.create_task(follow(app, report))
+        variables = _followed_variables(options.env_file, environ, app)
         try:
-            async with rotated_log(log_of(options.id)):
+            async with rotated_log(log_of(options.id)), variables.following(watch=settings.watch_config):
                 tell(f"the hub {options.hub or options.id} begins, as process {os.getpid()}")
                 about = HubAbout(options.id, options.hub, options.config)
                 await LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle).run()

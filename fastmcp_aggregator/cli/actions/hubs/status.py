@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastmcp_aggregator.attach import greeting
@@ -12,7 +12,8 @@ from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions import status as of_instance
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, running_hubs
+from fastmcp_aggregator.cli.running.instance import InstanceError
+from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, others_of, running_hubs
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.escaping import printable
@@ -24,15 +25,24 @@ def run(options: argparse.Namespace) -> int:
     is_of_instance = options.url is not None or options.watch or options.wake is not None
     hubs = [] if is_of_instance else running_hubs()
     if not hubs:
-        if not is_of_instance:
-            say("none of your hubs runs")
         options.url = options.url or HERE
-        return of_instance.run(options)
+        return of_instance.run(options) if is_of_instance else _without_hub(options)
     if options.json:
         put_json({"hubs": [{name: value for name, value in hub.items() if name != "hub"} for hub in hubs]})
     else:
-        put("\n\n".join("\n".join(_lines(hub)) for hub in hubs))
+        put("\n\n".join("\n".join(_lines(hub, others_of(hub, hubs))) for hub in hubs))
     return FINE
+
+
+def _without_hub(options: argparse.Namespace) -> int:
+    """There may be an instance that serves HTTP here."""
+    say("no hub runs; the next request of a client that attaches starts it")
+    try:
+        return of_instance.run(options)
+    except InstanceError:
+        if options.json:
+            put_json({"hubs": []})
+        return FAILED
 
 
 def _open(word: str | None) -> int:
@@ -53,11 +63,20 @@ def _open(word: str | None) -> int:
     return FINE
 
 
-def _lines(hub: Status) -> Iterator[str]:
+def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     name = f"{printable(hub['name'])} ({hub['id']})" if hub["name"] else hub["id"]
+    if hub.get("hangs"):
+        yield f"hub {name}: process {hub['pid']} does not answer; to end it: fastmcp-aggregator stop {hub['id']}"
+        yield f"  serves {printable(str(hub['config']))}"
+        return
     memory = f", {hub['memory'] / 1024**2:.0f} MiB with its servers" if hub["memory"] else ""
     yield f"hub {name}: process {hub['pid']}, for {of_instance.duration(hub['since'])}{memory}"
     yield f"  serves {printable(hub['config'])}"
+    for other, differs in others.items():
+        what = printable(", ".join(differs)) or "nothing"
+        yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
+    if others:
+        yield "           to share one, start all clients with the same, or with --hub NAME"
     yield from _rows("clients", [_client(client) for client in hub["clients"]] or ["none"])
     width = max((len(printable(key)) for key in hub["servers"]), default=0)
     yield from _rows("servers", [_server(key, server, width) for key, server in hub["servers"].items()] or ["none"])

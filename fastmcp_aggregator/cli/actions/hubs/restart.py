@@ -1,0 +1,44 @@
+"""The restart of one server in all hubs of this user that have it; with a URL, in an instance that serves HTTP."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.asking import ask
+from fastmcp_aggregator.attach.folder import Unusable
+from fastmcp_aggregator.cli.actions.status import run_restart
+from fastmcp_aggregator.cli.parser.command import HERE
+from fastmcp_aggregator.cli.running.local_hubs import Status, running_hubs
+from fastmcp_aggregator.cli.terminal.console import say
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.naming.suggestions import closest
+
+
+def run(options: argparse.Namespace) -> int:
+    hubs = [] if options.url is not None else [hub for hub in running_hubs() if not hub.get("hangs")]
+    if not hubs:
+        if options.url is None:
+            say("no hub runs; the next request of a client that attaches starts it, with all servers anew")
+        options.url = options.url or HERE
+        return run_restart(options)
+    having = [hub for hub in hubs if options.server in hub["servers"]]
+    if not having:
+        similar = closest(options.server, [key for hub in hubs for key in hub["servers"]], 1)
+        meant = f"; did you mean {similar[0]!r}?" if similar else ""
+        raise UsageError(f"no hub has a server {options.server!r}{meant}")
+    return max([_restarted(hub, options.server) for hub in having])
+
+
+def _restarted(hub: Status, server: str) -> int:
+    name = hub["name"] or hub["id"]
+    try:
+        answer = ask(hub["id"], greeting.RESTART, server=server)
+    except Unusable as why:
+        say(str(why))
+        return FAILED
+    if answer is None or answer.get("problem"):
+        say(f"the hub {name}: {'it has ended' if answer is None else answer['problem']}")
+        return FAILED
+    say(f"{server} is being restarted in the hub {name}; fastmcp-aggregator status shows when it is up")
+    return FINE
