@@ -115,6 +115,9 @@ def test_the_arguments_of_a_call_may_stand_before_and_after_options(line: str) -
         ("c.json --host ::1", "--host and --port go with --transport http"),
         ("c.json --separator -", "invalid choice: '-'"),
         ("c.json --nostrict", "unrecognized arguments: --nostrict"),
+        ("c.json --nostrict", "did you mean `--no-strict`?\nAll options: fastmcp-aggregator --help"),
+        ("install claud-desktop --config c.json", "did you mean `claude-desktop`?"),
+        ("import --from cursr", "did you mean `cursor`?"),
         ("check", "the following arguments are required: CONFIG"),
         ("call c.json", "the following arguments are required: SERVER:TOOL"),
         ("list c.json --sep _", "unrecognized arguments: --sep _"),
@@ -125,7 +128,9 @@ def test_the_arguments_of_a_call_may_stand_before_and_after_options(line: str) -
 def test_a_wrong_command_line_ends_with_code_2_and_says_why(
     line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert message in told(capsys, *line.split(), code=2)
+    said = told(capsys, *line.split(), code=2)
+    assert message in said
+    assert len(said.splitlines()) == 2
 
 
 def test_the_help_names_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

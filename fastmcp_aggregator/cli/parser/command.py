@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
+from typing import NoReturn
 
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 from fastmcp_aggregator.version import VERSION
@@ -38,7 +41,7 @@ class Command:
     def parser(self, usage: str | None = None, epilog: str = EXPLAINED) -> argparse.ArgumentParser:
         """The parser of its arguments, with the options that every command has."""
         examples = "\n".join(f"  {PROGRAM} {example}" for example in self.examples)
-        parser = argparse.ArgumentParser(
+        parser = _Parser(
             prog=PROGRAM if self.name == "serve" else f"{PROGRAM} {self.name}",
             usage=usage,
             description=self.summary,
@@ -62,6 +65,21 @@ class Command:
         if self.check is not None:
             self.check(parser, options)
         return options
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in a line or two, with what may have been meant, and not how all of it is used."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}{self._meant(message)}\nAll options: {self.prog} --help\n")
+
+    def _meant(self, message: str) -> str:
+        unknown = re.search(r"unrecognized arguments: .*?(--[\w-]{2,64})", message)
+        choice = re.search(r"invalid choice: '([\w-]{2,64})' \(choose from (.*)\)", message)
+        word = unknown[1] if unknown else choice[1] if choice else ""
+        known = list(self._option_string_actions) if unknown else re.findall(r"[\w-]+", choice[2]) if choice else []
+        similar = get_close_matches(word, known, 1)
+        return f"; did you mean `{similar[0]}`?" if similar else ""
 
 
 def action(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
