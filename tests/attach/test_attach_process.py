@@ -158,7 +158,7 @@ async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Pat
         stopped = await command("stop")
         assert stopped.returncode == 0, stopped.stderr
         assert f"its process {hub} is killed" in stopped.stderr
-        assert is_gone(hub)
+        await until(lambda: is_gone(hub))
         assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
 
 
