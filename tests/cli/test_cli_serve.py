@@ -143,7 +143,7 @@ async def test_a_config_in_which_the_aggregator_would_serve_itself_is_refused(co
     line = [*PROGRAM, command, write(tmp_path, a=lean(), itself=itself), "--no-strict"]
     async with running(*line, handshake=False) as server:
         assert await server.wait() == 2
-    assert "$.mcpServers.itself: starts the aggregator with this same file" in server.stderr.decode()
+    assert "with this same file" in server.stderr.decode()
     assert "servers of its own" not in server.stderr.decode()
 
 
