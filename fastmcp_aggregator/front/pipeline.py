@@ -231,7 +231,7 @@ class Pipeline:
             result = await runtime.tasks.ask(call, call.task)
         elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
-        elif (site := site_of(call.child)) is not None:
+        elif not child.evidence.is_shared and (site := site_of(child)) is not None:
             result = await runtime.account_calls.call(call, site)
         elif call.started is not None or self._backend.profile.is_single:
             result = await runtime.tasks.call(child, call)

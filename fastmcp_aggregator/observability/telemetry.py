@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.context import attach, detach
-from opentelemetry.propagate import extract
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the end waits for the last spans to be exported: a collector may be gone."""
@@ -44,29 +42,6 @@ def is_tracing() -> bool:
     if now - _looked_at >= _LOOK_EVERY:
         _looked_at, _found = now, not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
     return _found
-
-
-class RemoteParent:
-    """An ASGI layer that takes up the trace that a request tells in a header, unless its message tells one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = _told(scope) if scope["type"] == "http" and is_tracing() else {}
-        if not told:
-            await self._app(scope, receive, send)
-            return
-        token = attach(extract(told))
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            detach(token)
-
-
-def _told(scope: Scope) -> dict[str, str]:
-    wanted = (b"traceparent", b"tracestate")
-    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in wanted}
 
 
 @contextmanager

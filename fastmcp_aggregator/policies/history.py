@@ -56,9 +56,9 @@ class History(Policy):
         self._minutes: dict[str, deque[Minute]] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
-        if call.server and end.outcome != "denied":
+        if call.destination is not None and end.outcome != "denied":
             number = int(self._clock() / 60)
-            for key in (call.server, ""):
+            for key in (call.destination.key, ""):
                 self._at(key, number).add(end.seconds, has_failed=end.outcome in _FAILED)
 
     def of(self, keys: Collection[str]) -> dict[str, list[list[Any]]]:

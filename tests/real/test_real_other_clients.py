@@ -147,7 +147,9 @@ async def test_an_agent_framework_lists_and_calls_under_names_that_model_apis_ta
 async def test_the_inspector_lists_and_calls_over_stdio(
     transport: str, hub: Opened, entries: Entries, tmp_path: Path
 ) -> None:
-    server = server_for(transport, hub, entries, tmp_path)
+    # By its name: the Inspector starts its servers with other variables than it has itself.
+    options = ["--hub", tmp_path.name] if transport == "attach" else []
+    server = server_for(transport, hub, entries, tmp_path, *options)
     async with served_already(server, tmp_path) if transport == "attach" else nullcontext():
         listed = await inspect(server, tmp_path, LEGACY, "tools/list")
         direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")

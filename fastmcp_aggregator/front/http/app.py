@@ -13,7 +13,7 @@ from fastmcp.server.http import HostOriginGuardMiddleware, RequestContextMiddlew
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from fastmcp_aggregator.front.http.boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary, RemoteParent
 from fastmcp_aggregator.front.http.connection import Disconnects
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
@@ -28,7 +28,6 @@ from fastmcp_aggregator.front.http.security import (
     cors,
 )
 from fastmcp_aggregator.library_internals import SessionEndpoint
-from fastmcp_aggregator.observability.telemetry import RemoteParent
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 

@@ -19,6 +19,8 @@ from functools import partial
 from typing import Any, Self
 
 import anyio
+from opentelemetry.context import attach, detach
+from opentelemetry.propagate import extract
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
+from fastmcp_aggregator.observability.telemetry import is_tracing
 
 
 class EndableWork:
@@ -164,6 +167,29 @@ class ErrorBoundary:
             told = unexpected(error, f"{scope['method']} {scope['path']}").error
             body = {"jsonrpc": "2.0", "id": None, "error": told.model_dump(mode="json", exclude_none=True)}
             await JSONResponse(body, 500)(scope, receive, send)
+
+
+class RemoteParent:
+    """An ASGI layer that takes up the trace that a request tells in a header, unless its message tells one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = _told(scope) if scope["type"] == "http" else {}
+        if not told or not is_tracing():
+            await self._app(scope, receive, send)
+            return
+        token = attach(extract(told))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            detach(token)
+
+
+def _told(scope: Scope) -> dict[str, str]:
+    wanted = (b"traceparent", b"tracestate")
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in wanted}
 
 
 class Sending:

@@ -101,10 +101,8 @@ class Instances:
 
     def is_shared(self, child: Child, caller: Caller) -> bool:
         """Whether the caller has no other instance than everybody."""
-        if child.options.endpoint.access.is_per_caller:
-            return False
         if child.context.profile.is_single:
-            return True
+            return child.evidence.is_shared or not child.options.endpoint.access.is_per_caller
         return child.evidence.is_shared and not self._needs_legacy_era(child, caller)
 
     def __iter__(self) -> Iterator[tuple[Child, Collection[Hashable] | None]]:
