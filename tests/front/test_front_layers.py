@@ -29,7 +29,7 @@ def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
 
 def test_without_authentication() -> None:
     app = hub(has_auth=False)
-    checks, own = ["ErrorBoundary", *ADDRESS], ["Gate", "FastEndpoint", "RequestContextMiddleware", "Disconnects"]
+    checks, own = ["ErrorBoundary", "RemoteParent", *ADDRESS], ["Gate", "FastEndpoint", "RequestContextMiddleware", "Disconnects"]
     assert names(app.http_app()) == [*checks, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *own]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == own
@@ -37,7 +37,7 @@ def test_without_authentication() -> None:
 
 def test_with_authentication() -> None:
     app = hub(has_auth=True, cors_origins=["https://example.com"])
-    checks = ["ErrorBoundary", "AuthenticationFailures", "RequestContextMiddleware", *ADDRESS]
+    checks = ["ErrorBoundary", "RemoteParent", "AuthenticationFailures", "RequestContextMiddleware", *ADDRESS]
     own = ["Membership", "Revocation", "Sessions", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]
@@ -47,7 +47,7 @@ def test_with_authentication() -> None:
 def test_what_is_off_is_not_there_and_what_is_given_is_innermost() -> None:
     given = Middleware(Drain)
     app = hub(has_auth=False).http_app(transport="sse", host_origin_protection=False, middleware=[given])
-    assert names(app) == ["ErrorBoundary", "GroupApps", "Gate", "RequestContextMiddleware", "Drain"]
+    assert names(app) == ["ErrorBoundary", "RemoteParent", "GroupApps", "Gate", "RequestContextMiddleware", "Drain"]
 
 
 @pytest.mark.parametrize("has_auth", [False, True])
