@@ -324,7 +324,7 @@ def test_install_takes_a_config_with_a_variable_without_a_value_and_says_who_fai
 
 
 def test_paths_and_time_zones_are_no_secrets(run: Run, here: Machine) -> None:
-    env = {"MEMORY_FILE_PATH": f"{here.home}/yet/to/be.json", "KEY": "/abc/def+12", "TZ": "Europe/Berlin"}
+    env = {"MEMORY_FILE_PATH": f"{here.home}/memory.json", "KEY": "/abc/def+12", "TZ": "Europe/Berlin"}
     entry = {"command": "x", "args": ["--local-timezone", "Europe/Berlin", "--who", "Some/Body"], "env": env}
     put(here.project / "x.json", json.dumps({"mcpServers": {"a": entry}}))
     ended = run("import", "x.json", "--output", "mcp.json", "--secrets-as-variables", "--json")

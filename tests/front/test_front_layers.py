@@ -29,7 +29,10 @@ def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
 
 def test_without_authentication() -> None:
     app = hub(has_auth=False)
-    checks, own = ["ErrorBoundary", "RemoteParent", *ADDRESS], ["Gate", "FastEndpoint", "RequestContextMiddleware", "Disconnects"]
+    checks, own = (
+        ["ErrorBoundary", "RemoteParent", *ADDRESS],
+        ["Gate", "FastEndpoint", "RequestContextMiddleware", "Disconnects"],
+    )
     assert names(app.http_app()) == [*checks, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *own]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == own

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
+
+from support.doubles import call
 
 from fastmcp_aggregator.policies.history import MINUTES, History
 from fastmcp_aggregator.policies.policy import CallEnd
@@ -17,7 +18,7 @@ class Clock:
 
 
 def ended(history: History, server: str, outcome: Any = "ok", seconds: float = 0.01) -> None:
-    history.after(Mock(server=server), CallEnd(outcome, seconds))
+    history.after(call(server=server), CallEnd(outcome, seconds))
 
 
 def test_calls_are_counted_by_server_and_minute() -> None:

@@ -34,7 +34,9 @@ def call(
     ref: Mapping[str, Any] | None = None,
 ) -> Call:
     """A call of a caller that nobody can reach."""
-    caller: Any = SimpleNamespace(principal=principal or Principal(), is_remote=is_remote, request_id=request_id)
+    caller: Any = SimpleNamespace(
+        principal=principal or Principal(), is_remote=is_remote, request_id=request_id, traceparent=""
+    )
     child: Any = SimpleNamespace(key=server)
     address = {"ref": ref} if ref is not None else {"uri" if method.startswith("resources/") else "name": name}
     return Call(caller, child, method, params or {}, address, group, input_schema)

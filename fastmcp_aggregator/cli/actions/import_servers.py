@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,12 +71,16 @@ def _unreadable(files: Iterable[FoundFile]) -> list[FoundFile]:
     return [file for file in files if file.error]
 
 
+_FILE_NAME = re.compile(r"[A-Za-z_-]{1,30}\.[A-Za-z]{1,5}")
+"""What is surely a name, and nothing secret."""
+
+
 def _is_plain(text: str) -> bool:
-    """Whether it is no secret: a path in a folder of this machine, though it may be yet to be made, or a time zone."""
+    """Whether it is no secret: a path of this machine, if only of a file that is yet to be made, or a time zone."""
     path = Path(text).expanduser()
     try:
         if path.is_absolute():
-            return any(folder.exists() for folder in (path, *path.parents)[: len(path.parts) - 1])
+            return path.exists() or (_FILE_NAME.fullmatch(path.name) is not None and path.parent.exists())
         return "/" in text and bool(ZoneInfo(text))
     except (OSError, ValueError, ZoneInfoNotFoundError):
         return False
