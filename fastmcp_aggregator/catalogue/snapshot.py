@@ -10,6 +10,7 @@ from typing import Any
 
 from fastmcp_aggregator.naming.uris import fits
 from fastmcp_aggregator.protocol.methods import (
+    LIST_CHANGED,
     PROMPTS_GET,
     PROMPTS_LIST,
     RESOURCES_LIST,
@@ -54,6 +55,11 @@ SPECS: dict[Kind, KindSpec] = {
     Kind.TEMPLATE: KindSpec.listed_by(TEMPLATES_LIST, "resourceTemplates", "uriTemplate"),
     Kind.PROMPT: KindSpec.listed_by(PROMPTS_LIST, "prompts", "name"),
 }
+CHANGED_KINDS: Mapping[str, frozenset[Kind]] = {
+    notification: frozenset(kind for kind, spec in SPECS.items() if spec.capability == capability)
+    for capability, notification in LIST_CHANGED.items()
+}
+"""The kinds whose lists have changed, by the notification that says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,8 +269,9 @@ class Child:
                 await self._health.check(session)
 
     async def _refresh(self, session: ChildSession) -> None:
-        if catalogue := await self._lists.read_again(session):
-            self._events.changed(self, self.offer.read(catalogue))
+        if found := await self._lists.read_again(session):
+            catalogue, told = found
+            self._events.changed(self, self.offer.read(catalogue) | told)
             self._keep(session)
 
     def _keep(self, session: ChildSession) -> None:
@@ -379,9 +380,9 @@ class Child:
         self._roots_told = self._clock()
         return profile.roots
 
-    def lists_changed(self) -> None:
-        """Schedule the lists to be read again; clients are told only if they differ."""
-        self._lists.are_due.set()
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """Schedule the lists of these kinds to be read again."""
+        self._lists.have_changed(kinds)
         self._events.lists_changed(self)
 
     def resource_updated(self, uri: str) -> None:

@@ -171,7 +171,6 @@ CALLER_NOTIFICATIONS: Mapping[Era, frozenset[str]] = {
 """What a caller of each era is told while its request runs."""
 LIST_CHANGED = {row.capability: name for name, row in SERVER_NOTIFICATIONS.items() if "listChanged" in row.parts}
 """The notification that a list has changed, by the capability."""
-LISTS_CHANGED = frozenset(LIST_CHANGED.values())
 
 
 def capabilities_of(side: Side) -> dict[str, dict[str, Any]]:

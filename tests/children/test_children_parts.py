@@ -16,6 +16,7 @@ from support.remote_server import Misbehaviour, RemoteServer, Request, remote_se
 from support.sessions import Unheard, session_with
 
 from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, in_place_of, is_too_large
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
@@ -106,12 +107,13 @@ FINE = '{"jsonrpc":"2.0","id":MINE,"result":{"fine":true}}'
 
 
 class Changes(Unheard):
-    """Counts how often lists have changed."""
+    """Keeps which lists have changed."""
 
-    count = 0
+    def __init__(self) -> None:
+        self.kinds: set[Kind] = set()
 
-    def lists_changed(self) -> None:
-        self.count += 1
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        self.kinds |= kinds
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ async def test_on_stdio_a_notification_is_dropped_and_a_change_of_lists_is_told(
     ]
     async with session_with(ENTRY, era="legacy", events=heard) as session:
         assert await session.request("say", {"texts": said}) == {"fine": True}
-        assert heard.count == 1
+        assert heard.kinds == {Kind.TOOL}
         tally = session._transport.tally
         assert (tally.dropped_notifications, tally.ignored_lines) == (1, 1)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.session.incoming import SessionEvents
 from fastmcp_aggregator.children.session.ownership import Owner
@@ -20,7 +21,7 @@ class Unheard:
 
     sole_client: Owner | None = None
 
-    def lists_changed(self) -> None: ...
+    def lists_changed(self, kinds: frozenset[Kind]) -> None: ...
 
     def roots(self) -> Mapping[str, Any] | None: ...
 

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.ownership import (
     ActivityDeadline,
     InFlight,
@@ -61,8 +62,8 @@ class SessionEvents(Protocol):
         """
         ...
 
-    def lists_changed(self) -> None:
-        """The child says that a list of it has changed."""
+    def lists_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says that its lists of these kinds have changed."""
 
     def resource_updated(self, uri: str) -> None:
         """A resource has changed, by the child's URI."""
@@ -106,7 +107,7 @@ class Incoming:
                     owner.notify(method, params)
                 return True
             case Recipient.EVERYONE:
-                self._events.lists_changed()
+                self._events.lists_changed(CHANGED_KINDS[method])
             case Recipient.SUBSCRIBERS if isinstance(uri := params.get("uri"), str):
                 self._events.resource_updated(uri)
         return False

@@ -116,8 +116,14 @@ class Lists:
         self._key = server_key
         self._max_tools = max_tools
         self._screen = screen
+        self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
         self.are_due = asyncio.Event()
+
+    def have_changed(self, kinds: frozenset[Kind]) -> None:
+        """The child says so."""
+        self._told |= kinds
+        self.are_due.set()
 
     async def listen(self, session: ChildSession, stack: AsyncExitStack) -> None:
         """Begin to hear of changes, before the lists are read: none in between is missed."""
@@ -147,18 +153,24 @@ class Lists:
             return first
         await asyncio.sleep(_CHANGE_QUIET)
         self.are_due.clear()
+        self._told = frozenset()
         return await self.read(session)
 
-    async def read_again(self, session: ChildSession) -> Catalogue | None:
-        """What is offered after a moment of quiet; None: it fails."""
+    async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
+        """What is offered after a moment of quiet, and the kinds that the child says have changed; None: it fails.
+
+        Clients are told of these, even if they are as they were before.
+        """
         await asyncio.sleep(_CHANGE_QUIET)
         self.are_due.clear()
+        told, self._told = self._told, frozenset()
         try:
             async with asyncio.timeout(_LIST_DEADLINE):
-                return await self.read(session)
+                catalogue = await self.read(session)
         except (MCPError, TimeoutError) as error:
             logger.warning("server %r changed its lists, but cannot list: %s", self._key, describe(error))
             return None
+        return catalogue, told
 
     async def _hear(self, session: ChildSession, is_open: asyncio.Event) -> None:
         try:

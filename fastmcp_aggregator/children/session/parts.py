@@ -6,8 +6,8 @@ from typing import Any
 
 from mcp_types import INTERNAL_ERROR
 
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS
 from fastmcp_aggregator.protocol import raw_json
-from fastmcp_aggregator.protocol.methods import LISTS_CHANGED
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT, DIGITS_LIMIT, has_too_many_parts
 
 TOO_MANY_PARTS = (
@@ -36,7 +36,7 @@ def in_place_of(message: bytes) -> bytes | None:
     if isinstance(envelope.method, str):
         if envelope.id is not None:
             short |= {"id": envelope.id, "method": _REFUSED_METHOD}
-        elif envelope.method in LISTS_CHANGED:
+        elif envelope.method in CHANGED_KINDS:
             short |= {"method": envelope.method}
         else:
             return None

@@ -19,19 +19,19 @@ from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import JSONRPCNotification
 
+from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.direct import PipeRequests
 from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
 from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageReader
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol import raw_json
-from fastmcp_aggregator.protocol.methods import LISTS_CHANGED
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
 logger = logging.getLogger(__name__)
 _NOTIFICATION_BURST = 1000
 _NOTIFICATION_RATE = 200.0
-OnListChanged = Callable[[], None]
+OnListChanged = Callable[[frozenset[Kind]], None]
 
 
 class WatchedTransport(ClientTransport):
@@ -45,7 +45,7 @@ class WatchedTransport(ClientTransport):
         self.lost = asyncio.Event()
         self.why_lost: str | None = None
         """Why we have ended it, where it was us."""
-        self.on_list_changed: OnListChanged = lambda: None
+        self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
         self.tally = Counters()
         """Counts what is left out."""
@@ -88,8 +88,8 @@ class WatchedTransport(ClientTransport):
             return False
         if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
             return True
-        if message.method in LISTS_CHANGED:
-            self.on_list_changed()
+        if kinds := CHANGED_KINDS.get(message.method):
+            self.on_list_changed(kinds)
         self._count_dropped(1)
         return False
 

@@ -24,7 +24,7 @@ Its tools beside those of the lean child:
 | `{"wait": GATE}` | waits for the gate |
 | `{"fail": {"code": …}}` | answers with this error |
 | `{"update": URI}` | tells those who follow it that a resource has changed |
-| `{"changed": "tools"}` | lists one more of these, and tells of it; with `"same": true` it only tells |
+| `{"changed": "tools"}` | tells that a list has changed |
 | `{"later": [STEP, …]}` | keeps a script that is played when the process gets SIGUSR1, with no call in flight |
 """
 
@@ -309,10 +309,7 @@ class Talk(Child):
                 self.notify_stream(stream, "notifications/resources/updated", {"uri": uri})
         return True
 
-    def do_changed(self, play: Play, kind: str, same: bool = False) -> bool:
-        if not same:
-            name = f"more_{len(self.lists[kind])}"
-            self.lists[kind].append(self.tool(name) if kind == "tools" else {"uri": f"note:///{name}", "name": name})
+    def do_changed(self, play: Play, kind: str) -> bool:
         if self.era == "legacy":
             self.notify(f"notifications/{kind}/list_changed")
         for stream, wanted in self.followed.items():
