@@ -133,7 +133,7 @@ def scaffold(session: nox.Session) -> None:
     install(session, "test", "build", package=True)
     session.install("uv")
     # A service depends on this package, which it gets as others would: as a wheel.
-    wheels = session.create_tmp()
+    wheels = str(Path(session.create_tmp()).resolve())
     session.run("python", "-m", "build", "--wheel", "--outdir", wheels, silent=True)
     # The guide installs all projects, which has a time limit of its own.
     options = ["-n", "0", "-m", "", "--timeout", "1200"]
