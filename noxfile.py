@@ -127,7 +127,7 @@ def conformance(session: nox.Session) -> None:
     session.run("python", "-m", "conformance", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
-@nox.session
+@nox.session(venv_backend="virtualenv")  # which has a uv of its own, as the guide says
 def scaffold(session: nox.Session) -> None:
     """Follow the guide to a server of one's own, in both languages, and check what it makes. Needs node and npm."""
     install(session, "test", "build", package=True)
