@@ -66,7 +66,7 @@ class ChildEvents(Protocol):
         """It is gone from the config, or another has its place, and is being closed."""
 
     def lists_changed(self, child: Child) -> None:
-        """It has sent `list_changed`; `changed` follows once the lists are read, if they differ."""
+        """It has sent `list_changed`; `changed` follows once the lists are read."""
 
     def resource_updated(self, child: Child, uri: str) -> None:
         """A resource has changed, by the child's URI."""

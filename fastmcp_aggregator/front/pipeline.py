@@ -1,9 +1,10 @@
 """The request pipeline: every request of a client, from its parameters to its result in the client's era.
 
-Theory. This is a middleware of the SDK's server, outermost in its chain. The requests about components it answers
-itself: a look-up in the route table and a call, with JSON objects going through as they came. FastMCP's own path would
-parse and rebuild every one of them several times, and its models and the SDK's per-version filter drop what they don't
-know. All other requests go on down the chain.
+Theory. This is a middleware of the SDK's server, outermost in its chain but for what ends a request whose client has
+left (`cancel_on_disconnect`). The requests about components it answers itself: a look-up in the route table and a call,
+with JSON objects going through as they came. FastMCP's own path would parse and rebuild every one of them several
+times, and its models and the SDK's per-version filter drop what they don't know. All other requests go on down the
+chain.
 
 What the chain would have done for these requests is done here: nothing is answered before `initialize`, the shape of
 the parameters is checked, and the result gets the envelope of the client's era.
@@ -231,6 +232,7 @@ class Pipeline:
             result = await runtime.tasks.ask(call, call.task)
         elif "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
+        # A server at which callers have accounts is never shared (`isolation/decision.py`).
         elif not child.evidence.is_shared and (site := site_of(child)) is not None:
             result = await runtime.account_calls.call(call, site)
         elif call.started is not None or self._backend.profile.is_single:

@@ -155,8 +155,8 @@ async def test_the_inspector_lists_and_calls_over_stdio(
         direct = await inspect(direct_server(entries), tmp_path, LEGACY, "tools/list")
         names = [tool["name"] for tool in listed["result"]["tools"]]
         alone = [tool["name"] for tool in direct["result"]["tools"]]
-        # At a hub, too, a server that asks for roots has an instance for such a client, which offers what it can use;
-        # a first list may be of a client before, and the Inspector does not stay to hear that its own is another.
+        # At a hub a server that asks for roots has an instance for such a client, which offers what it can use; until
+        # then it has the one for everybody, and the Inspector does not stay to hear that its list is another.
         assert names in [await expected_tools(kind, hub, alone, ":") for kind in {"stdio", transport}]
         answer = await inspect(server, tmp_path, MODERN, "tools/call", "--tool-name", "everything:get-sum", *SUM)
         assert answer["result"]["content"] == [{"type": "text", "text": "The sum of 1 and 2 is 3."}]
