@@ -15,6 +15,7 @@ import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
 from support.processes import are_gone
+from support.wire import until_answered
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
@@ -131,7 +132,7 @@ async def test_a_config_that_comes_back_by_another_does_not_start_the_aggregator
     other = {"command": PROGRAM[0], "args": [*PROGRAM[1:], write(inner, b=lean(), itself=itself), "--no-strict"]}
     write(tmp_path, a=lean(), other=other)
     async with served(path, "--no-strict") as server:
-        assert {"a:echo", "other:b:echo"} <= set(await server.client.names())
+        await until_answered(server.client.names, {"a:echo", "other:b:echo"}.issubset)
         await server.said("failed: itself\n")
         assert await server.end() == 0
     assert "remove that entry" in server.stderr.decode()
@@ -153,7 +154,7 @@ async def test_an_aggregator_behind_an_aggregator_with_another_config_is_a_serve
     (tmp_path / "inner").mkdir()
     inner = {"command": PROGRAM[0], "args": [*PROGRAM[1:], write(tmp_path / "inner", b=lean())]}
     async with served(write(tmp_path, a=lean(), inner=inner)) as server:
-        assert {"a:echo", "inner:b:echo"} <= set(await server.client.names())
+        await until_answered(server.client.names, {"a:echo", "inner:b:echo"}.issubset)
         assert await server.end() == 0
 
 
