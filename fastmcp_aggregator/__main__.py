@@ -1,11 +1,14 @@
 """`python -m fastmcp_aggregator`, and the program: the first answers of a client on stdio, then the command line."""
 
+import signal
 import sys
 
 
 def main() -> int:
     """Run the program; the exit code."""
     arguments = sys.argv[1:]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of the imports; a command has its own later
     if arguments[:1] == ["attach"]:  # which stays light
         from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND  # noqa: PLC0415 - see above
 

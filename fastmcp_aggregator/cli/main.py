@@ -38,7 +38,7 @@ _COMMANDS_OF_OTHERS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of this process; the exit code."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    end_on_signals(exits.FINE if options.command == "serve" else exits.FAILED)
+    end_on_signals(exits.FINE if options.command == "serve" else None)
     set_up_logging(debug=options.debug)
     # FastMCP reads the `.env` of the working directory, which may have come with somebody's repository.
     os.environ.setdefault("FASTMCP_ENV_FILE", os.devnull)

@@ -77,8 +77,7 @@ def search_path(environ: Mapping[str, str]) -> str:
 def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
     """The entry that has the client start the aggregator with these arguments."""
     command, *first = launch_command()
-    entry: dict[str, Any] = {"type": "stdio"} if client.id in ("vscode", "claude-code") else {}
-    return {**entry, "command": command, "args": [*first, *arguments], "env": {"PATH": search_path(environ)}}
+    return {**client.entry, "command": command, "args": [*first, *arguments], "env": {"PATH": search_path(environ)}}
 
 
 def installation(

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Format = Literal["json", "toml"]
 Variables = Literal["braced", "bare", "env", "input", "predefined"]
@@ -65,7 +65,8 @@ class ClientConfig:
     """How a client keeps its servers. `user_files` has the user's own first; `project_files` are relative to a project.
 
     `variables` is what it replaces in a value; `timeout_unit` how many milliseconds its `timeout` counts by, if it has
-    one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count.
+    one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count;
+    `entry` what an entry for it has besides.
     """
 
     id: str
@@ -78,6 +79,7 @@ class ClientConfig:
     timeout_unit: int = 1
     plain_url: Literal["http", "sse"] | None = None
     advice: str = ""
+    entry: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _claude_code(machine: Machine) -> list[Path]:
@@ -118,6 +120,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             _claude_code,
             (".mcp.json",),
             variables=frozenset({"braced"}),
+            entry={"type": "stdio"},
             advice="It writes this file itself while it runs: close it first, and start it again afterwards.",
         ),
         ClientConfig(
@@ -135,6 +138,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             (".vscode/mcp.json",),
             servers_key="servers",
             variables=frozenset({"env", "input", "predefined"}),
+            entry={"type": "stdio"},
             advice="Start the server with the command `MCP: List Servers`.",
         ),
         ClientConfig(
@@ -177,6 +181,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             (".codex/config.toml",),
             servers_key="mcp_servers",
             format="toml",
+            entry={"startup_timeout_sec": 60},  # 10 otherwise, in which a first `uvx` may still download
             advice=_RESTART,
         ),
     )

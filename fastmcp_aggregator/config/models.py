@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from fastmcp_aggregator.config.documents import path_step
 from fastmcp_aggregator.errors import ConfigProblem
 
 FROM_DICT = "<dict>"
@@ -72,7 +73,7 @@ class UnresolvedServer:
     """A server that can be neither started nor reached, because variables of its entry have no value.
 
     `label` and `transport` are as far as they can be told; `missing` has the names of the variables, and `problems`
-    where each is used.
+    where each is used. `known` is the server without the fields that lack one, None if its `command` or `url` does.
     """
 
     key: str
@@ -80,6 +81,7 @@ class UnresolvedServer:
     transport: Literal["stdio", "http"]
     missing: tuple[str, ...]
     problems: tuple[ConfigProblem, ...]
+    known: StdioServer | RemoteServer | None = None
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -88,12 +90,16 @@ class UnresolvedServer:
     def reason(self) -> str:
         """Why it fails and what to do, in one sentence."""
         first, *others = self.missing
-        if not others:
-            return f"the environment variable {first} is not set; set it, or write ${{{first}:-default}} in the config"
-        names = ", ".join(self.missing)
+        fields = ", ".join(dict.fromkeys(f"`{self._field(problem)}`" for problem in self.problems))
+        what = f"variables {', '.join(self.missing)} are" if others else f"variable {first} is"
         return (
-            f"the environment variables {names} are not set; set them, or write defaults such as ${{{first}:-default}}"
+            f"the environment {what} not set, which {fields} of its entry need{'' if ', ' in fields else 's'}: give a "
+            "value where this is started (for a hub, by the client that starts it) or in an --env-file, or write "
+            f"${{{first}:-default}}"
         )
+
+    def _field(self, problem: ConfigProblem) -> str:
+        return problem.path.removeprefix(f"$.mcpServers{path_step(self.key)}").removeprefix(".")
 
 
 ServerConfig = StdioServer | RemoteServer | UnresolvedServer

@@ -43,7 +43,7 @@ def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str
     if not is_enabled:
         return None
     if missing := _missing(entry, environ):
-        return _unresolved(key, fields, missing)
+        return _unresolved(key, fields, missing, _known(server, fields))
     names = folder_variables_of(entry) if isinstance(server, StdioServer) else ()
     if not names or not isinstance(server, StdioServer):
         return server
@@ -132,7 +132,27 @@ def _missing(entry: object, environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(missing_in(entry, environ)))
 
 
-def _unresolved(key: str, fields: Fields, missing: tuple[str, ...]) -> UnresolvedServer:
+def _known(server: ServerConfig | None, fields: Fields) -> StdioServer | RemoteServer | None:
+    """The server without what lacks a variable; None if that is what it is reached by."""
+    match server:
+        case StdioServer() if _is_known(fields, "command"):
+            written = Fields(fields.entry.get("env") or {}, fields.place)
+            env = {name: value for name, value in server.env.items() if _is_known(written, name)}
+            return replace(server, args=(), env=env, cwd=server.cwd if _is_known(fields, "cwd") else None)
+        case RemoteServer():  # which there is none of without a known `url`
+            return replace(server, headers={})
+        case _:
+            return None
+
+
+def _is_known(fields: Fields, name: str) -> bool:
+    text = fields.entry.get(name)
+    return isinstance(text, Text) and text.is_known
+
+
+def _unresolved(
+    key: str, fields: Fields, missing: tuple[str, ...], known: StdioServer | RemoteServer | None
+) -> UnresolvedServer:
     is_process = "command" in fields.entry
     target = fields.entry.get("command" if is_process else "url")
     description = fields.entry.get("description")
@@ -142,6 +162,7 @@ def _unresolved(key: str, fields: Fields, missing: tuple[str, ...]) -> Unresolve
         transport="stdio" if is_process else "http",
         missing=missing,
         problems=tuple(fields.place.problems),
+        known=known,
         description=description.value if isinstance(description, Text) and description.is_known else None,
     )
 

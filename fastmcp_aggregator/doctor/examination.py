@@ -76,9 +76,10 @@ def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:
 def silent_servers(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers of a URL on this machine where nobody listens."""
     for server in config.servers.values():
-        if not isinstance(server, RemoteServer):
+        known = server.known if isinstance(server, UnresolvedServer) else server
+        if not isinstance(known, RemoteServer):
             continue
-        parts = urlsplit(server.url)
+        parts = urlsplit(known.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         if parts.hostname in _HERE and not _listens(parts.hostname, port):
             message = f"nothing listens at port {port} of this machine; start the server, or change the URL"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
@@ -37,10 +37,11 @@ class _Runner(NamedTuple):
 def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers that run whatever version of a package is the newest."""
     for server in config.servers.values():
-        if not isinstance(server, StdioServer):
+        known = server.known if isinstance(server, UnresolvedServer) else server
+        if not isinstance(known, StdioServer):
             continue
         written = source.entry(server.key).get("args")  # with its variables, whose values may be secret
-        found = unpinned(server.command, [str(word) for word in written]) if isinstance(written, list) else None
+        found = unpinned(known.command, [str(word) for word in written]) if isinstance(written, list) else None
         if found is not None:
             index, bare, kind = found
             package = shown("package", bare, "terminal")

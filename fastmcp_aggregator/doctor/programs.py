@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.environment import child_environment
-from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
 _RUNNERS = {
@@ -55,10 +55,10 @@ def programs_of(config: McpConfig) -> list[Program]:
 
 def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers whose program or folder is not there."""
-    for server in _stdio(config):
+    for server in _known(config):
         if server.cwd is not None and not Path(server.cwd).is_dir():
             yield source.finding("error", server.key, "its working directory (`cwd`) is not there", "cwd")
-        elif location(server) is None:
+        if location(server) is None:
             home = _RUNNERS.get(Path(server.command).name)
             message = f"command not found: {server.label!r}; {_advice(server, home)}"
             yield source.finding("error", server.key, message, "command", written=server.label)
@@ -78,6 +78,14 @@ def location(server: StdioServer) -> str | None:
     if os.path.dirname(command) and server.cwd is not None:
         command = str(Path(server.cwd) / command)
     return shutil.which(command, path=child_environment(server).get("PATH"))
+
+
+def _known(config: McpConfig) -> Iterator[StdioServer]:
+    """Those that can be started, and what is known of those that lack variables."""
+    for server in config.servers.values():
+        known = server.known if isinstance(server, UnresolvedServer) else server
+        if isinstance(known, StdioServer):
+            yield known
 
 
 def _stdio(config: McpConfig) -> Iterable[StdioServer]:

@@ -13,6 +13,10 @@ class Unreachable(OAuthError):
     """Nobody has answered, or not as they must; it may be tried again."""
 
 
+class NoAnswer(Unreachable):
+    """Nobody listens there, or nothing comes from there."""
+
+
 class LoginRequired(OAuthError):
     """A person has to log in, for this reason."""
 

@@ -16,7 +16,7 @@ from fastmcp_aggregator.children.http.event_streams import read_body
 from fastmcp_aggregator.children.http.failures import of_exception
 from fastmcp_aggregator.children.http.metadata_addresses import guard, is_metadata_address
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
-from fastmcp_aggregator.oauth.errors import Unreachable
+from fastmcp_aggregator.oauth.errors import NoAnswer, Unreachable
 
 _TIMEOUT = 20.0
 """Seconds that an authorization server has to answer."""
@@ -41,7 +41,7 @@ async def sent(request: httpx2.Request) -> Answer:
     """The answer to a request.
 
     Raises:
-        Unreachable: there is none.
+        NoAnswer: there is none.
     """
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("Accept", "application/json")
@@ -53,7 +53,7 @@ async def sent(request: httpx2.Request) -> Answer:
                 headers.pop(name, None)
             return Answer(response.status_code, headers, await read_body(response, _LIMIT))
     except (httpx2.HTTPError, httpx2.InvalidURL, HttpFailed, OSError) as error:
-        raise Unreachable(f"{_origin(str(request.url))} cannot be asked: {of_exception(error).reason}") from None
+        raise NoAnswer(f"{_origin(str(request.url))} cannot be asked: {of_exception(error).reason}") from None
 
 
 async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.command_line import Ended, run_main
-from support.harness import ServerProcess, config, lean, running
+from support.harness import PATIENCE, ServerProcess, config, lean, running
 from support.processes import are_gone
 
 from fastmcp_aggregator.cli.running.starting import interruptible
@@ -102,6 +103,19 @@ def test_check_of_thirty_servers_fits_on_a_screen(run: Run) -> None:
 def test_check_in_brief_says_where_a_single_error_is(run: Run) -> None:
     told = run("check", "--no-strict", bad=WITHOUT_VALUE).out.splitlines()
     assert re.search(r"^  bad: the environment variable .* \(.*config.json:\d+\)$", "\n".join(told), re.MULTILINE)
+
+
+def test_check_tells_all_that_is_wrong_with_a_server(run: Run) -> None:
+    closed = "http://127.0.0.1:9/mcp"
+    out = run(
+        "check",
+        a={"command": "no-such-command", "cwd": "/no/such/folder", "args": ["$TEST_KEY_WITHOUT_VALUE"]},
+        b={"url": closed, "headers": {"X": "$TEST_KEY_WITHOUT_VALUE"}},
+    ).out
+    assert re.search(rf"^  {NOT_SET}.*: a \(line 1\), b \(line 1\)$", out, re.MULTILINE)
+    assert "a: command not found: 'no-such-command'" in out
+    assert "a: its working directory (`cwd`) is not there" in out
+    assert "b: nothing listens at port 9 of this machine" in out
 
 
 def test_check_shows_the_names_under_the_separator_that_is_given(run: Run) -> None:
@@ -588,28 +602,52 @@ async def begun(folder: Path, command: str, *arguments: str, **servers: dict[str
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-async def test_a_call_that_is_interrupted_closes_its_server_and_ends_with_code_1(
+async def test_a_call_that_is_interrupted_is_cancelled_closes_its_server_and_ends_as_in_a_shell(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     record = tmp_path / "pids"
     async with begun(tmp_path, "call", "a:hold", a=lean(record=str(record))) as process:
         await process.said("[a] holding")
         process.process.send_signal(number)
-        assert await process.wait() == 1
+        assert await process.wait() == 128 + number
         assert process.stderr == b"[a] holding\n[a] cancelled\n"
         assert process.client.lines == []
     assert are_gone(record)
 
 
-async def test_a_list_that_is_interrupted_while_a_server_starts_ends_with_code_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["list"], ["check", "--connect"]], ids=" ".join)
+async def test_ctrl_c_while_a_server_starts_ends_a_command_with_code_130(command: list[str], tmp_path: Path) -> None:
     record = tmp_path / "pids"
     slow = lean(record=str(record), wait_for_file=str(tmp_path / "never"), stderr=["starting"])
-    async with begun(tmp_path, "list", slow=slow) as process:
+    async with begun(tmp_path, *command, slow=slow) as process:
         await process.said("[slow] starting")
-        process.process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 1
+        process.process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
         assert process.stderr == b"[slow] starting\n"
     assert are_gone(record)
+
+
+STUBBORN = """
+import asyncio, os, signal, time
+from fastmcp_aggregator.cli.running.starting import run_command
+
+async def work():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        {blocks}
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(600)
+
+run_command(work())
+"""
+
+
+@pytest.mark.parametrize("blocks", ["pass", "time.sleep(600)"])
+def test_ctrl_c_ends_a_command_at_once_that_does_not_close_or_whose_event_loop_is_blocked(blocks: str) -> None:
+    program = STUBBORN.format(blocks=blocks)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 async def test_work_that_is_interrupted_is_cancelled_and_awaited() -> None:
@@ -625,7 +663,7 @@ async def test_work_that_is_interrupted_is_cancelled_and_awaited() -> None:
             steps.append("closed")
         return 0
 
-    assert await interruptible(work()) == 1
+    assert await interruptible(work()) == 143
     assert steps == ["begun", "closed"]
 
 

@@ -426,6 +426,15 @@ def test_variables_that_the_client_will_not_have_are_told(
     assert "secret-value" not in ended.out + ended.err
 
 
+def test_install_warns_of_servers_whose_program_is_not_there(run: Run, here: Machine) -> None:
+    servers = {"a": {"command": "no-such-command"}, "b": {"command": "sh", "cwd": "/no/such/folder"}}
+    put(here.project / "mcp.json", json.dumps({"mcpServers": servers}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert ended.code == 0
+    assert "warning: a: command not found: 'no-such-command'; install it, or give its full path" in ended.err
+    assert "warning: b: its working directory (`cwd`) is not there." in ended.err
+
+
 def test_nothing_is_written_unasked(run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = path.read_bytes()
@@ -568,7 +577,7 @@ def test_ctrl_c_at_the_question_says_that_nothing_is_written(here: Machine) -> N
     while b"[y/N]" not in said:
         said += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 1
+    assert process.wait(PATIENCE) == 130
     assert b"Nothing is written." in os.read(terminal, 4096)
     os.close(terminal)
     assert path.read_bytes() == before

@@ -13,7 +13,7 @@ import time
 import webbrowser
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -281,6 +281,18 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
         code, said = await log_in(server, tmp_path, "u")
         assert (code, "HOST_WITHOUT_VALUE is not set" in said) == (2, True)
         assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p'\n")
+
+
+async def test_a_login_to_a_server_that_does_not_run_says_what_to_look_at(tmp_path: Path) -> None:
+    with closing(listening_socket("127.0.0.1", 0)) as listener:
+        address = url_of(listener, "127.0.0.1")
+    code, said = await log_in(OneOfMany(f"{address}/mcp"), tmp_path, "p")
+    assert code == 1
+    assert f"logging in to 'p' failed: {address} cannot be asked: connection refused" in said
+    assert said.endswith(
+        "Check that it runs and that this machine reaches it (a VPN, HTTPS_PROXY); if the address is wrong, it is "
+        f"`url` in {tmp_path / 'config.json'}.\n"
+    )
 
 
 async def test_a_server_that_asks_for_no_login_is_left_alone(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_a_file_becomes_again_what_it_was_byte_for_byte(client_id: str, tmp_path
     written = path.read_text("utf-8-sig")
     if client_id == "codex":
         assert tomllib.loads(written)["mcp_servers"]["hub"] == entry
+        assert entry["startup_timeout_sec"] == 60
         assert '[mcp_servers.a]\ncommand = "x" # y\n' in written
         assert tomllib.loads(written)["other"] == {"x": 1}
     assert all(line in written.replace("{}", "{") for line in ("// mine", "// one") if line in text)

@@ -474,9 +474,12 @@ def test_without_strict_a_server_whose_variable_has_no_value_is_a_value_among_th
         ("HOST", "KEY"),
     )
     assert (process.description, remote.description) == (None, "Docs")
-    assert process.reason == ("the environment variable KEY is not set; set it, or write ${KEY:-default} in the config")
+    todo = "give a value where this is started (for a hub, by the client that starts it) or in an --env-file, or write"
+    assert process.reason == (
+        f"the environment variable KEY is not set, which `args[0]`, `env.K` of its entry need: {todo} ${{KEY:-default}}"
+    )
     assert remote.reason == (
-        "the environment variables HOST, KEY are not set; set them, or write defaults such as ${HOST:-default}"
+        f"the environment variables HOST, KEY are not set, which `url` of its entry needs: {todo} ${{HOST:-default}}"
     )
     assert [problem.path for problem in config.problems] == [
         "$.mcpServers.process.args[0]",
@@ -485,6 +488,26 @@ def test_without_strict_a_server_whose_variable_has_no_value_is_a_value_among_th
         "$.mcpServers.remote.url",
     ]
     assert "hunter2" not in spoken(config)
+
+
+def test_of_a_server_that_lacks_a_variable_the_rest_is_known() -> None:
+    entries = {
+        "process": {"command": "run", "args": ["$KEY"], "env": {"A": "a", "B": "$B"}, "cwd": "/there"},
+        "folder": {"command": "run", "cwd": "$DIR"},
+        "remote": {"url": "https://example.com/mcp", "headers": {"X": "$KEY"}},
+        "command": {"command": "$DIR/run"},
+        "url": {"url": "https://$HOST/mcp"},
+    }
+    servers = load_config({"mcpServers": entries}, environ={}, strict=False).servers
+    known = {key: server.known for key, server in servers.items() if isinstance(server, UnresolvedServer)}
+    process, folder, remote = known["process"], known["folder"], known["remote"]
+    assert isinstance(process, StdioServer)
+    assert (process.command, process.args, process.environment(), process.cwd) == ("run", (), {"A": "a"}, "/there")
+    assert isinstance(folder, StdioServer)
+    assert folder.cwd is None
+    assert isinstance(remote, RemoteServer)
+    assert (remote.url, remote.headers) == ("https://example.com/mcp", {})
+    assert (known["command"], known["url"]) == (None, None)
 
 
 def test_a_config_that_was_loaded_without_strict_is_refused_with_it() -> None:

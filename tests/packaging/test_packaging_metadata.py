@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -20,10 +21,70 @@ SERVER: dict[str, Any] = json.loads((ROOT / "server.json").read_text(encoding="u
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-def test_server_json_keeps_the_bounds_of_the_registry() -> None:
-    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", SERVER["name"])
-    assert 1 <= len(SERVER["description"]) <= 100
-    assert SERVER["$schema"].startswith("https://static.modelcontextprotocol.io/schemas/")
+REGISTRY = {
+    "required": ["name", "description", "version"],
+    "additionalProperties": False,
+    "properties": {
+        "$schema": {"const": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"},
+        "name": {"pattern": "^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$", "minLength": 3, "maxLength": 200},
+        "title": {"type": "string", "minLength": 1, "maxLength": 100},
+        "description": {"type": "string", "minLength": 1, "maxLength": 100},
+        "version": {"type": "string", "maxLength": 255},
+        "packages": {"type": "array", "items": {"$ref": "#/$defs/package"}},
+    },
+    "$defs": {
+        "package": {
+            "required": ["registryType", "identifier", "transport"],
+            "additionalProperties": False,
+            "properties": {
+                "registryType": {"const": "pypi"},
+                "identifier": {"type": "string"},
+                "version": {"type": "string", "minLength": 1, "not": {"const": "latest"}},
+                "runtimeHint": {"const": "uvx"},
+                "transport": {"const": {"type": "stdio"}},
+                "packageArguments": {"type": "array", "items": {"$ref": "#/$defs/argument"}},
+            },
+        },
+        "argument": {
+            "required": ["type"],
+            "additionalProperties": False,
+            "properties": {
+                "type": {"enum": ["positional", "named"]},
+                "format": {"enum": ["string", "number", "boolean", "filepath"]},
+                "isRequired": {"type": "boolean"},
+                **{name: {"type": "string"} for name in ("name", "value", "valueHint", "description")},
+            },
+            "if": {"properties": {"type": {"const": "named"}}},
+            "then": {"required": ["name"]},
+            "else": {"anyOf": [{"required": ["value"]}, {"required": ["valueHint"]}]},
+        },
+    },
+}
+"""What the registry's schema of that version asks of the fields that we use, and no other field."""
+
+
+def test_server_json_is_as_the_registry_asks() -> None:
+    jsonschema_rs.validate(REGISTRY, SERVER)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "without-a-namespace"},
+        {"description": "x" * 101},
+        {"packages": [{"identifier": "x", "transport": {"type": "stdio"}}]},
+        {"packages": [{**SERVER["packages"][0], "packageArguments": [{"type": "named"}]}]},
+        {"homepage": "https://example.com"},
+    ],
+)
+def test_what_the_registry_refuses_would_be_noticed(wrong: dict[str, Any]) -> None:
+    assert not jsonschema_rs.is_valid(REGISTRY, {**SERVER, **wrong})
+
+
+def test_server_json_is_named_after_the_package() -> None:
+    name = PROJECT["name"]
+    assert SERVER["name"] == f"io.github.{name}/{name}"
+    assert SERVER["title"] == name
 
 
 def test_server_json_says_what_the_package_says() -> None:

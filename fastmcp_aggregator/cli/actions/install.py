@@ -31,6 +31,8 @@ from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.config.servers import missing_variables
+from fastmcp_aggregator.doctor.findings import Source
+from fastmcp_aggregator.doctor.programs import missing_programs
 from fastmcp_aggregator.early.ancestors import real_path_of
 
 _EVERYWHERE = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "APPDATA", "USERPROFILE"})
@@ -49,11 +51,14 @@ def run(options: argparse.Namespace) -> int:
     _require_another_file(options.config, client, path)
     entry = entry_for(client, _arguments(options), os.environ)
     unset = _unset(options.config, options.env_file)
+    missing = list(missing_programs(config, Source(options.config)))
     while True:
         change = installation(client, path, options.name, entry, config.servers if options.move else ())
         known = entries_of(client, change.before, path)
         if not options.json:
             _show(change, entry, unset, options.env_file)
+            for finding in missing:
+                say(f"warning: {finding.server}: {finding.message}.")
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE

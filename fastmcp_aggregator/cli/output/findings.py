@@ -44,9 +44,14 @@ def at_most(lines: Sequence[str], most: int = _MOST) -> list[str]:
 def _line(same: Sequence[Finding], source: str) -> str:
     first, servers = same[0], list(dict.fromkeys(each.server for each in same if each.server is not None))
     if len(same) > 1:
-        return f"  {first.common or first.message}: {', '.join(servers)}"
+        named = servers if first.severity != "error" else [_in_line(each) for each in same]
+        return f"  {first.common or first.message}: {', '.join(named)}"
     place = f" ({_place(first, source)})" if first.path is not None else ""
     return f"  {f'{servers[0]}: ' if servers else ''}{first.message}{place}"
+
+
+def _in_line(finding: Finding) -> str:
+    return f"{finding.server} (line {finding.line})" if finding.line is not None else f"{finding.server}"
 
 
 def _place(finding: Finding, source: str) -> str:

@@ -23,7 +23,9 @@ from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
-from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
+from fastmcp_aggregator.cli.running.interruption import interruption
+from fastmcp_aggregator.cli.terminal.console import show_cursor
+from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
@@ -31,13 +33,14 @@ from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, rea
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
-from fastmcp_aggregator.front.signals import stop_on_signals
 from fastmcp_aggregator.groups import Groups, load_groups
 from fastmcp_aggregator.observability.secret_values import new_secrets_in, secrets_in
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings, unknown_servers
 from fastmcp_aggregator.settings.options import ChildOptions, EndpointOptions
 
 logger = logging.getLogger(__name__)
+_GRACE = 0.5
+"""Seconds in which a command that is interrupted ends its calls and its servers; what is left is killed."""
 
 
 def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
@@ -99,7 +102,7 @@ def load_named_groups(options: argparse.Namespace, config: McpConfig, settings: 
     return groups
 
 
-def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int) -> int:
+def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int | None) -> int:
     """Run the event loop; whatever happens, no process that was started is left behind."""
 
     async def watched() -> int:
@@ -221,8 +224,8 @@ async def started(
 
 
 def run_command(work: Coroutine[Any, Any, int]) -> int:
-    """Run the work of a command; a signal interrupts it, and it has failed then."""
-    return run_to_end(interruptible(work), exit_code_on_signal=FAILED)
+    """Run the work of a command; a signal interrupts it."""
+    return run_to_end(interruptible(work), exit_code_on_signal=None)
 
 
 def tolerant(settings: AggregatorSettings) -> AggregatorSettings:
@@ -231,17 +234,15 @@ def tolerant(settings: AggregatorSettings) -> AggregatorSettings:
 
 
 async def interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """Do the work, or close what it has opened and give up when the program is told to end."""
-    with stop_on_signals() as stop:
+    """Do the work. When the program is told to end, close what it has opened, for `_GRACE` seconds at most."""
+    with interruption(_GRACE, kill_recorded_groups, show_cursor) as told:
         working = asyncio.create_task(work)
-        told = asyncio.create_task(stop.wait())
         await asyncio.wait({working, told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
         if working.done():
             return working.result()
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        return FAILED
+        return told.result()
 
 
 def reject_recursive_config(config: str) -> None:

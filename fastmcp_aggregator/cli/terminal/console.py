@@ -58,6 +58,13 @@ def put_json(value: Any, *, indent: int | None = 2) -> None:
     _put(json_text(value, indent), "utf-8")
 
 
+def show_cursor() -> None:
+    """Clear the line of a display that could not be closed, and show the cursor that it had hidden."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\033[2K\033[?25h")
+        sys.stderr.flush()
+
+
 def counted(number: int, noun: str) -> str:
     """`1 tool`, `2 tools`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -19,9 +19,10 @@ SERVER_FAILED = 3
 EXPLAINED = """\
 exit codes:
   0  fine; also when serving was ended by the client, by Ctrl-C or by SIGTERM
-  1  anything else: a call failed, a tool reported an error, a command was interrupted
+  1  anything else: a call failed, a tool reported an error, a question was not answered with yes
   2  the command line, the config or the settings are wrong, or `check` has found errors
-  3  a server failed to start, two servers offer the same name, Redis cannot be reached, or FastMCP cannot be used"""
+  3  a server failed to start, two servers offer the same name, Redis cannot be reached, or FastMCP cannot be used
+  130  a command was interrupted by Ctrl-C (143: by SIGTERM)"""
 
 
 class UsageError(AggregatorError):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fastmcp_aggregator.cli.terminal.console import say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
+from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 
@@ -47,7 +47,7 @@ def chosen(question: str, choices: Sequence[str]) -> int:
 
 def _answer(prompt: str) -> str:
     """The line, with its end; empty at the end of the input."""
-    end_on_signals(FAILED, lambda: say(f"\n{NOTHING_WRITTEN}"))
+    end_on_signals(None, lambda: say(f"\n{NOTHING_WRITTEN}"))
     try:
         sys.stderr.write(printable(prompt, keep="\n"))
         sys.stderr.flush()
@@ -56,4 +56,4 @@ def _answer(prompt: str) -> str:
             sys.stderr.write("\n")
         return line
     finally:
-        end_on_signals(FAILED)
+        end_on_signals(None)

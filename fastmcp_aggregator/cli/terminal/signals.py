@@ -8,27 +8,43 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
+from typing import NoReturn
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
-def end_on_signals(exit_code: int, *last_steps: Callable[[], None]) -> None:
+def end_on_signals(exit_code: int | None, *last_steps: Callable[[], None]) -> None:
     """From now on such a signal takes the last steps and ends the program at once, without a word.
 
-    A handler that is set later, such as the one of a front, has precedence.
+    Without an exit code it is that of a shell for a program that a signal has ended: 128 and the signal's number. A
+    handler that is set later, such as the one of a front, has precedence.
     """
     if threading.current_thread() is not threading.main_thread():
         return  # only the main thread can handle signals
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        for step in last_steps:
-            with suppress(Exception):
-                step()
-        os._exit(exit_code)
+    def end(number: int, _frame: FrameType | None) -> None:
+        end_at_once(last_steps, code_of(number) if exit_code is None else exit_code)
 
-    for name in _NAMES:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), end)
+    for number in ending_signals():
+        signal.signal(number, end)
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Those that end a program, of this system."""
+    return [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+
+
+def code_of(number: int) -> int:
+    """The exit code that a shell gives a program that a signal has ended."""
+    return 128 + number
+
+
+def end_at_once(last_steps: Iterable[Callable[[], None]], code: int) -> NoReturn:
+    """Take the last steps, each though others fail, and end the program."""
+    for step in last_steps:
+        with suppress(Exception):
+            step()
+    os._exit(code)

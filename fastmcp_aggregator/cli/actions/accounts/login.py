@@ -17,12 +17,17 @@ from fastmcp_aggregator.oauth.account import keep, kept_tokens
 from fastmcp_aggregator.oauth.authorization import Authorization
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
-from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError
+from fastmcp_aggregator.oauth.errors import NoAnswer, NothingAsked, OAuthError
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
+
+_NOBODY_THERE = (
+    "Check that it runs and that this machine reaches it (a VPN, HTTPS_PROXY); if the address is wrong, it is `url` in "
+    "{config}."
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +46,8 @@ async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault,
     except NothingAsked as error:
         raise AggregatorError(f"{server.key!r} requires no login: {error}") from None
     except (OAuthError, VaultError) as error:
-        raise AggregatorError(f"logging in to {server.key!r} failed: {error}") from None
+        advice = f"\n{_NOBODY_THERE.format(config=options.config)}" if isinstance(error, NoAnswer) else ""
+        raise AggregatorError(f"logging in to {server.key!r} failed: {error}{advice}") from None
     finally:
         await vault.close()
     say(f"logged in to {server.key!r}; the tokens are kept in {vault}")
