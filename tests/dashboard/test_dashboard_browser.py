@@ -451,21 +451,23 @@ def test_addresses_and_entries_for_clients_are_copied(chromium: Browser, hub: st
         assert copied == {"servers": {"coding": {"type": "http", "url": f"{hub}groups/coding/mcp"}}}
 
 
-def test_thousands_of_tools_are_quick_to_filter_and_never_all_in_the_page(chromium: Browser) -> None:
+def test_thousands_of_tools_are_quick_to_filter_and_no_list_is_over_200_rows(chromium: Browser) -> None:
     tools = [
-        {"name": f"tool_{number}", "description": "x" * 60, "inputSchema": {"type": "object"}} for number in range(50)
+        {"name": f"tool_{number}", "description": "x" * 60, "inputSchema": {"type": "object"}} for number in range(20)
     ]
-    many = {f"server-{number}": lean(results={"tools/list": {"tools": tools}}) for number in range(40)}
+    many = {f"server-{number}": lean(results={"tools/list": {"tools": tools}}) for number in range(100)}
     app = memory.build_aggregator(config(**many), strict=False)
     with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
-        expect(page.locator("#servers-summary")).to_have_text("40 of 40 servers running")
+        expect(page.locator("#servers-summary")).to_have_text("100 of 100 servers running")
+        opened(page, "groups")
+        assert page.locator("#groups-list .tools a").count() <= 200
         page.evaluate("location.hash = 'tools'")
         expect(page.locator("#tools-summary")).to_have_text("2000 tools")
         assert page.locator("#tools-list a").count() <= 200
         took = page.evaluate("""() => {
             const input = document.getElementById("tools-filter");
             const times = [];
-            for (const text of ["t", "to", "too", "tool", "tool_4", "tool_49", ""]) {
+            for (const text of ["t", "to", "too", "tool", "tool_1", "tool_19", ""]) {
                 const began = performance.now();
                 input.value = text;
                 input.dispatchEvent(new Event("input"));
@@ -475,9 +477,56 @@ def test_thousands_of_tools_are_quick_to_filter_and_never_all_in_the_page(chromi
             return times;
         }""")
         assert max(took) < 500, took
-        page.get_by_label("Filter", exact=True).fill("tool_1")
-        expect(page.locator("#tools-summary")).to_have_text("440 of 2000 tools")
-        assert page.locator("#tools-list a").count() == 200
+        for entered, found in (("tool_1", 1100), ("tool_19", 100), ("tool_1", 1100), ("1 tool_", 1271)):
+            page.get_by_label("Filter", exact=True).fill(entered)
+            expect(page.locator("#tools-summary")).to_have_text(f"{found} of 2000 tools")
+            assert page.locator("#tools-list a").count() == min(found, 200)
+
+
+def test_keys_and_servers_are_shown_by_the_two_hundred(chromium: Browser) -> None:
+    """What is listed for operators is bounded, too."""
+    app = memory.build_aggregator(config(**{f"server-{number}": lean() for number in range(201)}), strict=False)
+    keys = [{"id": f"{n}", "name": f"key-{n}", "groups": None, "roles": ["call"]} for n in range(500)]
+    missing = {"created": None, "expires": None, "last_used": None}
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        page.route("**/keys", lambda route: route.fulfill(json={"keys": [{**key, **missing} for key in keys]}))
+        page.locator("#servers-table tbody tr").first.wait_for()
+        assert page.locator("#servers-table tbody tr").count() == 200
+        page.evaluate("location.hash = 'groups'")
+        expect(page.locator("#groups-list .parts > li")).to_have_count(200)
+        expect(page.locator("#groups-list .parts-rest")).to_have_text("and 1 more server")
+        page.evaluate("location.hash = 'operator'")
+        expect(page.locator("#keys-summary")).to_have_text("200 of 500 keys")
+        assert page.locator("#keys-table tbody tr").count() == 200
+        page.get_by_label("Filter keys").fill("key-499")
+        expect(page.locator("#keys-table tbody tr")).to_have_count(1)
+
+
+def test_a_tool_is_taken_out_of_service_and_put_back(chromium: Browser) -> None:
+    app = memory.build_aggregator(config(a=lean(), b=lean()), strict=False)
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        for _ in range(2):
+            opened(page, "tools//a%3Aecho")
+            page.get_by_role("button", name="Take out of service").click()
+            page.get_by_role("button", name="Take it out").click()
+            expect(page.locator("#tool .gone")).to_have_text("a has this tool, but it is out of service.")
+            page.reload()
+            expect(page.locator("#tool .gone")).to_be_visible()
+            page.get_by_role("button", name="Put back into service").click()
+            expect(page.get_by_role("button", name="Take out of service")).to_be_visible()
+            opened(page, "servers")
+        opened(page, "tools//a%3Aecho")
+        page.get_by_role("button", name="Take out of service").click()
+        page.get_by_role("button", name="Take it out").click()
+        opened(page, "servers")
+        expect(row(page, "a")).to_contain_text("1 tool out of service")
+        row(page, "a").get_by_role("button", name="a", exact=True).click()
+        out = page.locator("dialog .withdrawn li")
+        expect(out).to_contain_text("echo")
+        out.get_by_role("button", name="Put back").click()
+        expect(out).to_have_count(0)
+        page.get_by_role("button", name="Close").click()
+        expect(row(page, "a")).not_to_contain_text("out of service")
 
 
 def test_what_is_being_entered_survives_calls_and_restarts(chromium: Browser, hub: str, broken: Path) -> None:

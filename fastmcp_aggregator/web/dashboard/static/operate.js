@@ -5,6 +5,10 @@ import { asked, copyButton, dialog } from "./controls.js";
 import { byId, element, setText } from "./dom.js";
 import { count } from "./words.js";
 
+const MOST_ROWS = 200;
+
+let keys = [];
+
 export const mayOperate = (view) => view.viewer.roles.includes("operate");
 
 /** What can be done with a server, and the last it has written to stderr. */
@@ -19,6 +23,7 @@ export function openServer(server) {
     server.last_error ? element("p", { class: "notice bad" }, server.last_error) : null,
     element("p", { class: "actions" }, act("restart", `Restart ${server.key}? The calls that it is answering fail.`),
       server.state === "stopped" ? null : act("stop", `Stop ${server.key}? Its calls fail until it is started again.`), told),
+    server.withdrawn?.length ? outOfService(server) : null,
     element("div", { class: "heading" }, element("h3", {}, "stderr"), again, copyButton(() => lines.textContent)), lines);
   load();
 
@@ -42,13 +47,24 @@ export function openServer(server) {
   }
 }
 
-/** A button that takes a tool out of service, or puts it back. */
-export function serviceButton(server, tool, isOut) {
+/** The tools of a server that are out of service; one that is put back is no longer among them. */
+function outOfService(server) {
+  const rows = server.withdrawn.slice(0, MOST_ROWS).map((tool) => {
+    const row = element("li", {}, element("code", {}, tool), " ", serviceButton(server.key, tool, true, () => row.remove()));
+    return row;
+  });
+  const more = server.withdrawn.length - rows.length;
+  return element("section", { class: "withdrawn" }, element("h3", {}, "Out of service"), element("ul", {}, rows), more > 0 ? element("p", {}, `and ${more} more`) : null);
+}
+
+/** A button that takes a tool out of service, or puts it back; `done` is called when that is done. */
+export function serviceButton(server, tool, isOut, done = () => {}) {
   const button = element("button", { type: "button", class: "quiet", onclick: act }, isOut ? "Put back into service" : "Take out of service");
   async function act() {
     if (!isOut && !(await asked(`Take ${tool} of ${server} out of service? Nobody can call it until it is put back, or the hub is restarted.`, "Take it out"))) return;
     try {
       await operate(isOut ? "reinstate" : "withdraw", server, { tool });
+      done();
     } catch (error) {
       setText(button, error.message);
     }
@@ -58,17 +74,26 @@ export function serviceButton(server, tool, isOut) {
 
 /** The keys, and what is not as pinned. */
 export async function showOperator() {
-  const [keys, pins] = await Promise.all(["keys", "pins"].map(async (path) => (await ask(path)).json()));
-  byId("keys-table").tBodies[0].replaceChildren(...keys.keys.map((key) => element("tr", {},
+  const [found, pins] = await Promise.all(["keys", "pins"].map(async (path) => (await ask(path)).json()));
+  keys = found.keys;
+  showKeys();
+  const servers = [...new Set(pins.differences.map((one) => one.server))];
+  setText(byId("pins-summary"), pins.is_on ? (servers.length ? "" : "Everything is as pinned.") : "Pins are off.");
+  byId("pins-list").replaceChildren(...servers.slice(0, MOST_ROWS).map((key) => pinned(key, pins.differences.filter((one) => one.server === key))));
+}
+
+function showKeys() {
+  const words = byId("keys-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (key) => words.every((word) => `${key.name} ${key.id} ${key.roles.join(" ")} ${(key.groups ?? ["all"]).join(" ")}`.toLowerCase().includes(word));
+  const shown = keys.filter(fits).slice(0, MOST_ROWS);
+  byId("keys-table").tBodies[0].replaceChildren(...shown.map((key) => element("tr", {},
     element("th", { scope: "row", "data-column": "Name" }, key.name, " ", element("code", {}, key.id)),
     element("td", { "data-column": "Roles" }, key.roles.join(", ")),
     element("td", { "data-column": "Groups" }, key.groups === null ? "all" : key.groups.join(", ")),
     element("td", { "data-column": "Last used" }, key.last_used ? new Date(key.last_used).toLocaleString() : "not since the start"),
     element("td", { "data-column": "Expires" }, key.expires ? new Date(key.expires).toLocaleDateString() : "never"))));
-  setText(byId("keys-summary"), keys.keys.length ? count(keys.keys.length, "key") : "No keys.");
-  const servers = [...new Set(pins.differences.map((one) => one.server))];
-  setText(byId("pins-summary"), pins.is_on ? (servers.length ? "" : "Everything is as pinned.") : "Pins are off.");
-  byId("pins-list").replaceChildren(...servers.map((key) => pinned(key, pins.differences.filter((one) => one.server === key))));
+  const all = keys.length ? count(keys.length, "key") : "No keys.";
+  setText(byId("keys-summary"), shown.length === keys.length ? all : `${shown.length} of ${all}`);
 }
 
 function pinned(key, found) {
@@ -80,3 +105,5 @@ function pinned(key, found) {
   const shown = found.slice(0, 50).map((one) => element("details", {}, element("summary", {}, `${one.what}: ${one.kind}`), element("pre", { class: "block", tabindex: "0" }, one.diff.join("\n"))));
   return element("article", { class: "card" }, element("h3", {}, key), shown, found.length > 50 ? element("p", {}, `and ${found.length - 50} more`) : null, element("p", { class: "actions" }, approve));
 }
+
+byId("keys-filter").addEventListener("input", showKeys);

@@ -25,6 +25,7 @@ const MOST_ROWS = 200;
 const MOST_KEPT = 50;
 
 let listed = { group: null, kind: null, edition: null, items: [], servers: [] };
+let narrowed = { servers: [], words: [], found: [] };
 let turns = 0;
 let open = { group: null, name: null, definition: null };
 let folded = new Map();
@@ -95,9 +96,7 @@ function showList(group, current) {
   let shown = 0;
   const isShort = listed.items.length <= MOST_ROWS;
   const servers = [];
-  for (const { key, items } of listed.servers) {
-    const fitting = isFiltered ? items.filter((item) => words.every((word) => item.text.includes(word))) : items;
-    if (!fitting.length) continue;
+  for (const { key, items: fitting } of fittingServers(words)) {
     shown += fitting.length;
     const isOpen = folded.get(key) ?? (isFiltered || isShort || fitting.some((item) => item.name === current));
     const rows = isOpen ? fitting.slice(0, Math.max(0, left)) : [];
@@ -116,6 +115,16 @@ function showList(group, current) {
   rove();
   const all = count(listed.items.length, KINDS[listed.kind].noun);
   setText(byId("tools-summary"), shown === listed.items.length ? all : `${shown} of ${all}`);
+}
+
+/** The servers with what fits all words. What fits more of a word fitted before, so only that is looked at. */
+function fittingServers(words) {
+  const isNarrower = narrowed.servers === listed.servers && narrowed.words.every((before) => words.some((word) => word.includes(before)));
+  const fits = (item) => words.every((word) => item.text.includes(word));
+  const from = isNarrower ? narrowed.found : listed.servers;
+  const found = words.length ? from.map(({ key, items }) => ({ key, items: items.filter(fits) })).filter(({ items }) => items.length) : listed.servers;
+  narrowed = { servers: listed.servers, words, found };
+  return found;
 }
 
 function makeServer(server) {
@@ -178,16 +187,42 @@ function showDetail(view, group, name) {
   place.parentElement.classList.toggle("chosen", Boolean(name));
   const item = listed.items.find((one) => one.name === name);
   const definition = item ? JSON.stringify(item.definition) : null;
-  if (open.group === group.id && open.name === name && (open.definition === definition || (!item && open.definition))) {
-    place.querySelector(".gone")?.toggleAttribute("hidden", Boolean(item));
-    return;
+  const isSame = open.group === group.id && open.name === name && (open.definition === definition || (!item && open.definition));
+  if (!isSame) {
+    open = { group: group.id, name, definition };
+    if (item) place.replaceChildren(...detail(group, item));
+    else place.replaceChildren(element("p", { class: "empty" }), element("p", { class: "gone notice", hidden: true }), element("p", { class: "actions service" }));
   }
-  open = { group: group.id, name, definition };
-  if (item) place.replaceChildren(...detail(view, group, item));
-  else place.replaceChildren(element("p", { class: "empty" }, name ? `There is no ${KINDS[listed.kind].noun} ${name} now.` : `Choose one to see what it says of itself, and to use it.`));
+  showService(view, place, name, item);
 }
 
-function detail(view, group, { name, owner, own, definition }) {
+/** Whether the tool can be used now, and for operators the button for that. */
+function showService(view, place, name, item) {
+  const out = item || listed.kind !== "tools" || !name ? undefined : withdrawnTool(name);
+  const empty = place.querySelector(".empty");
+  if (empty) {
+    empty.hidden = Boolean(out);
+    setText(empty, name ? `There is no ${KINDS[listed.kind].noun} ${name} now.` : "Choose one to see what it says of itself, and to use it.");
+  }
+  const gone = place.querySelector(".gone");
+  gone.hidden = out ? false : Boolean(item) || Boolean(empty);
+  setText(gone, out ? `${out.server} has this tool, but it is out of service.` : "The server that has this tool is not available now.");
+  const { server, tool } = out ?? { server: item?.owner, tool: item?.own };
+  const isOffered = listed.kind === "tools" && mayOperate(view) && shownServers.has(server);
+  const buttons = isOffered ? [{ server, tool, isOut: Boolean(out) }] : [];
+  reconcile(place.querySelector(".service"), buttons, (one) => `${one.isOut} ${one.server} ${one.tool}`, (one) => serviceButton(one.server, one.tool, one.isOut), () => {});
+}
+
+/** The server and the own name of a tool that is out of service; only operators are told of these. */
+function withdrawnTool(name) {
+  for (const { key, withdrawn } of shownServers.values()) {
+    const tool = withdrawn?.find((one) => ownName(key, name) === one);
+    if (tool !== undefined) return { server: key, tool };
+  }
+  return undefined;
+}
+
+function detail(group, { name, definition }) {
   const annotations = definition.annotations ?? {};
   const hints = HINTS.filter(([field, value]) => annotations[field] === value).map(([, , words, kind]) => element("span", { class: `outcome ${kind}` }, words));
   const title = definition.title ?? annotations.title;
@@ -196,12 +231,12 @@ function detail(view, group, { name, owner, own, definition }) {
     element("h3", { tabindex: "-1", id: "tool-name" }, element("code", {}, name)),
     title ? element("p", { class: "title" }, title) : "",
     hints.length ? element("p", { class: "hints" }, hints) : "",
-    element("p", { class: "gone notice", hidden: true }, "The server that has this tool is not available now."),
+    element("p", { class: "gone notice", hidden: true }),
     definition.description ? element("p", { class: "description", tabindex: definition.description.length > 600 ? "0" : null }, definition.description) : "",
     form(group, name, definition),
     listed.kind === "tools" ? schema("Input schema", definition.inputSchema) : schema("Definition", definition),
     definition.outputSchema ? schema("Output schema", definition.outputSchema) : "",
-    listed.kind === "tools" && mayOperate(view) && shownServers.has(owner) ? element("p", { class: "actions" }, serviceButton(owner, own, false)) : "",
+    element("p", { class: "actions service" }),
   ].filter(Boolean);
 }
 
