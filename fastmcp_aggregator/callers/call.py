@@ -93,8 +93,10 @@ class Call:
         without one.
         """
         meta = self.params.get("_meta")
-        parent = meta.get("traceparent") if isinstance(meta, Mapping) else None
-        for each in (parent, self.caller.traceparent):
+        in_message = meta.get("traceparent") if isinstance(meta, Mapping) else None
+        headers = self.caller.scope.get("headers", ())
+        in_header = next((value.decode("latin-1") for name, value in headers if name == b"traceparent"), "")
+        for each in (in_message, in_header):
             if isinstance(each, str) and (told := _TRACEPARENT.fullmatch(each)):
                 return told[1]
         context = get_current_span().get_span_context()

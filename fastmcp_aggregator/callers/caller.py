@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, Self
 
 from mcp.server.connection import Connection
@@ -82,10 +83,11 @@ class Caller:
         self.is_modern = is_modern
         self.is_remote = scope is not None
         """Whether it came over HTTP."""
-        self._scope: Mapping[str, Any] = scope or {}
-        token = access_token_of(self._scope) if "user" in self._scope else None
+        self.scope: Mapping[str, Any] = scope or {}
+        """That of its HTTP request; empty: there is none."""
+        token = access_token_of(self.scope) if "user" in self.scope else None
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
-        self.while_let_in = self._scope.get(WHILE_LET_IN, nullcontext)
+        self.while_let_in = self.scope.get(WHILE_LET_IN, nullcontext)
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
         """Who has authenticated for the request, over HTTP; anybody else."""
@@ -95,13 +97,11 @@ class Caller:
         """The name of who has authenticated; None: nobody has."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
-        self.takes_tasks: bool | None = None
-        """Whether a child is told that tasks are taken, whatever the client has declared; None: as it has."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
         self._pipe_client = None if self.is_remote else PIPE_CLIENT.get()
-        self.holder: Hashable = self._scope.get(HOLDER) if self._pipe_client is None else self._pipe_client.holder
+        self.holder: Hashable = self.scope.get(HOLDER) if self._pipe_client is None else self._pipe_client.holder
         """Whose share its calls take at a child; None: it is the only client."""
 
     @classmethod
@@ -119,25 +119,23 @@ class Caller:
         )
 
     @property
-    def traceparent(self) -> str:
-        """What its HTTP request says of the trace that it belongs to; empty without."""
-        told = next((value for name, value in self._scope.get("headers", ()) if name == b"traceparent"), b"")
-        return str(told, "latin-1")
-
-    @property
     def is_local(self) -> bool:
         """Whether it is on this machine, and may be told of its commands and files."""
-        return not self.is_remote or is_local(self._scope)
+        return not self.is_remote or is_local(self.scope)
 
-    @property
+    @cached_property
     def capabilities(self) -> client_capabilities.Capabilities:
-        """What the client has declared, and whether tasks are taken in its stead."""
+        """What children are told that the client can do: what it has declared."""
         of_request = self._meta.get(CLIENT_CAPABILITIES_META_KEY)
-        declared = extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
-        if self.takes_tasks is None:
-            return declared
-        others = {name: each for name, each in extensions.relayed(declared).items() if name != TASKS.identifier}
-        return extensions.with_extensions(declared, {**others, **({TASKS.identifier: {}} if self.takes_tasks else {})})
+        return extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
+
+    def take_tasks(self, are_taken: bool) -> None:
+        """Tell children that tasks are taken, or not, whatever the client has declared."""
+        others = {
+            name: each for name, each in extensions.relayed(self.capabilities).items() if name != TASKS.identifier
+        }
+        taken: dict[str, Any] = {TASKS.identifier: {}} if are_taken else {}
+        self.capabilities = extensions.with_extensions(self.capabilities, {**others, **taken})
 
     @property
     def can_be_asked(self) -> bool:
@@ -199,7 +197,7 @@ class Caller:
         if not self.is_remote:
             return None
         found: dict[str, str] = {}
-        for name, value in self._scope.get("headers", ()):
+        for name, value in self.scope.get("headers", ()):
             key, text = name.decode("latin-1").lower(), value.decode("latin-1")
             found[key] = f"{found[key]}, {text}" if key in found else text
         return found

@@ -23,10 +23,9 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS, audit_of
-from fastmcp_aggregator.policies.history import History
 from fastmcp_aggregator.policies.limits import limits_from_settings
 from fastmcp_aggregator.policies.policy import CallEnd, Outcome, Policy, Rejected
-from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.policies.recent import History, RecentCalls
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE, Result
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.path_counts import PathCounts

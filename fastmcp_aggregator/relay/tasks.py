@@ -75,7 +75,7 @@ class Tasks:
         """
         is_polled = call.is_inner or not call.caller.is_modern
         if call.is_inner:
-            call.caller.takes_tasks = False
+            call.caller.take_tasks(False)
         try:
             result = await self._rounds.ask(child, call)
         except MCPError as error:
@@ -84,8 +84,8 @@ class Tasks:
             other = await self._instances.taking_tasks(child, call.child)
             if other is None:
                 raise
-            child, call.caller.takes_tasks = other, True
-            result = await self._rounds.ask(child, call)
+            call.caller.take_tasks(True)
+            child, result = other, await self._rounds.ask(other, call)
         if "taskId" not in result or not is_task(result):
             return result
         if is_polled:

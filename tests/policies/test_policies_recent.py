@@ -6,8 +6,8 @@ from typing import Any
 
 from support.doubles import call
 
-from fastmcp_aggregator.policies.history import MINUTES, History
 from fastmcp_aggregator.policies.policy import CallEnd
+from fastmcp_aggregator.policies.recent import MINUTES, History
 
 
 class Clock:
