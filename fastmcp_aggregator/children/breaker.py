@@ -32,12 +32,14 @@ class Breaker:
 
     def wait(self, now: float) -> float | None:
         """Seconds until the child may be asked again; None when this call may go. When open, that call is the probe."""
-        if self._open_until is None:
+        if self.may_probe(now):
+            self._probing = True
             return None
-        if self._probing or now < self._open_until:
-            return self.remaining(now)
-        self._probing = True
-        return None
+        return self.remaining(now)
+
+    def may_probe(self, now: float) -> bool:
+        """Whether it is open, and the next call is the probe."""
+        return self._open_until is not None and not self._probing and now >= self._open_until
 
     def remaining(self, now: float) -> float | None:
         """Seconds until a call may go that is not the probe; None when every call may."""

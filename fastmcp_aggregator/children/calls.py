@@ -153,6 +153,17 @@ class Calls:
         """Whether `start` would not have to wait, if the session can send directly."""
         return self._limiter.has_free(_holder(owner)) and not (self.breaker.has_failures and self.breaker.is_open)
 
+    def refusal(self, holder: Holder) -> ChildServerError | None:
+        """Why a request would be refused before it is sent, or waits; None: it would not."""
+        now, has_slot = self._clock(), self._limiter.has_free(holder)
+        seconds = self.breaker.remaining(now)
+        if seconds is not None and not (has_slot and self.breaker.may_probe(now)):
+            return self._breaker_open(seconds)
+        if has_slot or self._places.has_room(holder):
+            return None
+        self._places.refused += 1
+        return self._busy(self._load, "no more may wait")
+
     def start(
         self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
     ) -> StartedRequest:
@@ -242,11 +253,10 @@ class Calls:
 
     async def _acquire(self, method: str, holder: Holder) -> float:
         """Queue for a slot; returns the seconds that it took."""
-        if (seconds := self.breaker.remaining(self._clock())) is not None:
-            raise self._breaker_open(seconds)
-        load = f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
-        if not self._places.try_acquire(holder):
-            raise self._busy(load, "no more may wait")
+        if (refusal := self.refusal(holder)) is not None:
+            raise refusal
+        load = self._load
+        self._places.force_acquire(holder)
         began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         self._bound_those_that_ask(holder)
         try:
@@ -377,6 +387,10 @@ class Calls:
         """A rejected call: the breaker is open for so long."""
         reason = f"it is unavailable: it did not answer several times in a row, next try in {seconds:.0f} s"
         return ChildServerError(self._child.key, "runtime", reason, retry_in=seconds)
+
+    @property
+    def _load(self) -> str:
+        return f"calls in flight: {self.in_flight}, waiting: {self.waiting}"
 
     def _busy(self, load: str, what: str) -> ChildServerError:
         reason = f"it is busy ({load}): {what}; try again later, or raise `max_concurrent_calls`"

@@ -41,6 +41,9 @@ class Origin(Protocol):
     def answer(self, response: bytes) -> None:
         """Send the response."""
 
+    def refuse(self, error: MCPError) -> None:
+        """Send the response with this error."""
+
     def take_over(self, fast: FastCall) -> None:
         """Serve the request by the full path, which resumes the call."""
 
@@ -71,7 +74,7 @@ class FastCall:
         self.target = target
         self.admission: Admission | None = None
         self.refusal: MCPError | None = None
-        """What the full path is to answer: a policy has rejected it, or broke."""
+        """What the full path is to answer: a policy broke, or it is refused and there is no room for that here."""
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
@@ -80,7 +83,8 @@ class FastCall:
         self.origin = origin
         self._shape = shape
         self._on_end = on_end
-        self._is_over = False
+        self.is_over = False
+        """Whether the fast path has no more to do with it."""
 
     # What the child is told of the caller, and the caller of the child.
 
@@ -131,6 +135,25 @@ class FastCall:
         """It takes long; if the deadline is over, the full path tells."""
         self.take_over("takes long" if self.origin.patience < math.inf else "deadline")
 
+    def refuse(self, error: MCPError) -> None:
+        """The call is refused before it was sent: tell the client."""
+        if self._tell(error):
+            self._end()
+        else:
+            self.refusal = error
+            self.take_over("rejected")
+
+    def _tell(self, error: MCPError) -> bool:
+        """Answer with an error; whether that was possible."""
+        if not self.origin.has_room:
+            return False
+        try:
+            self.origin.refuse(error)
+        except Exception:  # what cannot be encoded, before anything was sent
+            logger.debug("the full path is to refuse %s of %r", self.call.method, self.call.server, exc_info=True)
+            return False
+        return True
+
     def take_over(self, reason: str) -> None:
         """Leave the call to the full path, with all that has come of it."""
         if not self.taken_over:
@@ -139,7 +162,7 @@ class FastCall:
 
     def resume(self) -> Call | None:
         """The full path takes over now; None: the client has cancelled the call on the way."""
-        if self._is_over:
+        if self.is_over:
             return None
         self._end()
         self.call.started = self.started
@@ -153,7 +176,7 @@ class FastCall:
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""
-        if self._is_over:
+        if self.is_over:
             return
         self.taken_over = self.taken_over or "abandoned"
         self._end()
@@ -202,5 +225,15 @@ class FastCall:
         return True
 
     def _end(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self._on_end(self)
+
+
+def error_line(request_id: Raw, error: MCPError) -> bytes:
+    """The response with an error.
+
+    Raises:
+        ValueError: it cannot be encoded.
+    """
+    told = error.error.model_dump(mode="json", exclude_none=True)
+    return raw_json.encode({"jsonrpc": "2.0", "id": request_id, "error": told})

@@ -17,17 +17,18 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.shared.inbound import MCP_PARAM_HEADER_PREFIX
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, MCP_PARAM_HEADER_PREFIX
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
-from fastmcp_aggregator.front.http.rest import METHODS
+from fastmcp_aggregator.front.http.rest import METHODS, refusal
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
@@ -160,6 +161,7 @@ class Exchange:
         self._fast_path = fast_path
         self._sender = sender
         self._session_id = session_id
+        self._status = 200
 
     def begin(self, request: raw_json.RequestLine) -> bool:
         """Answer a plain request, or send a plain call to its child.
@@ -178,15 +180,15 @@ class Exchange:
         if fast is None:
             return False
         self.fast = fast
-        if key is not None:
+        if key is not None and not fast.is_over:
             self._fast_path.register(self._sender.connection, key, fast)
         return True
 
     async def send(self, response: bytes, send: Send) -> None:
-        """Send a JSON-RPC response, whole."""
+        """Send a response, whole."""
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(response))]
         headers += self.headers()
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": response})
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -207,13 +209,18 @@ class Exchange:
     def answer(self, response: bytes) -> None:
         self._resolve(response)
 
+    def refuse(self, error: MCPError) -> None:
+        response = error_line(self._request_id, error)
+        if self._sender.is_modern:
+            self._status = ERROR_CODE_HTTP_STATUS.get(error.code, self._status)
+        self._resolve(response)
+
     def take_over(self, fast: FastCall) -> None:
         self._resolve(None)
 
     def abandoned(self) -> None:
         """The client has cancelled its request (2025-11-25): its response ends all the same, as the SDK's would."""
-        error = {"code": REQUEST_CANCELLED, "message": "Request cancelled"}
-        self._resolve(raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "error": error}))
+        self._resolve(error_line(self._request_id, MCPError(REQUEST_CANCELLED, "Request cancelled")))
 
     def _resolve(self, response: bytes | None) -> None:
         if not self.response.done():
@@ -223,8 +230,16 @@ class Exchange:
 class JsonExchange(Exchange):
     """One request of the JSON face: its response is the result alone."""
 
+    _retry_after: tuple[tuple[bytes, bytes], ...] = ()
+
     def headers(self) -> list[tuple[bytes, bytes]]:
-        return [(REQUEST_ID.lower().encode(), raw_json.bytes_of(self._request_id)[1:-1])]
+        return [(REQUEST_ID.lower().encode(), raw_json.bytes_of(self._request_id)[1:-1]), *self._retry_after]
+
+    def refuse(self, error: MCPError) -> None:
+        told = refusal(error)
+        self._status = told.status_code
+        self._retry_after = tuple(header for header in told.raw_headers if header[0] == b"retry-after")
+        self._resolve(bytes(told.body))
 
     def encoded(self, result: Result) -> bytes:
         return raw_json.encode(result)

@@ -35,10 +35,13 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.children.session.parts import is_too_large
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
+from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.observability.telemetry import is_tracing
+from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
@@ -195,7 +198,7 @@ class FastPath:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        self._require_free(target, caller, meta)
+        refusal = self._require_free(target, caller, meta)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
         stack = self._backend.policies.stack
@@ -204,16 +207,15 @@ class FastPath:
         call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
         if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
-        return self._start(FastCall(call, target, origin, shape=self._shaped, on_end=self._ended))
+        return self._start(FastCall(call, target, origin, shape=self._shaped, on_end=self._ended), refusal)
 
-    def _start(self, fast: FastCall) -> FastCall:
+    def _start(self, fast: FastCall, refusal: ChildServerError | None) -> FastCall:
         """From here on it is not declined any more."""
         self.in_flight.begin()
         try:
-            fast.admission = self._backend.policies.stack.admit_now(fast.call)
+            fast.admission = self._admitted(fast.call, refusal)
         except MCPError as error:
-            fast.refusal = error
-            fast.take_over("rejected")
+            fast.refuse(error)
             return fast
         except Exception as error:
             fast.refusal = fast.unexpected(error)
@@ -228,6 +230,18 @@ class FastPath:
             fast.take_over("not sent")
         return fast
 
+    def _admitted(self, call: Call, refusal: ChildServerError | None) -> Admission:
+        """The policies' admission.
+
+        Raises:
+            MCPError: one has rejected the call, or what they let pass is refused for this reason.
+        """
+        admission = self._backend.policies.stack.admit_now(call)
+        if refusal is not None:
+            admission.failed(refusal)
+            raise errors.unavailable(refusal, is_local=call.caller.is_local)
+        return admission
+
     def _require_usual(self, request: raw_json.RequestLine) -> None:
         if not self.is_on:
             raise Declined("off")
@@ -240,21 +254,25 @@ class FastPath:
         if self._backend.profile.is_awaited:
             raise Declined("new client")
 
-    def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> None:
-        """Decline what would have to wait, or needs an instance of its own."""
+    def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> ChildServerError | None:
+        """Decline what would have to wait, or needs an instance of its own; why the child's side refuses it, if so."""
         child, runtime = target.child, self._backend.runtime
         if runtime is None or child.session is None:
             raise Declined("not running")
         if not child.session.can_send_directly:
             raise Declined("no room in the pipe")
-        if not child.calls.has_free_slot(caller):
-            raise Declined("busy")
         if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
             raise Declined("log level")
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
         if runtime.subscriptions.has_any(child):  # an answer must not come before the update that it has caused
             raise Declined("subscribed")
+        if child.calls.has_free_slot(caller):
+            return None
+        refusal = child.calls.refusal(caller.holder)
+        if refusal is None:
+            raise Declined("busy")
+        return refusal
 
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
         """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""

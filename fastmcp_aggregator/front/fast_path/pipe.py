@@ -8,10 +8,11 @@ from typing import Protocol
 
 from mcp.server.connection import Connection
 from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
 from mcp_types import RequestId
 from msgspec import Raw
 
-from fastmcp_aggregator.front.fast_path.call import FastCall
+from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -81,9 +82,10 @@ class PipeFront:
         fast = self._path.begin(request, origin, sender)
         if fast is None:
             return False
-        origin.begun()
-        if not fast.taken_over:
-            self._calls[key] = fast
+        if not fast.is_over:
+            origin.begun()
+            if not fast.taken_over:
+                self._calls[key] = fast
         return True
 
     def resume(self, request_id: RequestId) -> FastCall | None:
@@ -141,6 +143,9 @@ class _Line:
     def answer(self, response: bytes) -> None:
         self._front.answered(self._key)
         self._pipe.answer(self._key, response + b"\n")
+
+    def refuse(self, error: MCPError) -> None:
+        self.answer(error_line(self._id, error))
 
     def abandoned(self) -> None:
         """Answer nothing (2025-11-25, cancellation)."""

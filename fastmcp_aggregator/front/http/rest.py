@@ -61,23 +61,23 @@ def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
 
 async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request, request_id: str) -> Response:
     if method not in METHODS:
-        return _refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
+        return refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
     try:
         params = await _params(request)
         if method in _NAMED and isinstance(name := params.get("name"), str):
             params = {**params, "name": await directory.public_name(_NAMED[method], name)}
         return _json(await exchange(sdk_server_of(app), method, params, request_id=request_id, request=request))
     except MCPError as error:
-        return _refusal(error)
+        return refusal(error)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:10])
-        return _refusal(MCPError(INVALID_PARAMS, f"Invalid request parameters: {problems}"))
+        return refusal(MCPError(INVALID_PARAMS, f"Invalid request parameters: {problems}"))
     except StartupError as error:
-        return _refusal(failed_start(error, is_local=is_local(request.scope)))
+        return refusal(failed_start(error, is_local=is_local(request.scope)))
     except ClientDisconnect:
         raise
     except Exception as error:
-        return _refusal(unexpected(error, f"{method} of the JSON face"))
+        return refusal(unexpected(error, f"{method} of the JSON face"))
 
 
 async def _params(request: Request) -> Mapping[str, Any]:
@@ -100,7 +100,8 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(to_json(content, inf_nan_mode="null"), status, media_type="application/json")
 
 
-def _refusal(error: MCPError) -> Response:
+def refusal(error: MCPError) -> Response:
+    """The response with an error, and with the time to wait where it tells one."""
     status = 415 if isinstance(error, _NotJson) else _status(error.code)
     response = _json({"error": error.error.model_dump(mode="json", exclude_none=True)}, status)
     data = error.error.data
