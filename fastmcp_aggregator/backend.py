@@ -115,7 +115,7 @@ class Backend:
         """Keep one more view up to date."""
         self._views.append(view)
         if self.runtime is not None:
-            view.directory.open(list(self.children.values()))
+            view.directory.open(list(self.children.values()), self.runtime.catalogues)
 
     def using(self) -> AbstractAsyncContextManager[None]:
         """While somebody uses a virtual server. The runtime begins with the first user and ends with the last one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.relay.account_calls import AccountCalls
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
+from fastmcp_aggregator.relay.instances.caller_catalogues import CallerCatalogues
 from fastmcp_aggregator.relay.instances.instances import Instances, place_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.remote_tasks import RemoteTasks
@@ -50,6 +51,12 @@ class ServedView:
         self.directory.invalidate()
         if child in self.directory.children:
             self.tell(kinds)
+
+    def changed_for(self, principal: Hashable, child: Child, kinds: frozenset[Kind]) -> None:
+        """A child lists something else to one principal alone."""
+        self.directory.forget_tables(principal)
+        if self.directory.is_ready and any(child.key == each.key for each in self.directory.children):
+            self.live_clients.lists_changed(kinds, principal)
 
     def tell(self, kinds: frozenset[Kind]) -> None:
         """Something else is listed; what changes before the first list is part of it."""
@@ -99,14 +106,16 @@ class Runtime:
         )
         self.rounds = Rounds(self.log_levels, self.instances, peers)
         self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
-        self.account_calls = AccountCalls(accounts, logins, self.instances, self.tasks)
+        limit = settings.max_isolated_sessions
+        self.catalogues = CallerCatalogues(accounts, self.instances, limit=limit, on_changed=self._listed_to)
+        self.account_calls = AccountCalls(accounts, logins, self.instances, self.tasks, self.catalogues)
         self._first = frozenset(self.children.values())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Start the children; at the end close the clients' streams first, then the children, then the views."""
         for view in self._views:
-            view.directory.open(list(self.children.values()))
+            view.directory.open(list(self.children.values()), self.catalogues)
         self.supervisor.start()
         try:
             yield
@@ -147,6 +156,8 @@ class Runtime:
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """It offers something else, or can be used again, or no longer. Additional instances are not listed."""
         if child.place != child.key:
+            if child.options.endpoint.access.lists_per_caller:
+                self.catalogues.changed(child)
             return
         for view in self._views:
             view.changed(child, kinds)
@@ -172,10 +183,14 @@ class Runtime:
         has_instances = child.evidence.is_shared and self.instances.has_any(child)
         return has_instances or self.subscriptions.has_any(child) or self.instances.tasks.held_for(child) > 0
 
-    async def _publish_update(self, uri: str) -> None:
+    def _listed_to(self, child: Child, principal: Hashable, kinds: frozenset[Kind]) -> None:
+        for view in self._views:
+            view.changed_for(principal, child, kinds)
+
+    async def _publish_update(self, uri: str, principals: Collection[Hashable]) -> None:
         """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""
         for view in self._views:
-            await view.live_clients.bus.publish(ResourceUpdated(uri=uri))
+            await view.live_clients.publish(ResourceUpdated(uri=uri), principals)
 
     def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
         """Each child, and the legacy clients that see it."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, Self
 
@@ -356,3 +357,7 @@ def _options(params: Mapping[str, Any], on_progress: OnProgress) -> Any:
     meta = params.get("_meta")
     wants_progress = isinstance(meta, Mapping) and meta.get("progressToken") is not None
     return {"on_progress": on_progress} if wants_progress else None
+
+
+PRESENT_CALLER: ContextVar[Caller | None] = ContextVar("fastmcp_aggregator_caller", default=None)
+"""Whose request is served now, for what does not get the request: FastMCP's chain, and lists that differ by caller."""

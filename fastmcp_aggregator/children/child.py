@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
+from fastmcp_aggregator.catalogue.login import login_catalogue
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.calls import Calls
@@ -122,7 +123,12 @@ class Child:
         self.is_waking = False
         """Whether it is being started because a request came while it slept."""
         self.why_stopped = ""
-        self.offer = Offer(server, options, context.profile, context.catalogues if place is None else None, self._left)
+        self.stands_for_instances = place is None and options.endpoint.access.lists_per_caller
+        """Whether it is never connected itself: each caller is listed what its own account sees, and calls with it."""
+        store = context.catalogues if place is None and not self.stands_for_instances else None
+        self.offer = Offer(server, options, context.profile, store, self._left)
+        if self.stands_for_instances:
+            self.offer.stand(_login_catalogue_of(server, options))
         self.evidence = evidence or Evidence(server, options, self.offer.shown, self.offer.keep_shown)
         """What it has shown, and whom its instances are for."""
         self.calls = Calls(self, options, context.timings)
@@ -412,17 +418,20 @@ class Child:
 
     def wake(self) -> None:
         """Start it, if it sleeps."""
+        if self.stands_for_instances:
+            return
         if self.state is ChildState.SLEEPING and not self._stopping.is_set():
             self.is_waking = True
             self._woken.set()
 
     def trigger_retry(self) -> bool:
         """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
-        return not self._stopping.is_set() and self._retry.trigger()
+        return not self._stopping.is_set() and not self.stands_for_instances and self._retry.trigger()
 
     def start_awake(self) -> None:
         """Do not sleep before the first start. To be called before `run`."""
-        self._woken.set()
+        if not self.stands_for_instances:
+            self._woken.set()
 
     def start_now(self) -> None:
         """Start it, if it sleeps or waits for its next attempt."""
@@ -505,3 +514,10 @@ class Child:
             isolation=self.evidence.decision.isolation,
             isolation_reason=self.evidence.decision.reason,
         )
+
+
+def _login_catalogue_of(server: ServerConfig, options: ChildOptions) -> Catalogue:
+    """What is listed of a server to those who have no account there."""
+    oauth = options.endpoint.access.oauth
+    can_log_in = oauth is not None and oauth.account == "caller"
+    return login_catalogue(server.key, prefix=options.settings.prefix, can_log_in=can_log_in)

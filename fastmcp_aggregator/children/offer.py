@@ -52,6 +52,10 @@ class Offer:
         self._is_listed = bool(known)
         self._leaving: asyncio.TimerHandle | None = None
 
+    def stand(self, catalogue: Catalogue) -> None:
+        """List this, and never start the child: what it offers depends on who asks."""
+        self._latest, self._is_listed, self.starts_asleep = catalogue, True, True
+
     @property
     def catalogue(self) -> Catalogue | None:
         """The last good catalogue, kept while the child is down; until there is one, that of an earlier run for such

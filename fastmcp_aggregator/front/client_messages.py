@@ -113,8 +113,8 @@ class ClientMessages:
             await self._guard.around(caller, ctx.params or {}, _nothing)
             subscribed = await self._subscribed(caller, stream, wanted.resource_subscriptions or [])
             granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
-            listen = self._live_clients.listen_handler
-            return await listen(of_tasks, params.model_copy(update={"notifications": granted}))
+            with self._live_clients.listening(caller.account) as listen:
+                return await listen(of_tasks, params.model_copy(update={"notifications": granted}))
 
     async def _subscribed(self, caller: Caller, stream: Subscriber, wanted: Iterable[str]) -> list[str]:
         """Subscribe a stream to these addresses; those that it has got."""

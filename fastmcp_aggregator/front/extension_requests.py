@@ -14,7 +14,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions import table as extensions
@@ -153,7 +153,8 @@ class ExtensionRequests:
         if self._directory.naming.prefix:
             return None
         able = [child for child in self._directory.children if _offers(child, row)]
-        found = [child for child in able if _lists_below(child, uri)] or able
+        table = self._directory.table
+        found = [child for child in able if _lists_below(table.catalogue_of(child), uri)] or able
         return (found[0], uri) if len(found) == 1 else None
 
 
@@ -194,8 +195,8 @@ _OPTIONAL = {DIRECTORY_READ.name: "directoryRead"}
 """By method, the flag in the settings of its extension that a server sets if it has it."""
 
 
-def _lists_below(child: Child, uri: str) -> bool:
-    return any(resource["uri"].startswith(f"{uri}/") for resource in offered(child, Kind.RESOURCE))
+def _lists_below(catalogue: Catalogue | None, uri: str) -> bool:
+    return any(resource["uri"].startswith(f"{uri}/") for resource in offered(catalogue, Kind.RESOURCE))
 
 
 def _publisher(row: Method) -> Callable[[Result, Any], Result]:

@@ -8,7 +8,7 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.callers.caller import SESSION_PLACE, Context, SoleClient, remember_declared
+from fastmcp_aggregator.callers.caller import SESSION_PLACE, Caller, Context, SoleClient, remember_declared
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -55,7 +55,7 @@ class Handshakes:
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
         self._record(declared, "legacy", SoleClient(connection))
-        self._live_clients.add(ctx.session)
+        self._live_clients.add(ctx.session, Caller.of(ctx).account)
         place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
         if place is not None:
             place.keep_until(connection.exit_stack)

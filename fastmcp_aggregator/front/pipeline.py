@@ -32,7 +32,7 @@ from pydantic_core import from_json, to_json
 
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.callers.caller import Caller, Context
+from fastmcp_aggregator.callers.caller import PRESENT_CALLER, Caller, Context
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
@@ -52,7 +52,7 @@ from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.policies.stack import Admission, failure_of, outcome_of
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
-from fastmcp_aggregator.relay.account_calls import site_of
+from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.routing.addresses import published_error, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Route
@@ -141,6 +141,7 @@ class Pipeline:
             raise errors.ending()
         params = checked_params(ctx)
         caller = Caller.of(ctx)
+        PRESENT_CALLER.set(caller)
         try:
             with self.in_flight.track():
                 result = await (answer(caller, params) if fast is None else self._resume(fast, caller, params))

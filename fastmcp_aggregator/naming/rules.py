@@ -100,8 +100,8 @@ STRICT = Profile(_WORD | {"-"}, 64)
 # Cursor takes 60 characters for tool and server together, and the server is whatever the user called the
 # aggregator in Cursor's own config. We never see that name, so 10 characters are left for it.
 CURSOR = Profile(_WORD, 50)
-_SEPARATORS: tuple[Separator, ...] = (":", "__", ".", "_")
-_SETTINGS: tuple[SeparatorSetting, ...] = ("auto", *_SEPARATORS)
+SEPARATORS: tuple[Separator, ...] = (":", "__", ".", "_")
+_SETTINGS: tuple[SeparatorSetting, ...] = ("auto", *SEPARATORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def rule_for(client_name: str | None, *, separator: SeparatorSetting, prefix: bo
 
 def every_rule(*, prefix: bool) -> tuple[NameRule, ...]:
     """Every rule that `rule_for` may give to some client under some separator; the plain ones first."""
-    plain = (NameRule(separator, prefix=prefix) for separator in _SEPARATORS)
+    plain = (NameRule(separator, prefix=prefix) for separator in SEPARATORS)
     strict = (rule for rule in _RULES.values() if rule.is_strict and rule.prefix is prefix)
     return tuple(dict.fromkeys((*plain, *strict)))
 

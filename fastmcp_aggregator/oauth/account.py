@@ -123,6 +123,8 @@ class Account(ABC):
             await asyncio.shield(self._renewal)
         except (OAuthError, VaultError) as error:
             self.why_refused = str(error)
+            if isinstance(error, LoginRequired):
+                self.tokens = None
             raise self._failed(error) from None
         self.why_login_needed = self.why_refused = None
 

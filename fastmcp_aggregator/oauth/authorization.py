@@ -148,6 +148,7 @@ class Authorization(BaseModel):
             client=self.client,
             tokens=tokens,
             obtained_at=now,
+            logged_in_at=now,
             expires_at=expiry(tokens, now),
         )
 

@@ -29,6 +29,8 @@ class Tokens(BaseModel):
     client: OAuthClientInformationFull = Field(repr=False)
     tokens: OAuthToken = Field(repr=False)
     obtained_at: float
+    logged_in_at: float = 0.0
+    """When a person has logged in; renewals leave it as it is."""
     expires_at: float | None = None
     is_refused: bool = False
     """Whether the refresh token was refused: nobody tries it again."""
@@ -37,7 +39,7 @@ class Tokens(BaseModel):
 
     def are_good(self, now: float) -> bool:
         """Whether the access token can be used for a while."""
-        if self.expires_at is None:
+        if self.is_refused or self.expires_at is None:
             return not self.is_refused
         life = self.expires_at - self.obtained_at
         return now < self.expires_at - min(_MARGIN, life * _SHARE)

@@ -19,11 +19,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, URL_ELICITATION_REQUIRED
 
 from fastmcp_aggregator.callers.call import Call, Denied
+from fastmcp_aggregator.catalogue.login import login_tool
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.http.credentials import shown_url
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
-from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.oauth.account import ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
@@ -32,7 +32,8 @@ from fastmcp_aggregator.oauth.logins import LIFETIME, Login, LoginOverError, Log
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
-from fastmcp_aggregator.protocol.methods import ELICIT, ELICITATION_COMPLETE
+from fastmcp_aggregator.protocol.methods import ELICIT, ELICITATION_COMPLETE, PROMPTS_GET, TOOLS_CALL
+from fastmcp_aggregator.relay.instances.caller_catalogues import CallerCatalogues
 from fastmcp_aggregator.relay.instances.instances import Instances
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS
 from fastmcp_aggregator.relay.tasks import Tasks
@@ -41,26 +42,22 @@ _PREFIX = "login-"
 """How the `requestState` of a call begins that waits for a login."""
 _NAME = "login"
 _URL: Mapping[str, Any] = {"elicitation": {"url": {}}}
+_NAMED = {TOOLS_CALL.name: Kind.TOOL, PROMPTS_GET.name: Kind.PROMPT}
 _LOGINS = 2
 """How often a person is asked over one call: the first tokens may not do."""
-
-
-def site_of(child: Child) -> Site | None:
-    """What a child is for logins; None: callers have no accounts there."""
-    access = child.options.endpoint.access
-    if access.oauth is None or not access.is_per_caller or not isinstance(child.server, RemoteServer):
-        return None
-    return Site(child.key, shown_url(child.server.url), access.oauth)
 
 
 class AccountCalls:
     """Makes calls with the accounts of their callers. Owned by one `Runtime`."""
 
-    def __init__(self, accounts: Accounts, logins: Logins, instances: Instances, tasks: Tasks) -> None:
+    def __init__(
+        self, accounts: Accounts, logins: Logins, instances: Instances, tasks: Tasks, catalogues: CallerCatalogues
+    ) -> None:
         self._accounts = accounts
         self._logins = logins
         self._instances = instances
         self._tasks = tasks
+        self._catalogues = catalogues
 
     async def call(self, call: Call, site: Site) -> Result:
         """The result of a call, or what the person is to do first.
@@ -127,7 +124,19 @@ class AccountCalls:
 
     async def _proceed(self, call: Call) -> Result:
         async with self._instances.serving(call.child, call.caller) as child:
+            if call.child.stands_for_instances:
+                if child.session is None:
+                    await child.calls.session(call.caller)
+                if not self._is_listed(call, child):
+                    return _after_login(call)
             return await self._tasks.call(child, call)
+
+    def _is_listed(self, call: Call, instance: Child) -> bool:
+        """Whether the caller's own account sees what is called; it may have been named before there was one."""
+        kind = _NAMED.get(call.method)
+        if kind is not None:
+            return self._catalogues.has(instance, kind, call.name)
+        return instance.catalogue is None or not instance.catalogue.withholds(call.name)
 
     def _asked_first(self, call: Call, login: Login) -> Result:
         """What a modern client is to do before it calls again."""
@@ -184,6 +193,19 @@ class AccountCalls:
     def _question(self, login: Login) -> dict[str, Any]:
         message = f"Log in to {login.server!r} with your own account, as {login.principal}, to go on."
         return {"mode": "url", "url": self._logins.address(login), "message": message}
+
+
+def _after_login(call: Call) -> Result:
+    """What is said to a call of something that is not listed to the caller: it may have been to log in.
+
+    Raises:
+        MCPError: it was not.
+    """
+    key = call.child.key
+    if call.method == TOOLS_CALL.name and call.name == login_tool(key, prefix=call.child.options.settings.prefix):
+        text = f"You are logged in to {key!r}. What it offers is listed now."
+        return {"content": [{"type": "text", "text": text}]}
+    raise MCPError(INVALID_PARAMS, f"server {key!r}: there is no {call.name[:200]!r} for your account there")
 
 
 def _continues_login(call: Call) -> bool:

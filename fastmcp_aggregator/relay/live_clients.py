@@ -7,6 +7,9 @@ opened. Changes are coalesced for a moment, so that a child that restarts quickl
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
@@ -35,21 +38,45 @@ _EVENTS: dict[str, ServerEvent] = {
 }
 
 
+class Streams:
+    """The `subscriptions/listen` streams of one principal."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.handler = ListenHandler(self.bus)
+        self.open = 0
+
+
 class LiveClients:
     """The connected clients of one virtual server, and the changes they are yet to be notified of."""
 
     def __init__(self) -> None:
-        self.bus = InMemorySubscriptionBus()
-        self.listen_handler = ListenHandler(self.bus)
+        self._streams: dict[Hashable, Streams] = {}
+        """Those of modern clients, by who has authenticated for them."""
         self.connections: set[Connection] = set()
         """Those of legacy clients."""
+        self._principals: WeakKeyDictionary[Connection, Hashable] = WeakKeyDictionary()
         self._sessions: dict[str, Connection] = {}
-        self._changed: set[str] = set()
+        self._changed: dict[Hashable, set[str]] = {}
+        """By principal, the lists that are others for it; those under None are for everybody."""
         self._notifying: asyncio.Task[None] | None = None
 
-    def add(self, session: ServerSession) -> None:
+    @contextmanager
+    def listening(self, principal: Hashable) -> Iterator[ListenHandler]:
+        """What serves one stream of a modern client, while it is open."""
+        streams = self._streams.setdefault(principal, Streams())
+        streams.open += 1
+        try:
+            yield streams.handler
+        finally:
+            streams.open -= 1
+            if not streams.open:
+                del self._streams[principal]
+
+    def add(self, session: ServerSession, principal: Hashable = None) -> None:
         """Notify a legacy client, which has initialised, of changes until its connection ends."""
         connection = connection_of(session)
+        self._principals[connection] = principal
         if connection not in self.connections:
             self.connections.add(connection)
             connection.exit_stack.callback(self._forget, connection)
@@ -65,9 +92,11 @@ class LiveClients:
         self.connections.discard(connection)
         self._sessions.pop(connection.session_id or "", None)
 
-    def lists_changed(self, kinds: frozenset[Kind]) -> None:
-        """Some components of these kinds came, went or changed."""
-        self._changed |= {SPECS[kind].capability for kind in kinds}
+    def lists_changed(self, kinds: frozenset[Kind], principal: Hashable = None) -> None:
+        """Some components of these kinds came, went or changed, for everybody, or for one principal alone."""
+        names = {SPECS[kind].capability for kind in kinds}
+        if names:
+            self._changed.setdefault(principal, set()).update(names)
         if self._changed and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify_all(), name="list_changed")
 
@@ -78,11 +107,18 @@ class LiveClients:
             await self._notify(connection, names)
         elif names:
             for name in names:
-                await self.bus.publish(_EVENTS[name])
+                await self.publish(_EVENTS[name])
+
+    async def publish(self, event: ServerEvent, principals: Collection[Hashable] | None = None) -> None:
+        """Pass an event on to the streams of these principals; None: to all."""
+        for principal, streams in list(self._streams.items()):
+            if principals is None or principal in principals:
+                await streams.bus.publish(event)
 
     async def close(self) -> None:
         """Cancel pending notifications, and end the listen streams."""
-        self.listen_handler.close()
+        for streams in list(self._streams.values()):
+            streams.handler.close()
         if self._notifying is not None:
             self._notifying.cancel()
             await asyncio.gather(self._notifying, return_exceptions=True)
@@ -91,11 +127,16 @@ class LiveClients:
     async def _notify_all(self) -> None:
         while self._changed:
             await asyncio.sleep(_COALESCE)
-            changed, self._changed = sorted(self._changed), set()
-            for name in changed:
-                await self.bus.publish(_EVENTS[name])
-            ready = [connection for connection in self.connections if connection.initialized.is_set()]
-            await asyncio.gather(*(self._notify(connection, changed) for connection in ready))
+            changed, self._changed = self._changed, {}
+            for principal, names in changed.items():
+                await self._notify_of(principal, sorted(names))
+
+    async def _notify_of(self, principal: Hashable, names: list[str]) -> None:
+        for name in names:
+            await self.publish(_EVENTS[name], None if principal is None else [principal])
+        ready = [connection for connection in self.connections if connection.initialized.is_set()]
+        theirs = [each for each in ready if principal is None or self._principals.get(each) == principal]
+        await asyncio.gather(*(self._notify(connection, names) for connection in theirs))
 
     async def _notify(self, connection: Connection, changed: list[str]) -> None:
         try:

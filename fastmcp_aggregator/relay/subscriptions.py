@@ -11,7 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +125,10 @@ async def _open_stream(session: ChildSession, uri: str) -> asyncio.Task[None]:
 class Subscriptions:
     """All subscribed resources. Owned by one `Runtime`."""
 
-    def __init__(self, publish: Callable[[str], Awaitable[None]]) -> None:
-        """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to."""
+    def __init__(self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]]) -> None:
+        """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to, and by
+        who has authenticated for them.
+        """
         self._publish = publish
         self._resources: dict[Hashable, dict[str, SubscribedResource]] = {}
         self._connections: WeakSet[Connection] = WeakSet()
@@ -185,7 +197,7 @@ class Subscriptions:
         of_child = self._resources.get(child.place, {})
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
             below = uri.removeprefix(subscribed.original)
-            of_streams = set()
+            of_streams: dict[str, set[Hashable]] = {}
             for subscriber, subscription in subscribed.subscribers.items():
                 if not subscription.may_hear():
                     continue
@@ -193,7 +205,7 @@ class Subscriptions:
                     outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
                 else:
                     # The SDK's streams pass on the very addresses that they have subscribed to.
-                    of_streams.add(subscription.public)
+                    of_streams.setdefault(subscription.public, set()).add(subscription.principal)
             if of_streams:
                 self._start(self._publish_all(of_streams))
 
@@ -232,9 +244,9 @@ class Subscriptions:
         except (ChildServerError, MCPError) as error:
             logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 
-    async def _publish_all(self, addresses: set[str]) -> None:
-        for address in sorted(addresses):
-            await self._publish(address)
+    async def _publish_all(self, addresses: Mapping[str, Collection[Hashable]]) -> None:
+        for address, principals in sorted(addresses.items()):
+            await self._publish(address, principals)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -2,30 +2,53 @@
 
 The directory is opened with the children of one run and closed with them; a new config exchanges some of them
 meanwhile. A change in any child makes the table stale; the next look-up builds a new one.
+
+Where servers list to each caller what its own account sees, each principal has a table of those servers, over that of
+the others. It is built when the principal asks, and the least recently used ones are dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import loose
+from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
+
+
+_MOST_TABLES = 1000
+"""Principals of which a table is kept."""
+
+
+class CallerLists(Protocol):
+    """What servers list to each principal, where that is not the same for all."""
+
+    def caller(self) -> Hashable:
+        """The principal whose request is served now; None: nobody has authenticated, or there is none."""
+
+    def of(self, principal: Hashable) -> Mapping[str, Catalogue]:
+        """What is known of these servers, by their keys, as far as the principal has an account there."""
+        ...
+
+    async def known(self, children: Sequence[Child], patience: float) -> None:
+        """Find out what these servers list to the present caller, within so many seconds."""
 
 
 class Directory:
@@ -55,6 +78,10 @@ class Directory:
         self._first: frozenset[Child] = frozenset()
         """Those that a strict start depends on; a child that comes later never ends the program."""
         self._table: RouteTable | None = None
+        self._own: Sequence[Child] = ()
+        """Those that list to each caller what its own account sees."""
+        self._lists: CallerLists | None = None
+        self._own_tables: OrderedDict[Hashable, RouteTable] = OrderedDict()
         self._opened_at: float | None = None
         self.is_ready = False
         """Whether a list may have been answered; what changes earlier is part of the first one."""
@@ -62,22 +89,25 @@ class Directory:
         self.invalidated = asyncio.Event()
         """Set at each change of what may be listed; who waits for it clears it."""
 
-    def open(self, children: Sequence[Child]) -> None:
-        """Take up the children of a run that is just starting."""
+    def open(self, children: Sequence[Child], lists: CallerLists | None = None) -> None:
+        """Take up the children of a run that is just starting; without `lists` all callers are listed the same."""
         self.close()
-        self._children = self._of_group(children)
+        self._lists = lists
+        self._take_up(children)
         self._first = frozenset(self._children)
         self._opened_at = time.monotonic()
 
     def close(self) -> None:
         """Forget the children."""
-        self._children, self._first, self._table, self._opened_at = (), frozenset(), None, None
+        self._children, self._first, self._opened_at = (), frozenset(), None
+        self._own, self._lists = (), None
+        self.forget_tables()
         self.is_ready, self._startup_error = False, None
 
     def exchange(self, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up the children of a new config; the kinds of which something else is listed from now on."""
         before = self._listed()
-        self._children = self._of_group(children)
+        self._take_up(children)
         self._first &= frozenset(children)
         self.invalidate()
         if self._startup_error is not None:
@@ -102,15 +132,32 @@ class Directory:
 
     def invalidate(self) -> None:
         """A catalogue, or whether it is served, has changed."""
-        self._table = None
+        self.forget_tables()
         self.invalidated.set()
+
+    def forget_tables(self, principal: Hashable = None) -> None:
+        """Make tables anew when they are looked at next: all, or that of one principal."""
+        if principal is None:
+            self._table = None
+            self._own_tables.clear()
+        self._own_tables.pop(principal, None)
 
     @property
     def table(self) -> RouteTable:
-        """The routes as of now."""
+        """The routes as of now, for the present caller."""
+        return self.table_of(self._lists.caller() if self._own and self._lists is not None else None)
+
+    @property
+    def is_same_for_all(self) -> bool:
+        """Whether all callers have the same table."""
+        return not self._own
+
+    def table_of(self, principal: Hashable) -> RouteTable:
+        """The routes as of now, for a principal."""
         if self._table is None:
-            self._table = self._made_table(self._children, self._tools())
-        return self._table
+            shared = [child for child in self._children if child not in self._own] if self._own else self._children
+            self._table = self._made_table(shared, self._tools({}))
+        return self._own_table(self._table, principal) if self._own else self._table
 
     def header_schema(self, name: str) -> Mapping[str, Any] | None:
         """The part of a tool's input schema by which the SDK checks `Mcp-Param-*` headers; it walks it at each call.
@@ -118,9 +165,8 @@ class Directory:
         Without this function the SDK would list all tools.
         """
         route = self.table.find(Kind.TOOL, name)
-        if route is None or route.child.catalogue is None:
-            return None
-        return route.child.catalogue.header_schemas.get(route.original)
+        catalogue = None if route is None else self.table.catalogue_of(route.child)
+        return None if route is None or catalogue is None else catalogue.header_schemas.get(route.original)
 
     def searches_tools(self, default: bool) -> bool:
         """Whether a search stands for the tools: as the group says, or else by default."""
@@ -143,11 +189,13 @@ class Directory:
                 self._startup_error = self._find_startup_error()
         if self._startup_error is not None:
             raise self._startup_error
+        if self._own:
+            await self._until_listed()
 
     @property
     def can_list(self) -> bool:
         """Whether `ready` would return at once."""
-        return self.is_ready and self._startup_error is None
+        return self.is_ready and self._startup_error is None and self.is_same_for_all
 
     async def route(self, kind: Kind, name: str) -> Route | None:
         """The route of a name; waits for the child that it may belong to, if that is still starting.
@@ -157,6 +205,11 @@ class Directory:
         """
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
             await child.until_settled()
+        if found is None and self._own:
+            await self._until_listed()
+            found = self.table.find(kind, name)
+            if found is None and isinstance(table := self.table, CallerTable):
+                found = table.unknown(kind, name)
         if found is None and (child := self._unlisted_owner(name)):
             await child.calls.session()
             found = self.table.find(kind, name)
@@ -233,19 +286,43 @@ class Directory:
         is_same_view = (before and before.tool_search) == (group and group.tool_search)
         return changed if is_same_view else changed | {Kind.TOOL}
 
+    def _take_up(self, children: Sequence[Child]) -> None:
+        self._children = self._of_group(children)
+        known = self._children if self._lists is not None else ()
+        self._own = [child for child in known if child.stands_for_instances]
+
+    async def _until_listed(self) -> None:
+        """Wait until it is known what the present caller is listed, or for as long as lists wait for servers."""
+        if self._lists is not None:
+            await self._lists.known(self._own, self._ready_wait)
+
+    def _own_table(self, shared: RouteTable, principal: Hashable) -> RouteTable:
+        """Those who have no account at any of the servers have the same."""
+        catalogues = {} if principal is None or self._lists is None else self._lists.of(principal)
+        owner = principal if catalogues else None
+        table = self._own_tables.get(owner)
+        if table is None:
+            withdrawn = {key: frozenset(names) for key, names in self._withdrawn.items()}
+            tools = self._tools(catalogues)
+            table = CallerTable(shared, self._own, self.naming, tools, self._changes, withdrawn, catalogues)
+            self._own_tables[owner] = table
+            if len(self._own_tables) > _MOST_TABLES:
+                self._own_tables.popitem(last=False)
+        self._own_tables.move_to_end(owner)
+        return table
+
     def _of_group(self, children: Sequence[Child]) -> Sequence[Child]:
         return children if self._group is None else [child for child in children if child.key in self._group.servers]
 
-    def _tools(self) -> ToolFilter | None:
+    def _tools(self, catalogues: Mapping[str, Catalogue]) -> ToolFilter | None:
+        """What the group has of the tools, if these catalogues are used instead of those of the children."""
         if self._group is None or not self._group.tools:
             return None
+        known = {child.key: catalogues.get(child.key, child.catalogue) for child in self._children}
         listed = {
-            child.key: [
-                *(tool["name"] for tool in offered(child, Kind.TOOL)),
-                *(child.catalogue.left_out.get(Kind.TOOL) or ()),
-            ]
-            for child in self._children
-            if child.catalogue is not None
+            key: [*(tool["name"] for tool in offered(catalogue, Kind.TOOL)), *(catalogue.left_out.get(Kind.TOOL) or ())]
+            for key, catalogue in known.items()
+            if catalogue is not None
         }
         return ToolFilter(self._group, listed)
 

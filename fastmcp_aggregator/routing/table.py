@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Raw
 
 from fastmcp_aggregator.app_pages.page import PageNames, with_own_names
-from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Component, Kind
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
@@ -108,11 +108,14 @@ class RouteTable:
         tools: ToolFilter | None = None,
         changes: ToolChanges = MappingProxyType({}),
         withdrawn: Mapping[str, frozenset[str]] = MappingProxyType({}),
+        catalogues: Mapping[str, Catalogue] = MappingProxyType({}),
     ) -> None:
         """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown. Those
-        that are `withdrawn`, by server key, are not there, and keep their names.
+        that are `withdrawn`, by server key, are not there, and keep their names. `catalogues` are used instead of those
+        of the children.
         """
         self._withdrawn = withdrawn
+        self._catalogues = catalogues
         self._children = children
         self._names = names
         self._tools = tools
@@ -140,9 +143,12 @@ class RouteTable:
         is, as it was approved.
         """
         found = self._serving(uri)
-        if found is None or found[0].catalogue is None or not found[0].catalogue.withholds(found[1]):
-            return found
-        return None
+        catalogue = None if found is None else self.catalogue_of(found[0])
+        return None if found is not None and catalogue is not None and catalogue.withholds(found[1]) else found
+
+    def catalogue_of(self, child: Child) -> Catalogue | None:
+        """What is known of what a child offers here."""
+        return self._catalogues.get(child.key, child.catalogue)
 
     def _serving(self, uri: str) -> tuple[Child, str] | None:
         route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
@@ -154,8 +160,8 @@ class RouteTable:
             return (child, parts[1]) if child and parts else None
         if len(self._children) == 1:
             return self._children[0], uri
-        entitled = takewhile(lambda child: not _may_have_more(child, Kind.TEMPLATE), self._children)
-        return next(((child, uri) for child in entitled if _has_template_for(child, uri)), None)
+        entitled = takewhile(lambda child: not self._may_have_more(child, Kind.TEMPLATE), self._children)
+        return next(((child, uri) for child in entitled if self._has_template_for(child, uri)), None)
 
     def owner_of_tool(self, server_key: str, name: str) -> Child | None:
         """The child of a tool that belongs here, by their own names, whether or not it is listed now."""
@@ -187,7 +193,8 @@ class RouteTable:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
         where names depend on who asks.
         """
-        serving = [child.catalogue for child in self._children if child.is_listed and child.catalogue is not None]
+        found = [self.catalogue_of(child) for child in self._children if child.is_listed]
+        serving = [catalogue for catalogue in found if catalogue is not None]
         hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
         is_same_for_all = len(self._names.listed_rules()) == 1
         return CacheHint(
@@ -216,7 +223,7 @@ class RouteTable:
 
     def unlisted(self, kind: Kind) -> list[str]:
         """The servers of which it is not known what they offer of a kind."""
-        return [child.key for child in self._children if _may_have_more(child, kind)]
+        return [child.key for child in self._children if self._may_have_more(child, kind)]
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
@@ -301,7 +308,10 @@ class RouteTable:
                 yield public, route
 
     def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
-        for public, route in self.named(kind, rule):
+        yield from self._shown(self.served(kind), kind, rule)
+
+    def _shown(self, routes: Iterable[Route], kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
+        for public, route in self._named_in(routes, kind, rule):
             component = {**route.component, SPECS[kind].id_field: public}
             yield publish_addresses(component, self.publisher(route.child))
 
@@ -332,14 +342,15 @@ class RouteTable:
         found: dict[tuple[Kind, str], int] = {}
         for place, child in enumerate(() if self._prefix else self._children):
             for kind in Kind:
-                names = {""} if _may_have_more(child, kind) else self._left_out(child, kind)
+                names = {""} if self._may_have_more(child, kind) else self._left_out(child, kind)
                 for name in names:
                     found.setdefault((kind, name), place)
         return found
 
     def _left_out(self, child: Child, kind: Kind) -> frozenset[str]:
         """The names of what a child offers, and would be here if it had been taken up."""
-        left_out = (child.catalogue.left_out.get(kind) if child.catalogue is not None else None) or frozenset()
+        catalogue = self.catalogue_of(child)
+        left_out = (catalogue.left_out.get(kind) if catalogue is not None else None) or frozenset()
         if kind is not Kind.TOOL:
             return left_out
         left_out |= self._withdrawn.get(child.key, frozenset())
@@ -352,7 +363,7 @@ class RouteTable:
         changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
         publish = self.publisher(child)
         withdrawn = self._withdrawn.get(child.key, ()) if kind is Kind.TOOL else ()
-        for component in offered(child, kind):
+        for component in offered(self.catalogue_of(child), kind):
             original = component[id_field]
             if original in withdrawn:
                 continue
@@ -363,6 +374,14 @@ class RouteTable:
                 yield Route(child, original, component, publish=publish)
             elif not change.hidden:
                 yield Route(child, original, change.applied(component), change.name, publish)
+
+    def _has_template_for(self, child: Child, uri: str) -> bool:
+        return any(fits(template["uriTemplate"], uri) for template in offered(self.catalogue_of(child), Kind.TEMPLATE))
+
+    def _may_have_more(self, child: Child, kind: Kind) -> bool:
+        """Whether nobody knows what a child offers of a kind: it has never been listed, or not of this kind."""
+        catalogue = self.catalogue_of(child)
+        return catalogue is None or catalogue.left_out.get(kind, frozenset()) is None
 
     def _spellings(self, kind: Kind) -> Sequence[Spell]:
         """Ways to spell a component, in the order in which they are entitled to a name."""
@@ -383,15 +402,6 @@ def _as_pydantic_writes(uri: str) -> str:
     return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri
 
 
-def _has_template_for(child: Child, uri: str) -> bool:
-    return any(fits(template["uriTemplate"], uri) for template in offered(child, Kind.TEMPLATE))
-
-
-def _may_have_more(child: Child, kind: Kind) -> bool:
-    """Whether nobody knows what a child offers of a kind: it has never been listed, or not of this kind."""
-    return child.catalogue is None or child.catalogue.left_out.get(kind, frozenset()) is None
-
-
-def offered(child: Child, kind: Kind) -> Sequence[Component]:
-    """What a child lists of a kind, by its last good catalogue."""
-    return child.catalogue.of(kind) if child.catalogue is not None else ()
+def offered(catalogue: Catalogue | None, kind: Kind) -> Sequence[Component]:
+    """What is listed of a kind."""
+    return catalogue.of(kind) if catalogue is not None else ()

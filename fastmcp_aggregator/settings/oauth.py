@@ -57,8 +57,13 @@ class OAuthSettings(BaseModel):
     account: Literal["hub", "caller", "exchange"] = Field(
         default="hub",
         description="whose account calls are made with: `hub`, one for all; `caller`, each caller's own, which it logs "
-        "in to; `exchange`, each caller's own, for which its token is exchanged. But for `hub`, the hub's is for "
-        "connecting and listing alone",
+        "in to; `exchange`, each caller's own, for which its token is exchanged. But for `hub`, the hub's is at most "
+        "for listing",
+    )
+    lists: Literal["caller", "hub"] = Field(
+        default="caller",
+        description="whose account the lists come from where calls are made with callers' accounts: `caller`, each "
+        "caller's own; `hub`, the hub's, a service account that sees what everybody may",
     )
     exchange: Literal["token_exchange", "jwt_bearer"] = Field(
         default="token_exchange",

@@ -46,6 +46,11 @@ class RemoteAccess:
         """Whether each caller has an account of its own there."""
         return self.oauth is not None and self.oauth.account != "hub"
 
+    @property
+    def lists_per_caller(self) -> bool:
+        """Whether each caller is listed what its own account sees, and the hub's is not used at all."""
+        return self.is_per_caller and self.oauth is not None and self.oauth.lists == "caller"
+
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:

@@ -111,7 +111,9 @@ class AccountPages:
             account = (await self._of(principal_in(request.scope).name)).get(key)
             if account is None:
                 return JSONResponse({"error": f"you have no account at {key!r}"}, 404)
-            is_revoked = await revoke(self._accounts.vault, account, self._present_sites()[key].settings)
+            site = self._present_sites()[key]
+            is_revoked = await revoke(self._accounts.vault, account, site.settings)
+            self._accounts.account(site.url, site.settings, account.principal).forget()
         except VaultError as error:
             return JSONResponse({"error": str(error)}, 503)
         return JSONResponse({"server": key, "isRevokedThere": is_revoked})

@@ -33,7 +33,7 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.oauth.logins import Site
-from fastmcp_aggregator.relay.account_calls import site_of
+from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.accounts import AccountPages
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes

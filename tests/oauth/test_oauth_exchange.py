@@ -57,6 +57,20 @@ async def test_each_caller_is_called_with_what_its_token_was_exchanged_for(
         assert [form["resource"] for form in server.presented] == [server.url] * 2  # cached, and for this server alone
 
 
+async def test_each_caller_is_listed_what_its_exchanged_token_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with around(tmp_path, monkeypatch) as (server, front, credentials):
+        server.hidden = {"bob-there": {"write"}}
+        listed = {}
+        for who in ("alice", "bob", "keyholder"):
+            headers = credentials.of(who) if who == "keyholder" else bearer(sub=who, groups=["default"])
+            client = await front.connect(modern=True, headers=headers)
+            listed[who] = [tool["name"] for tool in (await client.result("tools/list"))["tools"]]
+        assert listed == {"alice": ["crm:whoami", "crm:write"], "bob": ["crm:whoami"], "keyholder": []}
+        assert set(server.listings) == {"alice-there", "bob-there"}
+
+
 async def test_a_token_that_has_ended_is_exchanged_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with around(tmp_path, monkeypatch) as (server, front, _):
         client = await front.connect(modern=True, headers=bearer(sub="alice", groups=["default"]))

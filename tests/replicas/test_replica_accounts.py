@@ -42,7 +42,8 @@ async def replicas(
 ) -> list[Served]:
     """The fronts of a hub, whose address is that of the first."""
     listeners = [listening_socket("127.0.0.1", 0) for _ in range(number)]
-    own = {"account": "caller", "grant": "client_credentials", "client_id": "hub", "client_secret_env": "CLIENT_SECRET"}
+    client = {"grant": "client_credentials", "client_id": "hub", "client_secret_env": "CLIENT_SECRET"}
+    own = {"account": "caller", "lists": "hub", **client}
     fronts = []
     for listener in listeners:
         app = build_aggregator(

@@ -19,6 +19,7 @@ from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.dependencies import get_access_token
+from fastmcp.server.middleware import Middleware as FastMCPMiddleware
 from pydantic import AnyHttpUrl
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -47,11 +48,16 @@ class AccountServer(TokenVerifier):
         self.wide: set[str] = set()
         """The access tokens with which `write` may be called."""
         self.presented: list[dict[str, str]] = []
+        self.hidden: dict[str, set[str]] = {}
+        """The tools that somebody's account does not see."""
+        self.listings: Counter[str] = Counter()
+        """How often tools were listed, by whose account."""
         self.app: FastMCP[Any] = FastMCP("accounts", auth=RemoteAuthProvider(self, [AnyHttpUrl(origin)], origin))
         self.app.tool(self.whoami)
         self.app.tool(self.write)
         self.app.resource("me://who")(self.who)
         self.app.prompt(self.ask)
+        self.app.add_middleware(OwnTools(self))
         for path, handler, methods in self._routes():
             self.app.custom_route(path, methods=methods)(handler)
 
@@ -153,6 +159,20 @@ class AccountServer(TokenVerifier):
         who = self.refresh.get(form["token"]) or self.access.get(form["token"], ("", 0.0))[0]
         self.revoke(who, also_refresh=True)
         return Response()
+
+
+class OwnTools(FastMCPMiddleware):
+    """Lists to each account what it sees."""
+
+    def __init__(self, server: AccountServer) -> None:
+        self._server = server
+
+    async def on_list_tools(self, context: Any, call_next: Any) -> Any:
+        token = get_access_token()
+        assert token is not None
+        self._server.listings[token.client_id] += 1
+        hidden = self._server.hidden.get(token.client_id, ())
+        return [tool for tool in await call_next(context) if tool.name not in hidden]
 
 
 class ScopeGuard:

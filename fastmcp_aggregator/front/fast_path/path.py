@@ -193,7 +193,7 @@ class FastPath:
         caller = Caller(
             sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
         )
-        target = self._directory.table.target(request.method, params)
+        target = self._directory.table_of(caller.account).target(request.method, params)
         if target is None:
             raise Declined("unknown name")
         if target.is_app_page:

@@ -1,0 +1,148 @@
+"""What servers list to each principal, where that is what its own account sees.
+
+Theory. The instance that a principal's calls are made with has listed what its account sees; here that is kept, for as
+many principals as may have instances. Nothing is listed to anybody before it is known that their account can still be
+used, and with which login it was listed: what was listed to one login is never listed after another, nor after the
+end of it. Who has no account is listed the way to one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+
+from fastmcp_aggregator.callers.caller import PRESENT_CALLER, Caller
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind, ids_of
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.http.credentials import shown_url
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed
+from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.oauth.account import Account, ExchangeAccount
+from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.oauth.logins import Site
+from fastmcp_aggregator.relay.instances.instances import Instances, place_of
+
+_NO_ACCOUNT = ("login", "auth")
+"""Kinds of failures after which nobody can say that a principal may see what it saw."""
+_NOTHING: Mapping[str, Catalogue] = {}
+
+OnChanged = Callable[[Child, Hashable, frozenset[Kind]], None]
+
+
+def site_of(child: Child) -> Site | None:
+    """What a child is for logins; None: callers have no accounts there."""
+    access = child.options.endpoint.access
+    if access.oauth is None or not access.is_per_caller or not isinstance(child.server, RemoteServer):
+        return None
+    return Site(child.key, shown_url(child.server.url), access.oauth)
+
+
+class CallerCatalogues:
+    """Those of one `Runtime`."""
+
+    def __init__(self, accounts: Accounts, instances: Instances, *, limit: int, on_changed: OnChanged) -> None:
+        """`limit` is of principals; `on_changed` hears of whom a server lists something else to."""
+        self._accounts = accounts
+        self._instances = instances
+        self._limit = limit
+        self._on_changed = on_changed
+        self._of: OrderedDict[Hashable, dict[str, Catalogue]] = OrderedDict()
+        self._names: dict[tuple[Hashable, str], Mapping[Kind, Collection[str]]] = {}
+        self._logins: dict[tuple[Hashable, str], float] = {}
+        """By principal and server key, when the person had logged in with whose account it was listed."""
+
+    def caller(self) -> Hashable:
+        """The principal whose request is served now."""
+        caller = PRESENT_CALLER.get()
+        return None if caller is None else caller.account
+
+    def of(self, principal: Hashable) -> Mapping[str, Catalogue]:
+        """What is known to be listed to a principal, by server key."""
+        return self._of.get(principal, _NOTHING)
+
+    def has(self, instance: Child, kind: Kind, name: str) -> bool:
+        """Whether the instance of a principal lists this, by the server's own name."""
+        place = place_of(instance), instance.key
+        if place not in self._names:
+            self.changed(instance)
+        return name in self._names.get(place, {}).get(kind, ())
+
+    async def known(self, children: Sequence[Child], patience: float) -> None:
+        """Find out what these servers list to the present caller, within so many seconds."""
+        caller = PRESENT_CALLER.get()
+        if caller is None or not isinstance(caller.account, str):
+            return
+        await asyncio.gather(*(self._known(child, caller, caller.account, patience) for child in children))
+
+    def changed(self, instance: Child) -> None:
+        """The instance of a principal has been listed anew."""
+        principal, catalogue = place_of(instance), instance.catalogue
+        if catalogue is None or not instance.is_listed:
+            return
+        found = self._of.setdefault(principal, {})
+        self._of.move_to_end(principal)
+        kinds = catalogue.differences(found.get(instance.key))
+        found[instance.key] = catalogue
+        self._names[principal, instance.key] = {kind: ids_of(kind, catalogue.of(kind)) for kind in Kind}
+        site = site_of(instance)
+        assert site is not None
+        self._logins[principal, instance.key] = _login_of(self._account(site, str(principal)))
+        self._on_changed(instance, principal, kinds)
+        while len(self._of) > self._limit:
+            oldest = next(iter(self._of))
+            for key in list(self._of[oldest]):
+                self._drop(oldest, key)
+
+    def forget(self, child: Child, principal: Hashable) -> None:
+        """A principal has no account there any more."""
+        catalogue = self._of.get(principal, _NOTHING).get(child.key)
+        if catalogue is not None:
+            self._drop(principal, child.key)
+            self._on_changed(child, principal, frozenset(Kind))
+
+    async def _known(self, child: Child, caller: Caller, principal: str, patience: float) -> None:
+        try:
+            async with asyncio.timeout(patience):
+                await self._until_listed(child, caller, principal)
+        except TimeoutError:
+            return  # what was listed last still is
+
+    async def _until_listed(self, child: Child, caller: Caller, principal: str) -> None:
+        site = site_of(child)
+        assert site is not None
+        account = self._account(site, principal)
+        if isinstance(account, ExchangeAccount):
+            if caller.bearer is None:
+                self.forget(child, principal)
+                return
+            account.offer(caller.bearer)
+        try:
+            await account.authorization()
+        except HttpFailed as error:
+            if error.failure.kind in _NO_ACCOUNT:
+                self._instances.renew(child, principal)
+                self.forget(child, principal)
+            return
+        if self._logins.get((principal, child.key), _login_of(account)) != _login_of(account):
+            self._instances.renew(child, principal)
+            self.forget(child, principal)
+        try:
+            async with self._instances.serving(child, caller) as instance:
+                await instance.until_settled()
+        except ChildServerError:
+            return  # there are too many instances
+
+    def _account(self, site: Site, principal: str) -> Account:
+        return self._accounts.account(site.url, site.settings, principal)
+
+    def _drop(self, principal: Hashable, key: str) -> None:
+        del self._of[principal][key]
+        if not self._of[principal]:
+            del self._of[principal]
+        del self._names[principal, key], self._logins[principal, key]
+
+
+def _login_of(account: Account) -> float:
+    return 0.0 if account.tokens is None else account.tokens.logged_in_at

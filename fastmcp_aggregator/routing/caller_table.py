@@ -1,0 +1,96 @@
+"""The route table of one principal, where some servers list to each caller what its own account sees.
+
+It lies over the table of the other servers, which all principals share, and has routes of those servers alone, so what
+it takes does not grow with what everybody sees. A name that both have is the shared one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Kind
+from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.naming.rules import SEPARATORS, NameRule
+from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
+from fastmcp_aggregator.settings.sections import ToolChanges
+
+
+class CallerTable(RouteTable):
+    """One generation of one principal's routes."""
+
+    def __init__(
+        self,
+        shared: RouteTable,
+        children: Sequence[Child],
+        names: Naming,
+        tools: ToolFilter | None,
+        changes: ToolChanges,
+        withdrawn: Mapping[str, frozenset[str]],
+        catalogues: Mapping[str, Catalogue],
+    ) -> None:
+        """`children` are those that list to each caller, and `catalogues` what they list to this one."""
+        self._shared = shared
+        super().__init__(children, names, tools, changes, withdrawn, catalogues)
+
+    def find(self, kind: Kind, name: str) -> Route | None:
+        return self._shared.find(kind, name) or super().find(kind, name)
+
+    def find_uri(self, uri: str) -> tuple[Child, str] | None:
+        listed = self.find(Kind.RESOURCE, uri) or self.find(Kind.TEMPLATE, uri)
+        if listed is not None and listed.child.key in self._by_key:
+            return super().find_uri(uri)
+        return self._shared.find_uri(uri) or super().find_uri(uri)
+
+    def owner_of_tool(self, server_key: str, name: str) -> Child | None:
+        return self._shared.owner_of_tool(server_key, name) or super().owner_of_tool(server_key, name)
+
+    def catalogue_of(self, child: Child) -> Catalogue | None:
+        return super().catalogue_of(child) if child.key in self._by_key else self._shared.catalogue_of(child)
+
+    def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
+        return [*self._shared.listing(kind, rule), *super().listing(kind, rule)]
+
+    def cache_hint(self, kind: Kind) -> CacheHint:
+        """What it may be kept for is not told by what only this principal sees: it is nobody else's, ever."""
+        return CacheHint()
+
+    def unknown(self, kind: Kind, name: str) -> Route | None:
+        """The route of a name that may belong to a server at which the principal has no account yet; it is that
+        server's own if, once there is one, it is listed.
+        """
+        for child in self._children:
+            start = next((child.key + each for each in SEPARATORS if name.startswith(child.key + each)), None)
+            if start is None or child.key in self._catalogues or not self._prefix:
+                continue
+            changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
+            given = name.removeprefix(start)
+            original = next((old for old, change in changes.items() if change.name == given), given)
+            change = changes.get(original)
+            is_gone = original in self._withdrawn.get(child.key, ()) or (change is not None and change.hidden)
+            is_here = kind is not Kind.TOOL or self._tools is None or self._tools.has(child.key, original)
+            if original and is_here and not is_gone:
+                return Route(child, original, {SPECS[kind].id_field: original}, publish=self.publisher(child))
+        return None
+
+    def owners(self, kind: Kind, name: str) -> list[str]:
+        return [*self._shared.owners(kind, name), *super().owners(kind, name)]
+
+    def unlisted(self, kind: Kind) -> list[str]:
+        return [*self._shared.unlisted(kind), *super().unlisted(kind)]
+
+    def served(self, kind: Kind) -> Iterator[Route]:
+        yield from self._shared.served(kind)
+        yield from super().served(kind)
+
+    def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
+        yield from self._shown(super().served(kind), kind, rule)
+
+    def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
+        """Where the principal has no account, the way to one, whatever a group has of the server's own tools."""
+        if child.key in self._catalogues:
+            yield from super()._offered(child, kind)
+            return
+        for component in offered(child.catalogue, kind):
+            yield Route(child, component[SPECS[kind].id_field], component, publish=self.publisher(child))
