@@ -293,7 +293,7 @@ class Child:
         is_used = self.calls.in_flight or self.calls.waiting or self._awaited
         if is_used or self._events.is_needed(self):
             return idle
-        return max(0.0, self.calls.last_used + idle - self._clock())
+        return self.context.timings.until(self.calls.last_used + idle)
 
     def _stops_when_idle(self, catalogue: Catalogue) -> bool:
         is_first_of_several = self.place == self.key and not self.context.profile.is_single

@@ -25,7 +25,7 @@ class Health:
         interval = self._timings.health_interval
         if self._calls.in_flight:
             return interval
-        return max(0.0, self._calls.last_answer + interval - self._timings.clock())
+        return self._timings.until(self._calls.last_answer + interval)
 
     async def check(self, session: ChildSession) -> None:
         """Ping the child, if it is due.

@@ -11,6 +11,10 @@ from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, T
 from fastmcp_aggregator.children.process.start_slots import AT_ONCE, PATIENCE
 
 
+_TICK = 1e-6
+"""Seconds. A timer of asyncio's may end a nanosecond early, and sums of seconds are rounded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timings:
     """In seconds, where nothing else is said."""
@@ -69,6 +73,11 @@ class Timings:
 
     session_idle: float = 600.0
     """How long without a request until an instance is closed whose client session has no visible end."""
+
+    def until(self, when: float) -> float:
+        """Seconds until the clock says so; 0 where that is less than timers tell apart, and so could end too early."""
+        seconds = when - self.clock()
+        return seconds if seconds > _TICK else 0.0
 
 
 DEFAULT_TIMINGS = Timings()

@@ -106,6 +106,16 @@ async def test_a_server_that_nobody_uses_is_stopped_and_stays_listed() -> None:
     assert told(client, "notifications/tools/list_changed") == []
 
 
+@pytest.mark.parametrize("start", ["auto", "on_demand"])
+async def test_a_server_is_stopped_when_its_idle_time_ends_between_two_ticks_of_the_clock(start: str) -> None:
+    async with run(config(a=lean()), idle_timeout=60, start=start) as (app, _, client):
+        for number in range(1, 16):
+            await asyncio.sleep(number / 7)
+            await call(client, "a:echo", text="x")
+            await asyncio.sleep(61)
+            assert app.health()["a"].state is ChildState.SLEEPING
+
+
 async def test_a_server_with_a_request_in_flight_is_not_stopped() -> None:
     async with run(config(a=lean()), idle_timeout=60) as (app, scripts, client):
         _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {}})
