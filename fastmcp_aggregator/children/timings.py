@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE
 from fastmcp_aggregator.children.process.start_slots import AT_ONCE, PATIENCE
 
-
 _TICK = 1e-6
 """Seconds. A timer of asyncio's may end a nanosecond early, and sums of seconds are rounded."""
 

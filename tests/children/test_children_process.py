@@ -438,13 +438,17 @@ print(held.pid, flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process when its parent dies")
-async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["setpriv", "preexec_fn"])
+async def test_a_child_does_not_outlive_us_even_when_we_are_killed(tmp_path: Path, way: str) -> None:
     """The child ignores the end of its stdin, which is how others would know."""
     record = tmp_path / "pid"
     code = f"""
 import asyncio
 from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.process_groups import parent_death
 from fastmcp_aggregator.config import StdioServer
+if {way == "preexec_fn"}:
+    parent_death._setpriv = lambda: None
 async def main():
     args = {lean(record=str(record), ignore_eof=True)["args"]!r}
     process = await ChildProcess.spawn(StdioServer(key="x", label="x", command={sys.executable!r}, args=args))

@@ -130,4 +130,4 @@ async def test_the_job_of_a_child_that_crashed_is_closed_and_with_it_what_the_ch
 
 def test_a_command_is_looked_up_by_the_sdk_which_finds_scripts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utilities, "get_windows_executable_command", {"npx": r"C:\node\npx.cmd"}.__getitem__)
-    assert JobObject.executable("npx") == r"C:\node\npx.cmd"
+    assert JobObject.launching("npx", ["-y", "x"], {}, None)[0] == [r"C:\node\npx.cmd", "-y", "x"]

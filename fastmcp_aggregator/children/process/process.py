@@ -106,13 +106,10 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def _create(cls, server: StdioServer, options: EndpointOptions) -> ChildProcess:
+        environment = child_environment(server)
+        started, how = Group.launching(server.command, server.args, environment, server.cwd)
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(server, options),
-            Group.executable(server.command),
-            *server.args,
-            env=child_environment(server),
-            cwd=server.cwd,
-            **Group.START_OPTIONS,
+            lambda: cls(server, options), *started, env=environment, cwd=server.cwd, **how
         )
         return process
 

@@ -10,28 +10,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
-
-
-def _parent_death_signal() -> Callable[[], object] | None:
-    """What a child does first on Linux: ask the kernel to kill it when we end, in whatever way."""
-    if sys.platform != "linux":
-        return None
-    import ctypes  # noqa: PLC0415 - only here
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+from fastmcp_aggregator.children.process_groups.parent_death import with_parent_death_signal
 
 
 class ProcessGroup:
     """The group that a process leads, whose id is that of the process."""
-
-    START_OPTIONS: Mapping[str, Any] = {"start_new_session": True, "preexec_fn": _parent_death_signal()}
-    """What makes a new process the leader of one."""
 
     def __init__(self, transport: asyncio.SubprocessTransport) -> None:
         pid = transport.get_pid()
@@ -39,9 +26,14 @@ class ProcessGroup:
         self._id = pid
 
     @staticmethod
-    def executable(command: str) -> str:
-        """The program that a command names; the system finds it."""
-        return command
+    def launching(
+        command: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str | None
+    ) -> tuple[list[str], Mapping[str, Any]]:
+        """What to start for a command, and the options of `Popen` that make it the leader of a group."""
+        if sys.platform != "linux":
+            return [command, *arguments], {"start_new_session": True}
+        started, options = with_parent_death_signal(command, arguments, environment, cwd)
+        return started, {"start_new_session": True, **options}
 
     def terminate(self) -> None:
         """Ask everything in it to end."""

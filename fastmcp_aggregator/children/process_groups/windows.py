@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +18,6 @@ from mcp.os.win32 import utilities
 
 class JobObject:
     """A job with one process in it. What that starts later is in it too."""
-
-    START_OPTIONS: Mapping[str, Any] = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0)}
-    """Without a console window for each process."""
 
     def __init__(self, transport: asyncio.SubprocessTransport) -> None:
         pid = transport.get_pid()
@@ -31,9 +28,15 @@ class JobObject:
         utilities._maybe_assign_process_to_job(self, utilities._create_job_object())  # type: ignore[arg-type]
 
     @staticmethod
-    def executable(command: str) -> str:
-        """The program that a command names: `npx` is a script, `npx.cmd`, which only its whole name finds."""
-        return utilities.get_windows_executable_command(command)
+    def launching(
+        command: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str | None
+    ) -> tuple[list[str], Mapping[str, Any]]:
+        """What to start for a command, and the options of `Popen` for it, without a console window for each process.
+
+        `npx` is a script, `npx.cmd`, which only its whole name finds.
+        """
+        program = utilities.get_windows_executable_command(command)
+        return [program, *arguments], {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0)}
 
     def terminate(self) -> None:
         """The same as `kill`: nothing asks a process to end here, but its closed stdin."""
