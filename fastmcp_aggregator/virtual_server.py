@@ -95,7 +95,7 @@ class VirtualServer(FastMCP[None]):
             dereference_schemas=False,
             request_state_security=backend.request_states.security(name),
         )
-        self.views = ToolViews(self, self._directory, settings)
+        self.views = ToolViews(self, self._directory, settings, self._live_clients)
         self._pipeline = self._serve_requests()
         self.add_provider(ChildrenProvider(self._directory, self._pipeline.call))
 

@@ -2,7 +2,7 @@
 
 BM25 over fields (Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009): a word counts by how few tools have
 it, and most in a tool's name, less in its server's, its description and its arguments. Words are compared by stems,
-and with others of the same meaning, which count less. A question of which the best tool lacks most has no answer.
+and with others of the same meaning, which count less. Where the best tool lacks most of a question, none fits.
 """
 
 from __future__ import annotations
@@ -30,21 +30,54 @@ _ENDINGS = (
     "ied", "ed", "ly", "es", "s",
 )  # fmt: skip
 _ALIKE = """
-    alert dialog; append patch add; approve review; assign assignee; bold italic format; browser chrome tab
-    page; change update edit modify set replace; check test verify valid; close end resolve state status
-    transition; cell range; color colour; command process shell terminal; compare diff difference; compress gzip
-    zip; chart diagram graph plot; create add draw generate initialize insert make new; date time clock; delete
-    erase forget remove uninstall; describe detail info information; directory folder; document docx word;
-    dropdown option select; edge connect relation; entity node; enumerate list; enter key; excel sheet
-    spreadsheet workbook worksheet; execute launch run start; fact observation; fetch download retrieve; find
-    locate look query search; glob pattern; hex hexadecimal; history changelog log; image photo picture
-    screenshot; bug issue ticket; javascript js script; keep remember save store write; kill cancel force stop
-    terminate; kubernetes k8s kubectl cluster pod; latest last recent; line paragraph text; link url; macro vba;
-    move rename; network request; org organization company; pull pr; person people user; open read view;
-    recursive tree; repo repository; size big; sum plus; attach attachment upload; web website page url; wiki
-    confluence; string text
+    abort cancel force kill stop terminate; about describe detail info information metadata; accept approve review;
+    access allow allowed permit touch; access permission privilege restriction right; account profile user; add
+    append attach create insert put; addition plus sum total; address link url; ajax fetch request xhr; alert dialog
+    popup prompt; all enumerate every list; allow limit only restrict validation; amount count many number;
+    annotation comment note remark reply; apply deploy install rollout; archive compress gzip zip; area district map
+    region; arrange order sort; article page post; aside pause shelve stash; ask query question; assign assignee;
+    assignee people person user; attribute field property; audit quality rating score; author blame written wrote;
+    back previous; begin first top; between cidr range subnet; big bytes large much size weigh; blueprint template;
+    bold format italic style; border frame; bottom end last; branch fork; browser chrome page tab website; bug
+    defect issue task ticket; call usage use used; capture record screencast video; capture take; category group;
+    cell range; celsius convert fahrenheit feet foot gallon gram inch kilogram kilometer kilometre liter litre meter
+    metre mile pound unit yard; change edit modify patch replace set update; change switch toggle; changed last
+    modified modify; changelog history log version; chapter part section; chart diagram graph picture plot
+    visualize; check correct test valid validate verify well; checksum digest hash sha; choose dropdown option pick
+    select; city timezone zone; clean cleanup clear tidy; clock date datetime time; clone copy duplicate; close done
+    end finish resolve; cluster k8s kubectl kubernetes pod; code program source; collection set; color colour
+    coloured hue; column field; combine join merge; comma csv separated; command process program shell terminal;
+    company hierarchy org organization reports team; compare diff difference; condition conditional rule when;
+    condition state status transition; config configuration option preference settings; confluence page wiki;
+    confluence space wiki; connect edge link relate relation; constant value; container docker pod; content contents
+    inside payload; convert into transform turn; cordon drain maintenance; crash error fail failure log; create draw
+    generate make paint; create file report; create generate random; create post publish release; credential
+    password secret; cron next schedule; data database source table; date day month week year; decode parse; delete
+    drop erase forget remove uninstall; dictionary schema; digit number numeric; directory folder; dirty uncommitted
+    unstaged working; disk file filesystem space storage; display open read see show view; distribution frequency
+    histogram; divide split; document docx word; documentation explain help; download fetch get pull retrieve;
+    duration hours time worklog; effort work worklog; element node; email mail; emulate fake pretend simulate;
+    emulate network throttle; encode encrypt; enter fill type write; entity node person thing; env environment; env
+    variable; epic story; error exception; error invalid wrong; examine inspect look; excel office word; excel sheet
+    spreadsheet workbook worksheet; exec execute launch run start; export save; expose forward port reachable
+    tunnel; expression pattern regex; extract text; extract unpack; fact observation; fast load performance slow
+    speed trace; figure image photo picture screenshot; find locate look query search where which; folder workspace;
+    follow subscribe watch watcher; form input; freeze lock pane; frequency word; friend member people person user;
+    funnel phase stage step; glob pattern wildcard; go jump navigate open visit; goal result target; graph knowledge
+    memory remember; grid table; group pivot summarize; group team; grow increase replica resize scale; head header
+    heading title; heap leak memory; hex hexadecimal; hierarchy nested org organization tree; hit press push; icon
+    shape symbol; image thumbnail; image visual; import load read upload; index stage; insert place position;
+    install setup; internet url web website; interpreter python repl session; item product; item record row;
+    javascript js script; json xml yaml; jwt sign token; keep remember save store write; key keyboard; label tag;
+    last latest previous recent; line paragraph row text; local localhost; lock password protect; log output print
+    stdout; log record track; lost recover reflog restore; lower reduce shrink; macro vba; margin padding; measure
+    metric statistic; message notification; move relocate rename; nested recursive tree; network request traffic;
+    origin remote upstream; outline overview structure summary; part piece proportion share; path route trip; pr
+    pull; print show; process task; project repo repository; push send upload; raw source xml; reason think; refresh
+    reload restart; release tag version; reset revert undo unstage; restart rollout; revision version; secure strong
+    weak; sequential step think; server service; string text; until wait; viewport window; web www; wide width
 """
-"""Words that mean nearly the same of tools; a word may be in several lines."""
+"""Words that mean nearly the same of tools; a word may be in several groups, which stand between semicolons."""
 _K1, _B = 4.0, 0.2
 _BEGINNING = 200
 """Characters of a description in which it says what the tool is for."""
@@ -62,11 +95,13 @@ _OF_NAMES = 0.3
 """How much names and numbers in a question count: they are what a tool is given."""
 _OF_NAME = 0.5
 """Of a tool's score, what it has only if its whole name was asked for."""
+_OF_OTHERS = 0.5
+"""Of its score, what a tool of another server has than the question names."""
 _OF_UNKNOWN = 0.87
 """How much a word counts that no tool has, beside one that hardly any has."""
-_FITS = 0.55
+_FITS = 0.6
 """Of a question's weight, what a tool must have to fit."""
-_NAMED, _FITS_NAMED = 0.5, 0.35
+_NAMED, _FITS_NAMED = 0.5, 0.5
 """Of its name, what must be asked for so that less of the question must fit."""
 _NEAR = 0.35
 """Of the best tool's score, what another must have to be told beside it."""
@@ -79,6 +114,13 @@ class Tool(NamedTuple):
     server: str
     description: str
     arguments: Sequence[str]
+
+
+class Ranked(NamedTuple):
+    """The numbers of tools, the best first, and whether one of them fits."""
+
+    numbers: list[int]
+    fits: bool
 
 
 def searched(name: str, server: str, component: Mapping[str, Any]) -> Tool:
@@ -114,13 +156,14 @@ class ToolRanking:
         for number, tool in enumerate(known):
             for word in words_of(tool.name):
                 self._in_name[word].add(number)
+        self._servers = [tool.server.lower() for tool in known]
         self._names = [0.0] * self._number
         for word, numbers in self._in_name.items():
             for number in numbers:
                 self._names[number] += self._rarity(word)
 
-    def best(self, question: str, most: int) -> list[int]:
-        """The numbers of the tools that fit best, the best first; none, if none fits."""
+    def best(self, question: str, most: int) -> Ranked:
+        """The tools that fit best, or are the nearest of all where none fits."""
         scores: defaultdict[int, float] = defaultdict(float)
         covered: defaultdict[int, float] = defaultdict(float)
         named: defaultdict[int, float] = defaultdict(float)
@@ -134,14 +177,21 @@ class ToolRanking:
             for number, (score, share) in found.items():
                 scores[number] += weight * score
                 covered[number] += weight * share
+        servers = self._servers_in(question)
         for number in scores:
             named[number] = self._share_of_name(number, asked, joined)
             scores[number] *= covered[number] / whole * (1 - _OF_NAME + _OF_NAME * named[number])
+            if servers and self._servers[number] not in servers:
+                scores[number] *= _OF_OTHERS
         ranked = sorted(scores, key=lambda number: (-scores[number], number))[:most]
         if not any(self._fits(covered[number] / whole, named[number]) for number in ranked):
-            return []
+            return Ranked(ranked, fits=False)
         enough = _NEAR * scores[ranked[0]]
-        return [number for number in ranked if scores[number] >= enough]
+        return Ranked([number for number in ranked if scores[number] >= enough], fits=True)
+
+    def _servers_in(self, question: str) -> set[str]:
+        """The servers that a question names."""
+        return set(re.findall(r"[\w-]+", question.lower())) & set(self._servers)
 
     def _fits(self, covered: float, named: float) -> bool:
         return covered >= (_FITS_NAMED if named >= _NAMED else _FITS)
@@ -227,10 +277,10 @@ def _stem(word: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _alike() -> Mapping[str, frozenset[str]]:
+def _alike() -> Mapping[str, Sequence[str]]:
     alike: defaultdict[str, set[str]] = defaultdict(set)
     for group in _ALIKE.split(";"):
         stems = {_stem(word) for word in group.split()}
         for stem in stems:
             alike[stem] |= stems - {stem}
-    return {stem: frozenset(others) for stem, others in alike.items()}
+    return {stem: sorted(others) for stem, others in alike.items()}

@@ -11,14 +11,16 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from mcp_types import Implementation
-from support.harness import config, connected, lean, talking
+from support.harness import RawClient, config, connected, lean, talking
 from support.memory import build_aggregator
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.front.fastmcp import tool_index
+from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
 from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.naming.tool_ranking import Ranked
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
 SEARCH = ["search_tools", "call_tool"]
@@ -127,7 +129,7 @@ async def test_a_search_makes_no_list_and_computes_beside_the_event_loop(monkeyp
             elsewhere.append(threading.get_ident() != loop)
             super().__init__(tools)
 
-        def best(self, question: str, most: int) -> list[int]:
+        def best(self, question: str, most: int) -> Ranked:
             elsewhere.append(threading.get_ident() != loop)
             assert len(question) <= 1000
             return super().best(question, most)
@@ -144,6 +146,56 @@ async def test_a_search_says_when_no_tool_fits() -> None:
     async with client(hub(tool_search=True)) as caller:
         told = (await caller.call_tool("search_tools", {"query": "bake a chocolate cake"})).content[0].text
         assert told == "No tool fits. Try other words for what the tool does; the servers are: files, sky"
+
+
+async def test_a_search_that_is_not_sure_names_the_nearest_tools() -> None:
+    async with client(hub(tool_search=True)) as caller:
+        told = (
+            (await caller.call_tool("search_tools", {"query": "forecast how many visitors buy shoes"})).content[0].text
+        )
+        assert told.startswith(
+            "No tool seems to fit. The nearest, which a search for their names tells in full:\n- sky:"
+        )
+        assert told.endswith("the servers are: files, sky")
+        assert (await found(caller, "sky:forecast"))[0]["name"] == "sky:forecast"
+
+
+@pytest.mark.parametrize(("name", "listed"), [("test", "sky:forecast"), ("claude-ai", "sky__forecast")])
+async def test_what_a_client_has_found_stays_in_its_list_alone(name: str, listed: str) -> None:
+    async def tools(of: RawClient) -> list[str]:
+        return [tool["name"] for tool in (await of.result("tools/list"))["tools"]]
+
+    async def search(of: RawClient, query: str) -> None:
+        await of.result("tools/call", {"name": "search_tools", "arguments": {"query": query}})
+
+    app = hub(tool_search=True)
+    async with connected(app, name=name) as one, connected(app, name=name) as other:
+        assert await tools(one) == await tools(other) == SEARCH
+        await search(one, "forecast")
+        await one.heard("notifications/tools/list_changed")
+        assert (await tools(one))[:3] == [*SEARCH, listed]
+        await one.call(listed)
+        before = await tools(one)
+        await search(one, "forecast")
+        await search(other, "bake a cake")
+        assert (await tools(one), await tools(other)) == (before, SEARCH)
+        assert not [each for each in one.notifications if each["method"] == "notifications/tools/list_changed"]
+    async with connected(app, name=name, modern=True) as modern:
+        await search(modern, "forecast")
+        assert await tools(modern) == SEARCH
+
+
+class Somebody:
+    pass
+
+
+def test_of_what_a_client_has_found_the_last_twenty_are_kept() -> None:
+    found_tools, somebody = FoundTools(), Somebody()
+    assert found_tools.add(somebody, ["a", "b"])  # type: ignore[arg-type]
+    assert not found_tools.add(somebody, ["b"])  # type: ignore[arg-type]
+    assert found_tools.add(somebody, [str(number) for number in range(20)])  # type: ignore[arg-type]
+    assert list(found_tools.of(somebody)) == [str(number) for number in range(20)]  # type: ignore[arg-type]
+    assert list(found_tools.of(None)) == []
 
 
 def test_an_answer_of_a_search_has_a_bound_and_what_a_call_needs() -> None:

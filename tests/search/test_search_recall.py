@@ -1,7 +1,9 @@
 """The search for tools on real ones: 492 tools of 20 servers, and what a model may ask for.
 
-The questions were written from the names of the tools, and of other trades, before the ranking was looked at. It was
-then adjusted on every second line of them.
+The ranking was adjusted on `questions.txt`. The others were written from names and descriptions of tools, those of
+`questions_sampled.txt` of tools drawn at random, and committed before they were first asked: the right tool was among
+five for 49 % of the former then, and for 69 % of the latter, after an adjustment on the former. They are
+kept so that it does not become worse.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from fastmcp_aggregator.front.fastmcp.tool_index import within_bounds
-from fastmcp_aggregator.naming.tool_ranking import ToolRanking, searched
+from fastmcp_aggregator.naming.tool_ranking import Tool, ToolRanking, searched
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
 HERE = Path(__file__).parent
@@ -25,12 +27,19 @@ def tools() -> list[dict[str, Any]]:
     return json.loads((HERE / "tools.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
+SETS = ("questions.txt", "questions_held_out.txt", "questions_sampled.txt")
+
+
 @cache
-def questions() -> list[tuple[str, frozenset[str]]]:
+def questions(file: str) -> list[tuple[str, frozenset[str]]]:
     """Each question, and the tools of which one must be found; none: nothing fits."""
-    lines = (HERE / "questions.txt").read_text(encoding="utf-8").splitlines()
+    lines = (HERE / file).read_text(encoding="utf-8").splitlines()
     parts = (line.partition("|") for line in lines)
     return [(question.strip(), frozenset(wanted.split())) for question, _, wanted in parts]
+
+
+def every_question() -> list[tuple[str, frozenset[str]]]:
+    return [each for file in SETS for each in questions(file)]
 
 
 @cache
@@ -40,29 +49,31 @@ def ranking() -> ToolRanking:
 
 
 def found(question: str) -> list[dict[str, Any]]:
-    return [tools()[number] for number in ranking().best(question, 5)]
+    """What a search tells; or the first five of the ten that it names as the nearest."""
+    return [tools()[number] for number in ranking().best(question, 10).numbers[:5]]
 
 
 def test_the_set_is_large_enough_and_right() -> None:
     names = {tool["name"] for tool in tools()}
     assert len(names) >= 300
-    assert len(questions()) >= 300
-    assert not {name for _, wanted in questions() for name in wanted} - names
+    assert len(every_question()) >= 300
+    assert not {name for _, wanted in every_question() for name in wanted} - names
 
 
-def test_the_right_tool_is_among_five() -> None:
-    with_tool = [(question, wanted) for question, wanted in questions() if wanted]
+@pytest.mark.parametrize(("file", "share"), [*zip(SETS, (0.95, 0.85, 0.7), strict=True)])
+def test_the_right_tool_is_among_five(file: str, share: float) -> None:
+    with_tool = [(question, wanted) for question, wanted in questions(file) if wanted]
     hits = [bool({tool["name"] for tool in found(question)} & wanted) for question, wanted in with_tool]
-    assert sum(hits) / len(hits) >= 0.95
+    assert sum(hits) / len(hits) >= share
 
 
-def test_what_no_tool_does_is_not_found() -> None:
-    without = [question for question, wanted in questions() if not wanted]
-    assert sum(not found(question) for question in without) / len(without) >= 0.95
+def test_it_is_said_that_none_fits_where_none_does() -> None:
+    without = [question for question, wanted in every_question() if not wanted]
+    assert sum(not ranking().best(question, 10).fits for question in without) / len(without) >= 0.95
 
 
 def test_answers_have_a_bound() -> None:
-    assert max(json_size(within_bounds(found(question))) for question, _ in questions()) <= 4000
+    assert max(json_size(within_bounds(found(question))) for question, _ in every_question()) <= 4000
 
 
 @pytest.mark.parametrize("question", ["", "   ", "the of and", "🙂", "x" * 10_000])
@@ -71,4 +82,10 @@ def test_a_question_without_a_word_of_any_tool_finds_nothing(question: str) -> N
 
 
 def test_without_tools_nothing_is_found() -> None:
-    assert ToolRanking([]).best("read a file", 5) == []
+    assert ToolRanking([]).best("read a file", 5) == ([], False)
+
+
+def test_a_server_that_is_named_comes_first() -> None:
+    tools = [Tool("close_page", "chrome", "Closes a page of the hub", ()), Tool("end", "github", "Closes a page", ())]
+    assert ToolRanking(tools).best("close the page", 5).numbers[0] == 0
+    assert ToolRanking(tools).best("close the GitHub page", 5).numbers[0] == 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.naming.tool_ranking import ToolRanking, searched
+from fastmcp_aggregator.naming.tool_ranking import Ranked, ToolRanking, searched
 from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
@@ -26,6 +26,13 @@ _MOST_ARGUMENTS, _LONGEST_ARGUMENT = 20, 64
 _OF_AN_ARGUMENT = frozenset({"type", "enum", "items", "default", "const", "anyOf", "oneOf"})
 
 
+class Found(NamedTuple):
+    """Tools, the best first, and whether one of them fits; otherwise they are the nearest."""
+
+    tools: list[Listed]
+    fits: bool
+
+
 class ToolIndex:
     """Searches the tools of a directory."""
 
@@ -36,8 +43,8 @@ class ToolIndex:
         self._ranking = ToolRanking([])
         self._one_at_a_time = asyncio.Lock()
 
-    async def best(self, query: str, most: int, rule: NameRule) -> list[Listed]:
-        """The tools that fit best, under the names that a rule gives them; none, if none fits."""
+    async def best(self, query: str, most: int, rule: NameRule) -> Found:
+        """The tools that fit best, under the names that a rule gives them."""
         await self._directory.ready()
         async with self._one_at_a_time:
             table = self._directory.table
@@ -47,20 +54,21 @@ class ToolIndex:
                 self._ranking = await asyncio.to_thread(_ranking_of, texts)
                 self._names, self._table = [name for name, _ in named], table
             found = await asyncio.to_thread(self._ranking.best, _bounded(query), most)
-            names = [self._names[number] for number in found]
+            names = [self._names[number] for number in found.numbers]
         listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
         routes = [route for name in names if (route := table.find(Kind.TOOL, name)) is not None]
         shown = [table.public_id(Kind.TOOL, rule, route) for route in routes]
-        return [listed[name] for name in shown if name in listed]
+        return Found([listed[name] for name in shown if name in listed], found.fits)
 
 
-async def best_of(tools: Sequence[Listed], query: str, most: int) -> list[Listed]:
-    """The tools that fit best, of some that are listed; none, if none fits."""
+async def best_of(tools: Sequence[Listed], query: str, most: int) -> Found:
+    """The tools that fit best, of some that are listed."""
 
-    def search() -> list[int]:
+    def search() -> Ranked:
         return _ranking_of((tool["name"], "", tool) for tool in tools).best(_bounded(query), most)
 
-    return [tools[number] for number in await asyncio.to_thread(search)]
+    found = await asyncio.to_thread(search)
+    return Found([tools[number] for number in found.numbers], found.fits)
 
 
 def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
@@ -74,6 +82,13 @@ def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
     while len(shortened) > 1 and _size(shortened) > _LARGEST:
         shortened.pop()
     return shortened
+
+
+def in_a_line(tool: Listed) -> str:
+    """A name, and the beginning of what it is for."""
+    text = tool.get("description")
+    about = " ".join(text.split()) if isinstance(text, str) else ""
+    return f"{tool['name']}: {_cut(about, _DESCRIBED_SHORTLY)}" if about else str(tool["name"])
 
 
 def _bounded(query: str) -> str:

@@ -8,7 +8,7 @@ on being served by the route table, also while they are not listed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -20,13 +20,17 @@ from fastmcp.server.transforms.search import BM25SearchTransform
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
+from mcp.server.connection import Connection
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.tool_index import ToolIndex, best_of, within_bounds
+from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
+from fastmcp_aggregator.front.fastmcp.tool_index import Listed, ToolIndex, best_of, in_a_line, within_bounds
 from fastmcp_aggregator.front.wire import errors
-from fastmcp_aggregator.library_internals import sdk_request_of
+from fastmcp_aggregator.library_internals import connection_of, sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.protocol.json_rpc import json_size
+from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -35,8 +39,8 @@ _FORWARDING: dict[type, dict[str, tuple[Kind, str]]] = {
     ResourcesAsTools: {"read_resource": (Kind.RESOURCE, "uri")},
 }
 SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
-_MOST_FOUND = 5
-"""Tools that a search tells."""
+_MOST_FOUND, _MOST_NEAR = 5, 10
+"""Tools that a search tells; and those that it names where none fits."""
 _MOST_NAMED = 40
 """Servers that are named where none fits."""
 
@@ -44,12 +48,14 @@ _MOST_NAMED = 40
 class ToolSearch(BM25SearchTransform):
     """`search_tools` and `call_tool` instead of the tools, while it is on: groups may change at any time."""
 
-    def __init__(self, directory: Directory, default: bool) -> None:
+    def __init__(self, directory: Directory, default: bool, clients: LiveClients) -> None:
         """`default`: whether it is on for groups that do not say."""
         super().__init__(max_results=_MOST_FOUND, search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL)
         self._directory = directory
         self._default = default
         self._of_children = ToolIndex(directory)
+        self._clients = clients
+        self._found = FoundTools()
         self.has_others: Callable[[], bool] = lambda: True
         """Whether there may be other tools than those of the children."""
 
@@ -62,8 +68,12 @@ class ToolSearch(BM25SearchTransform):
         return await super().list_tools(tools) if self.is_on else tools
 
     async def transform_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """The search; and the tools with a page, since a host finds the page in the list."""
-        return [*(self._as_named(tool) for tool in tools if _has_page(tool)), *await super().transform_tools(tools)]
+        """The search; before it tools with a page, which a host finds in the list, behind it what was found."""
+        found = self._found.of(_legacy_client()) if tools else ()
+        paged = [self._as_named(tool) for tool in tools if _has_page(tool)]
+        named = {self._public(tool.name): tool for tool in tools if not _has_page(tool)} if found else {}
+        kept = [self._as_named(named[name]) for name in found if name in named]
+        return [*paged, *await super().transform_tools(tools), *kept]
 
     async def get_tool(self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None) -> Tool | None:
         if self.is_on:
@@ -72,10 +82,12 @@ class ToolSearch(BM25SearchTransform):
 
     def _as_named(self, tool: Tool) -> Tool:
         """The tool under the name that the caller accepts."""
+        return tool.model_copy(update={"name": self._public(tool.name)})
+
+    def _public(self, name: str) -> str:
         table = self._directory.table
-        route = table.find(Kind.TOOL, tool.name)
-        public = tool.name if route is None else table.public_id(Kind.TOOL, self._rule(), route)
-        return tool.model_copy(update={"name": public})
+        route = table.find(Kind.TOOL, name)
+        return name if route is None else table.public_id(Kind.TOOL, self._rule(), route)
 
     def _make_search_tool(self) -> Tool:
         return self._search_tool
@@ -92,18 +104,32 @@ class ToolSearch(BM25SearchTransform):
             """
             if self.has_others():
                 every = self._as_listed(await self.get_tool_catalog(get_context()))
-                found = await best_of(every, query, _MOST_FOUND)
+                found = await best_of(every, query, _MOST_NEAR)
             else:
-                found = await self._of_children.best(query, _MOST_FOUND, self._rule())
-            return [dict(tool) for tool in within_bounds(found)] if found else self._nothing_fits()
+                found = await self._of_children.best(query, _MOST_NEAR, self._rule())
+            if not found.fits:
+                return self._nothing_fits(found.tools)
+            told = within_bounds(found.tools[:_MOST_FOUND])
+            await self._keep(tool["name"] for tool in told)
+            return [dict(tool) for tool in told]
 
         return Tool.from_function(fn=search_tools, name=SEARCH_TOOLS)
 
-    def _nothing_fits(self) -> str:
+    async def _keep(self, names: Iterable[str]) -> None:
+        """Keep what was found in the list of a client that can be told of it."""
+        client = _legacy_client()
+        if client is not None and self._found.add(client, names):
+            await self._clients.tell(client, frozenset({Kind.TOOL}))
+
+    def _nothing_fits(self, nearest: Sequence[Listed]) -> str:
         """What a model is told that may search for something else."""
         keys = [child.key for child in self._directory.children]
         named = ", ".join(keys[:_MOST_NAMED]) + (", …" if len(keys) > _MOST_NAMED else "")
-        return f"No tool fits. Try other words for what the tool does; the servers are: {named}"
+        advice = f"Try other words for what the tool does; the servers are: {named}"
+        if not nearest:
+            return f"No tool fits. {advice}"
+        lines = "\n".join(f"- {in_a_line(tool)}" for tool in nearest)
+        return f"No tool seems to fit. The nearest, which a search for their names tells in full:\n{lines}\n{advice}"
 
     def _as_listed(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The tools as `tools/list` would have them for this caller."""
@@ -156,6 +182,15 @@ class ToolSearch(BM25SearchTransform):
         return self._directory.naming.rule(params.client_info.name if params else None)
 
 
+def _legacy_client() -> Connection | None:
+    """The connection of the client that asks, if it is of the older era."""
+    request = get_context().request_context
+    of_client = sdk_request_of(request) if request is not None else None
+    if of_client is None or of_client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return connection_of(of_client.session)
+
+
 def _has_page(tool: Tool) -> bool:
     meta = tool.meta or {}
     return isinstance(meta.get("ui"), dict) or "ui/resourceUri" in meta
@@ -164,8 +199,8 @@ def _has_page(tool: Tool) -> bool:
 class ToolViews:
     """The tool views of one virtual server."""
 
-    def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings) -> None:
-        self.search = ToolSearch(directory, settings.tool_search)
+    def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings, clients: LiveClients) -> None:
+        self.search = ToolSearch(directory, settings.tool_search, clients)
         self._others: list[Transform] = []
         if settings.prompts_as_tools:
             self._others.append(PromptsAsTools(app))
