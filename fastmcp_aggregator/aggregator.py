@@ -20,7 +20,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.concurrency.limiter import Usage
-from fastmcp_aggregator.config import McpConfig, load_config
+from fastmcp_aggregator.config import McpConfig, changes_between, load_config
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
@@ -104,6 +104,8 @@ class Aggregator(VirtualServer):
         self._virtual_servers: dict[tuple[str, bool | None], VirtualServer] = {}
         self._reloads = asyncio.Lock()
         self._missing_tools = MissingTools()
+        self.config_problem: ConfigError | None = None
+        """Why something that the config or the groups file says now is not in use."""
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
         backend = Backend(
@@ -142,7 +144,12 @@ class Aggregator(VirtualServer):
         """
         async with self._reloads:
             source = self._whole.path or self._whole if config is None else config
-            self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
+            try:
+                self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
+            except ConfigError as error:
+                self.config_problem = error
+                raise
+            self.config_problem = None
         await self._backend.exchanged()
 
     def restart(self, server_key: str) -> None:
@@ -196,7 +203,9 @@ class Aggregator(VirtualServer):
                 else:
                     break
             else:
-                raise _told_together(errors)
+                self.config_problem = _told_together(errors)
+                raise self.config_problem
+            self.config_problem = errors[0] if errors else None
         if errors:
             is_old = isinstance(config, McpConfig)
             kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
@@ -220,7 +229,13 @@ class Aggregator(VirtualServer):
         except ConfigError:
             self._groups = before
             raise
+        changes = changes_between(self._whole, config)
         self._whole = config
+        if groups.path is not None and groups != before:
+            changes.append("groups changed")
+        if changes:
+            counted = "1 server" if len(config.servers) == 1 else f"{len(config.servers)} servers"
+            logger.info("config read again: %s; %s", counted, "; ".join(changes))
         self._backend.regroup(self._restriction)
         self._look_for_missing_tools()
         if is_other:

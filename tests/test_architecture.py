@@ -142,6 +142,7 @@ TELLS_THE_DATE = {
     "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",
     "cli.actions.keys": "a person sets the date on which a key ends",
+    "local_hub.log_file": "when each line was said, in the log of a hub",
     "oauth.account": "the date on which a token ends is kept",
     "oauth.authorization": "the date on which a token ends is kept",
     "oauth.tokens": "the date on which a token ends is kept",

@@ -14,15 +14,17 @@ from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.starting import connected, record_of
 
 ANSWER_TIMEOUT = 5.0
-"""Seconds that a hub has for each part of its answer."""
+"""Seconds that a hub has to answer."""
 _KILL_WAIT = 5.0
 """Seconds that a hub has to end after each signal."""
 _LOOK_INTERVAL = 0.05
+_SHORTEST_WAIT = 0.001
+"""Seconds; none would mean not to wait at all."""
 _LONGEST = 4 * 1024**2
 
 
-def ask(hub_id: str, what: str, **about: str) -> Mapping[str, Any] | None:
-    """What a hub answers; None: there is none, or it ends.
+def ask(hub_id: str, what: str, *, patience: float = ANSWER_TIMEOUT, **about: str) -> Mapping[str, Any] | None:
+    """What a hub answers within `patience` seconds; None: there is none, or it ends.
 
     Raises:
         Unusable: it does not answer, or with something else.
@@ -31,7 +33,7 @@ def ask(hub_id: str, what: str, **about: str) -> Mapping[str, Any] | None:
     if peer is None:
         return None
     with peer:
-        line = _asked(peer, hub_id, what, **about)
+        line = _asked(peer, hub_id, what, patience, **about)
     return _read(line, hub_id) if line else None
 
 
@@ -41,19 +43,15 @@ def end(hub_id: str, patience: float) -> bool:
     Raises:
         Unusable: it does not answer, or has not ended within `patience` seconds.
     """
-    peer = connected(hub_id)
-    if peer is None:
+    record = record_of(hub_id)
+    if record is None:
         return False
-    with peer:
-        _asked(peer, hub_id, greeting.STOP)
-        peer.settimeout(patience)
-        try:
-            while peer.recv(greeting.LONGEST):
-                pass
-        except TimeoutError:
-            raise Unusable(f"the hub {hub_id} has not ended for {patience:g} s") from None
-        except OSError:
-            return True
+    peer = connected(hub_id)
+    if peer is not None:  # or it is ending already
+        with peer:
+            _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else patience)
+    if not _is_gone(hub_id, patience):
+        raise Unusable(f"the hub {hub_id} has not ended for {patience:g} s")
     return True
 
 
@@ -68,20 +66,29 @@ def kill(hub_id: str) -> bool:
                 os.kill(record["pid"], number)
         except ProcessLookupError:
             return True
-        until = time.monotonic() + _KILL_WAIT
-        while time.monotonic() < until:
-            if record_of(hub_id) is None:
-                return True
-            time.sleep(_LOOK_INTERVAL)
+        if _is_gone(hub_id, _KILL_WAIT):
+            return True
     return False
 
 
-def _asked(peer: socket.socket, hub_id: str, what: str, **about: str) -> bytes:
-    peer.settimeout(ANSWER_TIMEOUT)
+def _is_gone(hub_id: str, patience: float) -> bool:
+    """Wait for the end of its process, which has its lock; whether it has come."""
+    until = time.monotonic() + patience
+    while record_of(hub_id) is not None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_INTERVAL)
+    return True
+
+
+def _asked(peer: socket.socket, hub_id: str, what: str, patience: float, **about: str) -> bytes:
+    until = time.monotonic() + patience
     data = b""
     try:
+        peer.settimeout(patience)
         peer.sendall(greeting.line(what, **about))
         while not data.endswith(b"\n") and len(data) < _LONGEST:
+            peer.settimeout(max(until - time.monotonic(), _SHORTEST_WAIT))
             more = peer.recv(greeting.LONGEST)
             if not more:
                 break

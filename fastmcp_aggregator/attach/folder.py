@@ -61,12 +61,12 @@ def require_short(path: str) -> None:
 
 
 def known_hubs() -> list[str]:
-    """The ids of the hubs that have a socket, running or not."""
+    """The ids of the hubs that have left a socket or a lock, whether they run, end, or have ended."""
     try:
-        names = sorted(os.listdir(hub_folder()))
+        names = os.listdir(hub_folder())
     except OSError:
         return []
-    return [name.removesuffix(".sock") for name in names if name.endswith(".sock")]
+    return sorted({name.rpartition(".")[0] for name in names if name.endswith((".sock", ".lock"))})
 
 
 def _is_private(path: str) -> bool:

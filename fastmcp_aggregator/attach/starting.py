@@ -90,7 +90,7 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
 
 
 def record_of(hub_id: str) -> Mapping[str, Any] | None:
-    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`; None: nobody has the lock."""
+    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: nobody has the lock."""
     try:
         descriptor = os.open(lock_of(hub_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -110,6 +110,14 @@ def _record_in(data: bytes) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and isinstance(record.get("pid"), int) else None
+
+
+def note_serving(lock: int) -> None:
+    """Note that the hub, which has this lock, is not starting any longer."""
+    record = _record_in(os.pread(lock, _LONGEST_RECORD, 0))
+    if record is not None:
+        with suppress(OSError):
+            os.pwrite(lock, json.dumps({**record, "serves": True}).encode(), 0)
 
 
 def _note(identity: HubIdentity, lock: int) -> None:

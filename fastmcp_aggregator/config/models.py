@@ -129,3 +129,14 @@ class McpConfig:
     def only(self, keys: Collection[str]) -> McpConfig:
         """The same with these servers alone."""
         return McpConfig({key: server for key, server in self.servers.items() if key in keys}, self.source)
+
+
+def changes_between(before: McpConfig, after: McpConfig) -> list[str]:
+    """In what two configs differ, for people: `added: a, b`, `removed: c`, `changed: d`."""
+    old, new = before.servers, after.servers
+    found = {
+        "added": [key for key in new if key not in old],
+        "removed": [key for key in old if key not in new],
+        "changed": [key for key in new if key in old and new[key] != old[key]],
+    }
+    return [f"{what}: {', '.join(keys)}" for what, keys in found.items() if keys]

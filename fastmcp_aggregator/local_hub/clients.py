@@ -49,6 +49,13 @@ class HubClient:
         }
 
     @property
+    def described(self) -> str:
+        """For the log: its name, once that is known, its process, and its folder."""
+        name = "" if self._name is None else f" {self._name!r}"
+        folder = "" if self.folder is None else f" in {self.folder}"
+        return f"the client{name} of process {self._pid}{folder}"
+
+    @property
     def _name(self) -> str | None:
         sender = None if self._front is None else self._front.sender
         params = None if sender is None else sender.connection.client_params

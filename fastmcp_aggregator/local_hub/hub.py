@@ -49,16 +49,26 @@ class LocalHub:
     """One hub, for one run."""
 
     def __init__(
-        self, app: Aggregator, listener: socket.socket, about: HubAbout, *, keep_for: KeepFor, idle: float
+        self,
+        app: Aggregator,
+        listener: socket.socket,
+        about: HubAbout,
+        *,
+        keep_for: KeepFor,
+        idle: float,
+        on_ending: Callable[[], None] = lambda: None,
     ) -> None:
-        """`idle` is for how many seconds it goes on without clients."""
+        """`idle` is for how many seconds it goes on without clients; `on_ending` is told when it begins to end."""
         self._app = app
         self._about = about
         self._listener = listener
         self._keep_for = keep_for
         self._idle = idle
+        self._on_ending = on_ending
         self._began = time.monotonic()
         self._ending = asyncio.Event()
+        self._why = "a signal has told it to"
+        """Why it ends."""
         self._dashboard = HubDashboard(app, self._ending)
         self._enders: list[socket.socket] = []
         """Who has told it to end, and waits until it has."""
@@ -71,8 +81,8 @@ class LocalHub:
         self._running: dict[tuple[str, bool | None], asyncio.Future[VirtualServer]] = {}
         self.clients: list[HubClient] = []
 
-    async def run(self) -> None:
-        """Serve until it is told to end, or has had no clients for a while.
+    async def run(self) -> str:
+        """Serve until it is told to end, or has had no clients for a while; why it ends.
 
         Raises:
             StartupError: strict, and at least one server failed.
@@ -91,6 +101,7 @@ class LocalHub:
                 self._last_word = greeting.line(greeting.FAILED)
                 raise
             finally:
+                self._on_ending()
                 for task in (accepting, ready, *told):
                     task.cancel()
                 await asyncio.gather(accepting, ready, *told, return_exceptions=True)
@@ -98,9 +109,12 @@ class LocalHub:
                 self._close_listener()
                 await self._end_clients()
                 await self._dashboard.close()
+        return self._why
 
-    def end(self) -> None:
+    def end(self, why: str) -> None:
         """Have it end, once what is open is answered."""
+        if not self._ending.is_set():
+            self._why = why
         self._ending.set()
 
     def status(self) -> dict[str, Any]:
@@ -166,7 +180,7 @@ class LocalHub:
     async def _serve(self, peer: socket.socket, what: str, about: Mapping[str, Any], rest: bytes) -> None:
         if what == greeting.STOP:
             self._enders.append(peer.dup())
-            self.end()
+            self.end("`fastmcp-aggregator stop` has told it to")
             await _say(peer, greeting.line(greeting.STOPPING))
         elif what == greeting.OPEN:
             await _say(peer, greeting.line(greeting.OPEN, url=self._dashboard.open()))
@@ -207,6 +221,7 @@ class LocalHub:
         assert task is not None
         self._tasks[task] = client
         self.clients.append(client)
+        logger.info("%s has come", client.described)
         self._look_for_clients()
         try:
             server = await asyncio.shield(self._server(group or DEFAULT_GROUP, tool_search))
@@ -219,6 +234,7 @@ class LocalHub:
             await server.serve_socket(socket_client, client.stop, on_served=partial(self._served, client), keep=keep)
         finally:
             self.clients.remove(client)
+            logger.info("%s has left", client.described)
             self._look_for_clients()
 
     def _served(self, client: HubClient, front: PipeFront | None, say: Say) -> None:
@@ -233,7 +249,9 @@ class LocalHub:
             self._idling.cancel()
             self._idling = None
         if not self.clients:
-            self._idling = asyncio.get_running_loop().call_later(self._idle, self.end)
+            self._idling = asyncio.get_running_loop().call_later(
+                self._idle, self.end, f"it has had no client for {self._idle:g} s"
+            )
 
     # The virtual servers that clients see.
 

@@ -1,15 +1,45 @@
-"""The log of a hub: what it and all that it loads write to stderr, in a file that is renamed when it is full."""
+"""The log of a hub: what it and all that it loads write to stderr, with times, in a file that is renamed when full."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import BinaryIO
 
 MOST_BYTES = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
 """Seconds between looks at its size."""
+_DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
+"""How a line begins that has its time already: one of JSON, or of the log with `--debug`."""
+
+
+def date_stderr() -> None:
+    """From now on each line on stderr begins with the time, whoever writes it."""
+    sys.stderr = DatedLines(sys.stderr.buffer)
+
+
+class DatedLines(io.TextIOWrapper):
+    """A text stream whose lines begin with the time (ISO 8601, UTC), unless they have one."""
+
+    def __init__(self, buffer: BinaryIO) -> None:
+        super().__init__(buffer, "utf-8", "backslashreplace", line_buffering=True)
+        self._is_at_start = True
+
+    def write(self, text: str) -> int:
+        dated = []
+        for line in text.splitlines(keepends=True):
+            if self._is_at_start and not _DATED.match(line):
+                dated.append(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} ")
+            dated.append(line)
+            self._is_at_start = line.endswith("\n")
+        super().write("".join(dated))
+        return len(text)
 
 
 @asynccontextmanager

@@ -38,6 +38,7 @@ def report_of(about: HubAbout, app: Aggregator) -> dict[str, Any]:
         "id": about.id,
         "name": about.name,
         "config": about.config,
+        "config_problem": None if app.config_problem is None else str(app.config_problem),
         "pid": pid,
         "memory": memory_with_descendants(pid),
         "servers": servers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -149,12 +150,49 @@ async def test_a_server_is_restarted_in_the_hub(tmp_path: Path, runtime: Path) -
         assert await server.client.call("files:pid") != before
 
 
+async def test_a_hub_is_chosen_by_its_config_and_several_are_stopped_at_once(tmp_path: Path, runtime: Path) -> None:
+    paths = []
+    for key in ("one", "other"):
+        (tmp_path / key).mkdir()
+        paths.append(written(tmp_path / key, **{key: lean()}))
+    async with bridge(paths[0]) as one, bridge(paths[1]) as other:
+        for server in (one, other):
+            await server.client.names()
+        shown = (await command("status", "--hub", paths[0])).stdout
+        assert (f"serves {paths[0]}" in shown, f"serves {paths[1]}" in shown) == (True, False)
+        assert "say which hub" in (await command("logs")).stderr
+        assert f"and serves {paths[1]}" in (await command("logs", paths[1])).stdout
+        assert "no hub has a server" in (await command("restart", "one", "--hub", paths[1])).stderr
+        assert (await command("stop", paths[0])).returncode == 0
+        [left] = json.loads((await command("status", "--json")).stdout)["hubs"]
+        assert left["config"] == paths[1]
+        assert (await one.client.names()) != []
+        assert len(hubs_of(runtime)) == 2
+        assert (await command("stop", "--all")).stderr.count("has ended") == 2
+        assert hubs_of(runtime) == []
+        assert f"and serves {paths[0]}" in (await command("logs", paths[0])).stdout
+
+
+async def test_a_config_that_breaks_is_shown_until_it_is_mended(tmp_path: Path, runtime: Path) -> None:
+    path = written(tmp_path, a=lean())
+    async with bridge(path) as server:
+        await server.client.names()
+        Path(path).write_text("{")
+        while "as it was before" not in (shown := (await command("status")).stdout):
+            await asyncio.sleep(0.1)
+        assert f"cannot be used: {path}" in shown
+        written(tmp_path, b=lean())
+        while "as it was before" in (await command("status")).stdout:
+            await asyncio.sleep(0.1)
+        assert "config read again: 1 server; added: b; removed: a" in (await command("logs")).stdout
+
+
 async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Path) -> None:
     async with bridge(written(tmp_path, a=lean())) as server:
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
-        assert f"process {hub} does not answer" in (await command("status")).stdout
+        assert f"process {hub}, it does not answer" in (await command("status")).stdout
         stopped = await command("stop")
         assert stopped.returncode == 0, stopped.stderr
         assert f"its process {hub} is killed" in stopped.stderr
@@ -207,6 +245,9 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
         assert f"as process {hub['pid']}" in logged
         assert f"as process {another}" in logged
         assert "there is no hub 'home': work" in (await command("stop", "home")).stderr
+        assert f"the client 'test' of process {os.getpid()} in {os.getcwd()} has left" in logged
+        assert "the hub work ends: `fastmcp-aggregator stop` has told it to" in logged
+        assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in logged.splitlines())
         other = tmp_path / "other.json"
         other.write_text("{}")
         async with bridge(str(other), "--hub", "work") as guest:

@@ -77,6 +77,28 @@ def write_config(path: Path, **entries: dict[str, Any]) -> str:
     return str(path)
 
 
+# What is told of it.
+
+
+async def test_what_a_reload_has_changed_is_logged_and_a_file_that_cannot_be_used_is_told_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fastmcp_aggregator.aggregator")
+    path = tmp_path / "mcp.json"
+    write_config(path, a=lean(), b=lean())
+    app = build_aggregator(path)
+    await app.reload()
+    assert caplog.messages == []
+    write(path, "{")
+    with pytest.raises(ConfigError):
+        await app.reload()
+    assert "mcp.json" in str(app.config_problem)
+    write_config(path, b=lean(name="other"), c=lean())
+    await app.reload()
+    assert app.config_problem is None
+    assert caplog.messages == ["config read again: 2 servers; added: c; removed: a; changed: b"]
+
+
 # What becomes of the servers.
 
 

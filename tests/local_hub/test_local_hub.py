@@ -70,7 +70,7 @@ class Hub:
 
 
 @asynccontextmanager
-async def hub(tmp_path: Path, idle: float = 60.0, **options: Any) -> AsyncIterator[Hub]:
+async def hub(tmp_path: Path, idle: float = 60.0, why: str = "", **options: Any) -> AsyncIterator[Hub]:
     """A hub with one server, `a`."""
     app = build_aggregator(config(a=lean()), strict=False, **options)
     path = tmp_path / "hub.sock"
@@ -82,8 +82,8 @@ async def hub(tmp_path: Path, idle: float = 60.0, **options: Any) -> AsyncIterat
     try:
         yield Hub(app, path)
     finally:
-        served.end()
-        await asyncio.wait_for(running, PATIENCE)
+        served.end("the test is over")
+        assert await asyncio.wait_for(running, PATIENCE) == (why or "the test is over")
         assert not path.exists()
 
 
@@ -139,7 +139,7 @@ async def test_a_client_is_told_if_its_lists_are_others_than_they_were(tmp_path:
 
 
 async def test_clients_are_told_that_the_hub_ends_after_their_answers(tmp_path: Path) -> None:
-    async with hub(tmp_path) as here:
+    async with hub(tmp_path, why="`fastmcp-aggregator stop` has told it to") as here:
         one, other = await here.client(), await here.client()
         one.send(id="held", method="tools/call", params={"name": "a:hold", "arguments": {}})
         await until(lambda: here.app.children["a"].calls.in_flight == 1)
@@ -153,7 +153,7 @@ async def test_clients_are_told_that_the_hub_ends_after_their_answers(tmp_path: 
 
 
 async def test_a_hub_without_clients_ends(tmp_path: Path) -> None:
-    async with hub(tmp_path, idle=0.05) as here:
+    async with hub(tmp_path, idle=0.05, why="it has had no client for 0.05 s") as here:
         peer = await here.client()
         await asyncio.sleep(0.1)
         assert "result" in await peer.request("ping")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastmcp_aggregator.cli.parser.command import HERE, Command, action, add_api_key, add_json
+from fastmcp_aggregator.cli.parser.command import HERE, WHICH_HUB, Command, action, add_api_key, add_json
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         help="show the dashboard of a hub in the browser (default: the only one)",
     )
+    parser.add_argument("--hub", metavar="HUB", help=f"this hub alone: {WHICH_HUB}")
     parser.add_argument("--wake", metavar="SERVER", help="start this server first, if it sleeps")
     parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
     parser.add_argument(
@@ -38,10 +39,11 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 COMMAND = Command(
     name="status",
     summary="Show how your hubs are, or the servers of a running HTTP instance.",
-    usage="status [URL] [--watch | --open [HUB]] [options]",
+    usage="status [URL] [--hub HUB | --open [HUB] | --watch] [options]",
     examples=(
         "status",
         "status --open",
+        "status --hub mcp.json",
         "status --watch",
         "status --wake git",
         "status https://hub.example.com --json",

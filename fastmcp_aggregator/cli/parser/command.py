@@ -18,6 +18,7 @@ HERE = "http://127.0.0.1:8000"
 """Where an instance runs that was told nothing else."""
 DEFAULT_NAME = "hub"
 """What a client calls the aggregator that was told nothing else."""
+WHICH_HUB = "its name, the beginning of its id, or the path of its config"
 
 
 @dataclass(frozen=True, slots=True)

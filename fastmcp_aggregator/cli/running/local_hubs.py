@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastmcp_aggregator.attach import greeting
@@ -15,23 +17,36 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 
 Status = Mapping[str, Any]
 _NOTED = ("name", "config", "pid")
+STARTS, ENDS, HANGS = "it is starting", "it is ending", "it does not answer"
+"""Why a hub tells nothing of itself."""
+_PATIENCE = 2.0
+"""Seconds that the hubs have to tell how they are; all are asked at once."""
+_MOST_AT_ONCE = 32
 
 
 def running_hubs() -> list[Status]:
-    """How each hub of this user is; of one that does not answer (`hangs`) only what its lock tells."""
-    found: list[Status] = []
-    for hub_id in known_hubs():
-        try:
-            status = ask(hub_id, greeting.STATUS)
-        except Unusable as why:
-            if (record := record_of(hub_id)) is None:
-                say(str(why))
-            else:
-                found.append({"id": hub_id, "hangs": True, **{name: record.get(name) for name in _NOTED}})
-        else:
-            if status is not None:
-                found.append(status)
-    return found
+    """How each hub of this user is; of one that does not answer only what its lock tells, and `silent`: why that is."""
+    ids = known_hubs()
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
+        return [status for status in threads.map(_status_of, ids) if status is not None]
+
+
+def _status_of(hub_id: str) -> Status | None:
+    """None: there is no such hub."""
+    try:
+        status = ask(hub_id, greeting.STATUS, patience=_PATIENCE)
+    except Unusable as why:
+        record, silent = record_of(hub_id), HANGS
+        if record is None:
+            say(str(why))
+    else:
+        if status is not None:
+            return status
+        record, silent = record_of(hub_id), ENDS
+    if record is None:
+        return None
+    noted = {name: record.get(name) for name in _NOTED}
+    return {"id": hub_id, "silent": silent if record.get("serves") else STARTS, **noted}
 
 
 def others_of(hub: Status, hubs: Sequence[Status]) -> dict[str, list[str]]:
@@ -45,15 +60,22 @@ def others_of(hub: Status, hubs: Sequence[Status]) -> dict[str, list[str]]:
 
 
 def chosen(word: str | None, hubs: Sequence[Status]) -> Status | None:
-    """The hub that the word names, by name or the beginning of its id; None: none runs.
+    """The hub that the word names: its name, the beginning of its id, or the path of its config; None: none runs.
 
     Raises:
         UsageError: it names none of those that run, or several, or there is no word and several run.
     """
     if not hubs:
         return None
-    fitting = [hub for hub in hubs if word is None or hub["name"] == word or hub["id"].startswith(word)]
+    fitting = [hub for hub in hubs if is_named(hub, word)]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(hub["name"] or hub["id"] for hub in hubs)
     raise UsageError(f"say which hub: {names}" if word is None or fitting else f"there is no hub {word!r}: {names}")
+
+
+def is_named(hub: Status, word: str | None) -> bool:
+    """Whether the word names the hub; no word names all."""
+    if word is None or hub["name"] == word or hub["id"].startswith(word):
+        return True
+    return bool(hub["config"] == os.path.realpath(os.path.expanduser(word)))

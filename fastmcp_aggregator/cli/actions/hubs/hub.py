@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,28 +17,33 @@ from typing import TYPE_CHECKING
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of, log_of, socket_of
 from fastmcp_aggregator.attach.identity import answers_name
-from fastmcp_aggregator.attach.starting import LISTENER, LOCK
+from fastmcp_aggregator.attach.starting import LISTENER, LOCK, note_serving
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
 from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
 from fastmcp_aggregator.cli.running.given_files import FollowedVariables
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
-from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.early.answers import AnswersFile
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
     from fastmcp_aggregator.front.early_answers import Keep
 
+_MOST_TO_END = 60.0
+"""Seconds that the end may take: what is open is answered, servers end, files are written."""
+
 
 def run(options: argparse.Namespace) -> int:
+    date_stderr()
     listener = _listener(options.id)
     try:
         return _run(options, listener)
@@ -76,7 +82,22 @@ def _run(options: argparse.Namespace, listener: socket.socket) -> int:
     if settings.audit == "stdout":
         raise UsageError("the hub has no stdout; give the setting `audit` the path of a file")
     groups = load_named_groups(options, config, settings)
+    if not options.debug:
+        logging.getLogger("fastmcp_aggregator").setLevel(logging.INFO)
     return run_to_end(_serve(config, settings, groups, options, listener, environ), exit_code_on_signal=FINE)
+
+
+def _require_end() -> None:
+    """Whatever hangs from now on, the process ends, so that there can be another hub."""
+    timer = threading.Timer(_MOST_TO_END, _end_anyhow)
+    timer.daemon = True
+    timer.start()
+
+
+def _end_anyhow() -> None:
+    tell(f"the hub has not ended for {_MOST_TO_END:g} s, and is ended as it is", logging.ERROR)
+    kill_recorded_groups()
+    os._exit(FAILED)
 
 
 def _defaults(settings: AggregatorSettings) -> dict[str, str]:
@@ -135,17 +156,19 @@ async def _serve(
     leave_out(report.tells)
     async with built_early(config, settings, groups=groups, catalogues=catalogues) as app:
         from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
-        from fastmcp_aggregator.local_hub.log_file import rotated_log  # noqa: PLC0415 - as above
         from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
 
         following = asyncio.create_task(follow(app, report))
         variables = _followed_variables(options.env_file, environ, app)
         try:
             async with rotated_log(log_of(options.id)), variables.following(watch=settings.watch_config):
-                tell(f"the hub {options.hub or options.id} begins, as process {os.getpid()}")
+                name = options.hub or options.id
+                tell(f"the hub {name} begins, as process {os.getpid()}, and serves {options.config}")
                 about = HubAbout(options.id, options.hub, options.config)
-                await LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle).run()
-                tell("it ends")
+                note_serving(LOCK)
+                hub = LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle, on_ending=_require_end)
+                why = await hub.run()
+                tell(f"the hub {name} ends: {why}")
         finally:
             following.cancel()
             report.close()

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from fastmcp_aggregator.attach.folder import log_of
 from fastmcp_aggregator.cli.running.local_hubs import chosen, running_hubs
-from fastmcp_aggregator.cli.terminal.console import put_lines
+from fastmcp_aggregator.cli.terminal.console import put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.escaping import printable
 
 _LOOK_INTERVAL = 0.2
 """Seconds between looks for new lines."""
@@ -23,6 +24,7 @@ _CHUNK = 256 * 1024
 def run(options: argparse.Namespace) -> int:
     end_on_signals(FINE)
     path = _path_of(options.hub)
+    say(f"the log {path}")
     for part in (Path(f"{path}.1"), path):
         with suppress(FileNotFoundError):
             put_lines(part.read_text("utf-8", "replace").splitlines())
@@ -49,9 +51,18 @@ def _path_of(word: str | None) -> Path:
 
 
 def _logs_of(word: str | None) -> list[Path]:
-    """The logs of hubs whose ids begin so, the newest last."""
-    found = [path for path in Path(log_of("")).parent.glob("hub-*.log") if path.name.startswith(f"hub-{word or ''}")]
+    """The logs of hubs that the word names, the newest last."""
+    found = [path for path in Path(log_of("")).parent.glob("hub-*.log") if _is_named(path, word)]
     return sorted(found, key=lambda path: path.stat().st_mtime)
+
+
+def _is_named(log: Path, word: str | None) -> bool:
+    """Whether the word is the beginning of the hub's id, its name, or the path of its config, as its log tells."""
+    if word is None or log.name.startswith(f"hub-{word}"):
+        return True
+    config = os.path.realpath(os.path.expanduser(word))
+    text = log.read_text("utf-8", "replace")
+    return f"the hub {word} begins, " in text or f", and serves {printable(config)}\n" in text
 
 
 def _following(path: Path) -> Iterator[str]:

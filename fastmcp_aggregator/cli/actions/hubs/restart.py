@@ -9,14 +9,17 @@ from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.local_hubs import Status, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
 
 
 def run(options: argparse.Namespace) -> int:
-    hubs = [] if options.url is not None else [hub for hub in running_hubs() if not hub.get("hangs")]
+    hubs = [] if options.url is not None else [hub for hub in running_hubs() if not hub.get("silent")]
+    if options.hub is not None:
+        chosen_one = chosen(options.hub, hubs)
+        hubs = [] if chosen_one is None else [chosen_one]
     if not hubs:
         if options.url is None:
             say("no hub runs; the next request of a client that attaches starts it, with all servers anew")

@@ -13,7 +13,7 @@ from fastmcp_aggregator.cli.actions import status as of_instance
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
 from fastmcp_aggregator.cli.running.instance import InstanceError
-from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, others_of, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, is_named, others_of, running_hubs
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.escaping import printable
@@ -24,6 +24,9 @@ def run(options: argparse.Namespace) -> int:
         return _open(options.open or None)
     is_of_instance = options.url is not None or options.watch or options.wake is not None
     hubs = [] if is_of_instance else running_hubs()
+    if options.hub is not None and not (hubs := [hub for hub in hubs if is_named(hub, options.hub)]):
+        say(f"no hub {options.hub!r} runs")
+        return FAILED
     if not hubs:
         options.url = options.url or HERE
         return of_instance.run(options) if is_of_instance else _without_hub(options)
@@ -65,13 +68,16 @@ def _open(word: str | None) -> int:
 
 def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     name = f"{printable(hub['name'])} ({hub['id']})" if hub["name"] else hub["id"]
-    if hub.get("hangs"):
-        yield f"hub {name}: process {hub['pid']} does not answer; to end it: fastmcp-aggregator stop {hub['id']}"
+    if silent := hub.get("silent"):
+        advice = f"; to end it: fastmcp-aggregator stop {hub['id']}" if silent == HANGS else ""
+        yield f"hub {name}: process {hub['pid']}, {silent}{advice}"
         yield f"  serves {printable(str(hub['config']))}"
         return
     memory = f", {hub['memory'] / 1024**2:.0f} MiB with its servers" if hub["memory"] else ""
     yield f"hub {name}: process {hub['pid']}, for {of_instance.duration(hub['since'])}{memory}"
     yield f"  serves {printable(hub['config'])}"
+    if hub["config_problem"]:
+        yield f"           as it was before, for as it is now it cannot be used: {printable(hub['config_problem'])}"
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"

@@ -1,35 +1,42 @@
-"""The end of a hub. The bridges of its clients stay, and start one again with their clients' next request."""
+"""The end of hubs. The bridges of their clients stay, and start one again with their clients' next request."""
 
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 
 from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, running_hubs
-from fastmcp_aggregator.cli.terminal.console import say
+from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, running_hubs
+from fastmcp_aggregator.cli.terminal.console import counted, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 
 _PATIENCE = 60.0
 """Seconds that what is open in a hub may take to be answered, and its servers to end."""
+_MOST_AT_ONCE = 32
 
 
 def run(options: argparse.Namespace) -> int:
-    hub = chosen(options.hub, running_hubs())
-    if hub is None:
+    hubs = running_hubs()
+    if not options.all and (hub := chosen(options.hub, hubs)) is not None:
+        hubs = [hub]
+    if not hubs:
         say("no hub runs")
         return FAILED
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
+        return max(threads.map(_stopped, hubs))
+
+
+def _stopped(hub: Status) -> int:
     name = hub["name"] or hub["id"]
-    if hub.get("hangs"):
+    if hub.get("silent") == HANGS:
         return _killed(name, hub, f"the hub {name} does not answer")
     try:
         end(hub["id"], _PATIENCE)
     except Unusable as why:
         return _killed(name, hub, str(why))
-    clients = len(hub["clients"])
-    more = (
-        f"; {clients} client{'s' if clients > 1 else ''} will start it again with the next request" if clients else ""
-    )
+    clients = hub.get("clients")
+    more = f"; {counted(len(clients), 'client')} will start it again with the next request" if clients else ""
     say(f"the hub {name} has ended{more}")
     return FINE
 

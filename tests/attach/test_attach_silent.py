@@ -1,0 +1,104 @@
+"""Hubs that tell nothing of themselves: those that start, end, or hang."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.folder import lock_of
+from fastmcp_aggregator.cli.actions.hubs import stop
+from fastmcp_aggregator.cli.running import local_hubs
+from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, running_hubs
+
+Hub = Callable[..., socket.socket | None]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Makes what a hub has: a lock with a note in it and, if it listens, a socket."""
+    runtime = Path(tempfile.mkdtemp(prefix="hub-"))  # a socket's path must be short
+    folder = runtime / "fastmcp-aggregator"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    locks, listeners = [], []
+
+    def made(hub_id: str, *, listens: bool = True, pid: int = 0, **noted: Any) -> socket.socket | None:
+        lock = os.open(folder / f"{hub_id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, json.dumps({"pid": pid or os.getpid(), "name": None, "config": "/c", **noted}).encode())
+        locks.append(lock)
+        if not listens:
+            return None
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(folder / f"{hub_id}.sock"))
+        listener.listen()
+        listeners.append(listener)
+        return listener
+
+    yield made
+    for lock in locks:
+        os.close(lock)
+    for listener in listeners:
+        listener.close()
+    shutil.rmtree(runtime)
+
+
+def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    hub("a", serves=True)
+    hub("b")
+    hub("c", serves=True, listens=False)
+    assert [found["silent"] for found in running_hubs()] == [HANGS, STARTS, ENDS]
+
+
+def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
+    asked = Barrier(3)
+
+    def answer(listener: socket.socket, hub_id: str) -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(greeting.LONGEST)
+            asked.wait(10)
+            peer.sendall(greeting.line(greeting.STATUS, id=hub_id))
+
+    threads = []
+    for hub_id in ("a", "b", "c"):
+        listener = hub(hub_id, serves=True)
+        assert listener is not None
+        threads.append(Thread(target=answer, args=(listener, hub_id)))
+        threads[-1].start()
+    assert [found["id"] for found in running_hubs()] == ["a", "b", "c"]
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("hub")
+def test_a_hub_that_hangs_while_it_ends_is_killed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stop, "_PATIENCE", 0.05)
+    code = "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\nfcntl.flock(fd, 2)\n"
+    code += 'os.write(fd, b\'{"pid": %d, "name": null, "config": "/c", "serves": true}\' % os.getpid())\n'
+    code += "print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, lock_of("b")], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        options = argparse.Namespace(hub="b", all=False)
+        assert stop.run(options) == 0
+        assert process.wait(10) != 0
+    assert f"has not ended for 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
