@@ -183,13 +183,14 @@ class Aggregator(VirtualServer):
         """The pins, if the settings name a file with some."""
         return self._backend.pins
 
-    def approve(self, server_key: str) -> None:
-        """Pin what a server offers now, in the file too.
+    def approve(self, server_key: str, looked_at: str | None = None) -> None:
+        """Pin what a server offers now, in the file too; if that has the digest of what was looked at.
 
         Raises:
-            AggregatorError: there is no pins file, the server has not been listed, or the file cannot be written.
+            AggregatorError: there is no pins file, the server has not been listed, offers something else by now, or the
+                file cannot be written.
         """
-        self._backend.approve(server_key)
+        self._backend.approve(server_key, looked_at)
 
     async def _read_again(self) -> None:
         """Take up both files, or one where the other cannot be used: what takes access away is not held up."""

@@ -180,15 +180,16 @@ class Backend:
         (names.add if is_out else names.discard)(tool)
         self._show_again()
 
-    def approve(self, key: str) -> None:
-        """Pin what a server offers now.
+    def approve(self, key: str, looked_at: str | None) -> None:
+        """Pin what a server offers now, if it is what was looked at.
 
         Raises:
-            AggregatorError: nothing is pinned, it has not been listed yet, or the pins cannot be written.
+            AggregatorError: nothing is pinned, it has not been listed yet, offers something else by now, or the pins
+                cannot be written.
         """
         if self.pins is None:
             raise AggregatorError("there is no pins file: set `pins`")
-        self.pins.approve(key)
+        self.pins.approve(key, looked_at)
         if key in self.children:
             self.children[key].list_again()
 

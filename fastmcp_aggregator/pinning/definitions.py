@@ -41,6 +41,13 @@ class ServerPins:
         """The components of one kind."""
         return self.components.get(kind, {})
 
+    @property
+    def sha256(self) -> str:
+        """The digest of all of it."""
+        found = [[kind, name, pin.sha256] for kind in SPECS for name, pin in sorted(self.of(kind).items())]
+        whole = [None if self.instructions is None else self.instructions.sha256, found]
+        return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

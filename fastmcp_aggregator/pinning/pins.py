@@ -84,16 +84,23 @@ class Pins:
         """What the servers have listed last that is not as pinned, by server."""
         return [each for key, offered in self._offered.items() for each in differences(key, self._of(key), offered)]
 
-    def approve(self, server_key: str) -> None:
-        """Pin what a server has listed last, here and in the file.
+    def offers(self) -> dict[str, str]:
+        """The digest of what each server has listed last."""
+        return {key: offered.sha256 for key, offered in self._offered.items()}
+
+    def approve(self, server_key: str, looked_at: str | None = None) -> None:
+        """Pin what a server has listed last, here and in the file; only if its digest is that of what was looked at.
 
         Raises:
-            AggregatorError: it has not been listed yet, or the file cannot be written.
+            AggregatorError: it has not been listed yet, offers something else by now, or the file cannot be written.
         """
         if server_key not in self._offered or self._path is None:
             raise AggregatorError(f"the server {server_key!r} has not been listed yet")
-        add_pins(self._path, {server_key: self._offered[server_key]})
-        self._servers[server_key] = self._offered[server_key]
+        offered = self._offered[server_key]
+        if looked_at is not None and looked_at != offered.sha256:
+            raise AggregatorError(f"the server {server_key!r} offers something else by now; look at it again")
+        add_pins(self._path, {server_key: offered})
+        self._servers[server_key] = offered
 
     def _told(self, difference: Difference) -> str:
         effect = ", and is left out" if self._blocks and difference.kind != "gone" else ""

@@ -7,7 +7,7 @@ POST /withdraw/{key}           takes a tool out of service: `{"tool": NAME}`
 POST /reinstate/{key}          puts it back
 GET  /keys                     the API keys, and when each was used last
 GET  /pins                     what is not as pinned
-POST /pins/{key}               pins what a server offers now
+POST /pins/{key}               pins what a server offers: `{"offer": DIGEST}`, of what was looked at
 
 Servers and tools are those of this replica, and what is done to them holds until the program ends; pins are in a file.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -36,8 +37,8 @@ from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
 
 _STDERR_LINES = 500
-_LONGEST_NAME = 1024
-"""Characters of a tool's name."""
+_LONGEST = 1024
+"""Characters of a tool's name, or a digest."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -107,12 +108,22 @@ class _Operations:
 
     async def pins(self, request: Request) -> Response:
         pins = self._hub.pins
+        # The digests first: what is listed in between is not among the differences, and not approved.
+        offers = {} if pins is None else pins.offers()
         found = [] if pins is None else await asyncio.to_thread(pins.differences)
         told = [{"server": each.server, "what": each.subject, "kind": each.kind, "diff": diff(each)} for each in found]
-        return JSONResponse({"is_on": pins is not None, "differences": told}, headers=_NOT_KEPT)
+        about = {"is_on": pins is not None, "offers": offers, "differences": told}
+        return JSONResponse(about, headers=_NOT_KEPT)
 
     async def approve(self, request: Request) -> Response:
-        return self._done(request, "approve", self._hub.approve)
+        """Only what was looked at: a server may offer something else by the time that it is approved."""
+        key = request.path_params["key"]
+        if key not in self._hub.children:
+            return _no_server(key)
+        offer = await _text_in(request, "offer")
+        if offer is None:
+            return JSONResponse({"error": 'the body must be JSON: {"offer": DIGEST}, as `GET /pins` tells it'}, 400)
+        return self._done(request, "approve", partial(self._hub.approve, looked_at=offer))
 
     def _done(self, request: Request, operation: str, act: Callable[[str], None]) -> Response:
         key = request.path_params["key"]
@@ -126,7 +137,7 @@ class _Operations:
         key = request.path_params["key"]
         if key not in self._hub.children:
             return _no_server(key)
-        tool = await _tool_named(request)
+        tool = await _text_in(request, "tool")
         if tool is None:
             return JSONResponse({"error": 'the body must be JSON: {"tool": NAME}'}, 400)
         catalogue = self._hub.children[key].catalogue
@@ -147,7 +158,8 @@ def _no_server(key: str) -> Response:
     return JSONResponse({"error": f"there is no server {key!r}"}, 404)
 
 
-async def _tool_named(request: Request) -> str | None:
+async def _text_in(request: Request, name: str) -> str | None:
+    """What the JSON body of a request says; None: it does not."""
     body = await whole_body(request)
     if body is None or not is_json(request.scope):
         return None
@@ -155,8 +167,8 @@ async def _tool_named(request: Request) -> str | None:
         document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    tool = document.get("tool") if isinstance(document, Mapping) else None
-    return tool if isinstance(tool, str) and 0 < len(tool) <= _LONGEST_NAME else None
+    text = document.get(name) if isinstance(document, Mapping) else None
+    return text if isinstance(text, str) and 0 < len(text) <= _LONGEST else None
 
 
 def _described(key: ApiKey, last_used: Any) -> dict[str, Any]:

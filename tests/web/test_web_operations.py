@@ -184,14 +184,46 @@ async def test_what_is_not_as_pinned_is_shown_and_approved(tmp_path: Path) -> No
         found = (await here.ask("GET", "/pins")).json()
         assert (found["is_on"], found["differences"][0]["kind"]) == (True, "new")
         assert {each["server"] for each in found["differences"]} == {"a"}
-        assert (await here.ask("POST", "/pins/a")).status_code == 202
+        assert (await here.ask("POST", "/pins/a")).status_code == 400
+        assert (await here.ask("POST", "/pins/a", body={"offer": found["offers"]["a"]})).status_code == 202
         assert (await here.ask("GET", "/pins")).json()["differences"] == []
         assert "a" in read_pins(pins)
         await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
         assert await here.recorded(1) == [("key:chief", "approve", "a")]
 
 
+async def test_what_has_changed_since_it_was_looked_at_is_not_approved(tmp_path: Path) -> None:
+    pins = tmp_path / "pins.json"
+    write_pins(pins, {})
+    async with hub(tmp_path, pins=str(pins)) as here:
+        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
+        looked_at = (await here.ask("GET", "/pins")).json()["offers"]
+        await here.call("a:add_tool", name="late")
+
+        async def offers() -> Any:
+            return (await here.ask("GET", "/pins")).json()["offers"]
+
+        await until_answered(offers, lambda now: now != looked_at)
+        refused = await here.ask("POST", "/pins/a", body={"offer": looked_at["a"]})
+        assert (refused.status_code, refused.json()) == (
+            409,
+            {"error": "the server 'a' offers something else by now; look at it again"},
+        )
+        assert read_pins(pins) == {}
+        assert (await here.ask("POST", "/pins/a", body={"offer": (await offers())["a"]})).status_code == 202
+
+
+@pytest.mark.parametrize("body", [None, {}, {"offer": None}, {"offer": ["x"]}, {"offer": ""}, [], "x"])
+async def test_who_does_not_say_what_was_looked_at_approves_nothing(tmp_path: Path, body: Any) -> None:
+    pins = tmp_path / "pins.json"
+    write_pins(pins, {})
+    async with hub(tmp_path, pins=str(pins)) as here:
+        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
+        assert (await here.ask("POST", "/pins/a", body=body)).status_code == 400
+        assert read_pins(pins) == {}
+
+
 async def test_without_pins_there_is_nothing_to_approve(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
-        assert (await here.ask("GET", "/pins")).json() == {"is_on": False, "differences": []}
-        assert (await here.ask("POST", "/pins/a")).status_code == 409
+        assert (await here.ask("GET", "/pins")).json() == {"is_on": False, "differences": [], "offers": {}}
+        assert (await here.ask("POST", "/pins/a", body={"offer": "0" * 64})).status_code == 409

@@ -79,7 +79,7 @@ export async function showOperator() {
   showKeys();
   const servers = [...new Set(pins.differences.map((one) => one.server))];
   setText(byId("pins-summary"), pins.is_on ? (servers.length ? "" : "Everything is as pinned.") : "Pins are off.");
-  byId("pins-list").replaceChildren(...servers.slice(0, MOST_ROWS).map((key) => pinned(key, pins.differences.filter((one) => one.server === key))));
+  byId("pins-list").replaceChildren(...servers.slice(0, MOST_ROWS).map((key) => pinned(key, pins.offers[key], pins.differences.filter((one) => one.server === key))));
 }
 
 function showKeys() {
@@ -96,11 +96,11 @@ function showKeys() {
   setText(byId("keys-summary"), shown.length === keys.length ? all : `${shown.length} of ${all}`);
 }
 
-function pinned(key, found) {
+function pinned(key, offer, found) {
   const approve = element("button", { type: "button", onclick: act }, `Approve all of ${key}`);
   async function act() {
     if (!(await asked(`Pin what ${key} offers now? ${count(found.length, "difference")} would be approved.`, "Approve"))) return;
-    await operate("pins", key).then(showOperator, (error) => setText(approve, error.message));
+    await operate("pins", key, { offer }).then(showOperator, (error) => setText(approve, error.message));
   }
   const shown = found.slice(0, 50).map((one) => element("details", {}, element("summary", {}, `${one.what}: ${one.kind}`), element("pre", { class: "block", tabindex: "0" }, one.diff.join("\n"))));
   return element("article", { class: "card" }, element("h3", {}, key), shown, found.length > 50 ? element("p", {}, `and ${found.length - 50} more`) : null, element("p", { class: "actions" }, approve));
