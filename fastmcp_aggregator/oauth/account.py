@@ -3,8 +3,10 @@
 Theory. A refresh token may be good for one time only, and presenting it twice may end the login. So of all tasks,
 processes and replicas one renews: the tasks of a process wait for one task, which holds the vault's lock over its look
 at what is kept, the request and the write. Who comes after finds other tokens there and uses those. That task is not
-cancelled with who waits for it, or an answer with the only good refresh token would be lost. One that was refused is
-marked in the vault, and tried by nobody again. What is kept is looked at again from time to time, so that a new login,
+cancelled with who waits for it, or an answer with the only good refresh token would be lost. Before it asks, it keeps
+that it does: where that cannot be written, no answer could be kept, and who finds it knows that a process was ended
+meanwhile and the refresh token may be spent; it is tried once more. One that was refused is marked in the vault, and
+tried by nobody again. What is kept is looked at again from time to time, so that a new login,
 or a revocation, is noticed.
 """
 
@@ -40,6 +42,9 @@ _MOST_SCOPES = 2000
 """Characters of the scopes that a server may want."""
 _LOOK_INTERVAL = 5.0
 """Seconds after which what is kept is looked at again."""
+_MOST_BEGUN = 2
+"""Renewals that may have been ended with their process before the refresh token is not presented any more."""
+_LOST = "a program was ended while it renewed its login, which is lost with it"
 
 
 class Account(ABC):
@@ -207,13 +212,18 @@ class LoginAccount(Account):
         return found.are_good(time.time()) and refused != f"Bearer {found.tokens.access_token}"
 
     async def _refreshed(self, found: Tokens) -> Tokens:
-        if found.tokens.refresh_token is None or found.is_refused:
-            raise LoginRequired("its login has expired or was revoked")
+        begun, token = found.renewals_begun, found.tokens.refresh_token
+        if token is None or found.is_refused or begun >= _MOST_BEGUN:
+            raise LoginRequired(_LOST if begun else "its login has expired or was revoked")
+        await keep(self._vault, found.model_copy(update={"renewals_begun": begun + 1}))
         grants = Grants(found.token_endpoint, found.issuer, found.client, self._settings)
         try:
-            new = found.renewed(await grants.refresh(found.tokens.refresh_token, found.resource))
-        except LoginRequired:
+            new = found.renewed(await grants.refresh(token, found.resource))
+        except LoginRequired as error:
             await keep(self._vault, found.model_copy(update={"is_refused": True}))
+            raise (LoginRequired(_LOST) if begun else error) from None
+        except OAuthError:
+            await keep(self._vault, found)
             raise
         await keep(self._vault, new)
         return new

@@ -34,6 +34,8 @@ class Tokens(BaseModel):
     expires_at: float | None = None
     is_refused: bool = False
     """Whether the refresh token was refused: nobody tries it again."""
+    renewals_begun: int = 0
+    """Renewals of which nobody has kept the outcome: a program was ended, and the refresh token may be spent."""
     wanted_scopes: str | None = None
     """Scopes that the server wants besides, and that the next login asks for."""
 
@@ -60,6 +62,7 @@ class Tokens(BaseModel):
                 "obtained_at": now,
                 "expires_at": expiry(new, now),
                 "is_refused": False,
+                "renewals_begun": 0,
             }
         )
 

@@ -13,13 +13,14 @@ import keyring
 import pytest
 
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
+from fastmcp_aggregator.oauth import account as account_module
 from fastmcp_aggregator.oauth import grants, tokens
 from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts
 from fastmcp_aggregator.oauth.errors import Unreachable
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
-from fastmcp_aggregator.oauth.vault.vault import FileVault, place_of
+from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault, place_of
 from fastmcp_aggregator.oauth.web import Answer
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -155,6 +156,77 @@ async def test_a_refused_login_is_needed_anew_and_not_tried_again_by_anybody(
     await logged_in(vault, tokens={"access_token": "new"}, expires_at=None)
     assert await one.authorization() == "Bearer new"
     assert one.why_login_needed is None
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def dies_before_it_keeps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """While it is not empty, no answer of an authorization server is kept."""
+    dies = [True]
+    really_keep = account_module.keep
+
+    async def kept(vault: Vault, found: Tokens) -> None:
+        if dies and found.tokens.access_token != "access-0":
+            raise Killed
+        await really_keep(vault, found)
+
+    monkeypatch.setattr(account_module, "keep", kept)
+    return dies
+
+
+async def test_a_login_that_was_lost_with_a_process_is_said_so_and_tried_once_more(
+    endpoint: TokenEndpoint, vault: FileVault, dies_before_it_keeps: list[bool]
+) -> None:
+    """A refresh token that is good once was presented, and what came for it was not kept."""
+    await logged_in(vault)
+    with pytest.raises(Killed):
+        await account(vault).authorization()
+    dies_before_it_keeps.clear()
+    for _ in range(3):
+        failure = await failure_of(account(vault))
+        assert (failure.kind, "ended while it renewed its login" in failure.reason) == ("login", True)
+    assert len(endpoint.asked) == 2
+
+
+async def test_a_process_that_is_killed_over_each_renewal_does_not_try_for_ever(
+    endpoint: TokenEndpoint, vault: FileVault, dies_before_it_keeps: list[bool]
+) -> None:
+    await logged_in(vault)
+    endpoint.answer = answer(1)  # it takes the same refresh token again and again
+    for _ in range(2):
+        with pytest.raises(Killed):
+            await account(vault).authorization()
+    assert (await failure_of(account(vault))).kind == "login"
+    assert len(endpoint.asked) == 2
+
+
+async def test_a_process_that_is_killed_costs_no_login_where_refresh_tokens_stay_good(
+    endpoint: TokenEndpoint, vault: FileVault, dies_before_it_keeps: list[bool]
+) -> None:
+    await logged_in(vault)
+    endpoint.answer = answer(1)
+    with pytest.raises(Killed):
+        await account(vault).authorization()
+    dies_before_it_keeps.clear()
+    assert await account(vault).authorization() == "Bearer access-1"
+    (kept,) = await kept_accounts(vault)
+    assert kept.renewals_begun == 0
+
+
+async def test_no_refresh_token_is_presented_while_nothing_can_be_kept(
+    endpoint: TokenEndpoint, vault: FileVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logged_in(vault)
+
+    async def full(*_: object, **__: object) -> None:
+        raise VaultError("no space left")
+
+    monkeypatch.setattr(vault, "keep", full)
+    assert "no space left" in (await failure_of(account(vault))).reason
+    assert endpoint.asked == []
 
 
 @pytest.mark.parametrize("answered", [refusal("", 503), refusal("slow_down"), Unreachable("x cannot be asked: y")])
