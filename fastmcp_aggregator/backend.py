@@ -37,7 +37,7 @@ from fastmcp_aggregator.pinning.pins import pins_from_settings
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.relay.pending_calls import call_is_over
 from fastmcp_aggregator.relay.task_ids import TaskIds
-from fastmcp_aggregator.replicas import peers_from_settings, vault_from_settings
+from fastmcp_aggregator.replicas import peers_from_settings, sessions_from_settings, vault_from_settings
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents
 from fastmcp_aggregator.runtime import Runtime, ServedView
@@ -77,6 +77,8 @@ class Backend:
         self.new_endpoint: NewEndpoint = partial(endpoint_for, accounts=self.accounts)
         self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)
+        self.shared_sessions = sessions_from_settings(settings)
+        """Where sessions are kept for other replicas; None: nowhere."""
         self.changes = Changes(
             self.peers,
             children=lambda: self.children,
@@ -216,6 +218,8 @@ class Backend:
                 yield
         finally:
             self.changes.close()
+            if self.shared_sessions is not None:
+                await self.shared_sessions.close()
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import Outbound
     from pydantic import AnyHttpUrl
     from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = [
     "HeldSession",
@@ -40,9 +41,12 @@ __all__ = [
     "components_of",
     "connection_of",
     "create_context_streams",
+    "has_session",
     "is_session_of_another",
     "make_span",
+    "open_session",
     "request_channel_of",
+    "requestor_of",
     "resource_url_of",
     "route_path",
     "sdk_request_of",
@@ -92,7 +96,7 @@ def session_of(
     transport = None if manager is None else manager._server_instances.get(session_id)
     if manager is None or transport is None or transport.is_terminated:
         return None
-    if _requestor(scope) != manager._session_owners.get(session_id):
+    if requestor_of(scope) != manager._session_owners.get(session_id):
         return None
     is_ending = transport.idle_scope is not None and transport.idle_scope.cancel_called
     return None if is_ending else transport
@@ -103,10 +107,38 @@ def is_session_of_another(endpoint: SessionEndpoint, session_id: str, scope: Map
     manager = endpoint.session_manager
     if manager is None or session_id not in manager._server_instances:
         return False
-    return _requestor(scope) != manager._session_owners.get(session_id)
+    return requestor_of(scope) != manager._session_owners.get(session_id)
 
 
-def _requestor(scope: Mapping[str, Any]) -> AuthorizationContext | None:
+def has_session(endpoint: SessionEndpoint, session_id: str) -> bool:
+    """Whether a session is there, whoever has opened it."""
+    manager = endpoint.session_manager
+    return manager is not None and session_id in manager._server_instances
+
+
+def open_session(endpoint: SessionEndpoint, session_id: str) -> ASGIApp:
+    """What answers a request that opens a session, under an id that is given; nothing, if there is no room for it."""
+
+    async def opening(scope: Scope, receive: Receive, send: Send) -> None:
+        manager = endpoint.session_manager
+        if manager is None or manager.stateless:
+            return
+        async with manager._session_creation_lock:
+            transport = None if has_session(endpoint, session_id) else manager._admit_session(requestor_of(scope))
+            if transport is None:
+                return
+            made = transport.mcp_session_id or ""
+            transport.mcp_session_id = session_id
+            manager._server_instances[session_id] = manager._server_instances.pop(made)
+            if made in manager._session_owners:
+                manager._session_owners[session_id] = manager._session_owners.pop(made)
+        await manager._serve_opening_request(transport, scope, receive, send)
+
+    return opening
+
+
+def requestor_of(scope: Mapping[str, Any]) -> AuthorizationContext | None:
+    """The credentials of a request, as sessions are compared by; None without authentication."""
     user = scope.get("user")
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
 

@@ -304,6 +304,7 @@ class VirtualServer(FastMCP[None]):
             path=path,
             places=self._backend.places,
             policies=self.policies,
+            shared=self._backend.shared_sessions,
         )
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})

@@ -1,4 +1,4 @@
-"""What replicas of one hub share: rate limits, a key, and messages. One replica alone keeps it all in memory."""
+"""What replicas of one hub share: rate limits, a key, sessions, messages. One replica alone keeps all in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from fastmcp_aggregator.oauth.vault.vault import Vault
 
 
@@ -26,6 +28,18 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
     return RedisPeers(settings.redis_url.get_secret_value(), None if secret is None else secret.get_secret_value())
 
 
+def sessions_from_settings(settings: AggregatorSettings) -> Vault | None:
+    """Where the sessions of clients up to 2025-11-25 are kept for other replicas; None: nowhere, for there are none, or
+    there is no `redis_key` to seal them with.
+
+    Raises:
+        ConfigError: `redis_url` cannot be used.
+    """
+    if settings.redis_url is None or settings.redis_key is None:
+        return None
+    return _redis_vault(settings.redis_url, settings.redis_key)
+
+
 def vault_from_settings(settings: AggregatorSettings) -> Vault:
     """Where the tokens of accounts at remote servers are kept.
 
@@ -40,6 +54,10 @@ def vault_from_settings(settings: AggregatorSettings) -> Vault:
     if settings.redis_key is None:
         message = "is needed where replicas share Redis and a server has `oauth`: tokens are sealed with it"
         raise ConfigError("settings", [ConfigProblem("invalid_schema", "redis_key", message)])
+    return _redis_vault(settings.redis_url, settings.redis_key)
+
+
+def _redis_vault(url: SecretStr, secret: SecretStr) -> Vault:
     from fastmcp_aggregator.replicas.redis_vault import RedisVault  # noqa: PLC0415 - an extra, for replicas only
 
-    return RedisVault(settings.redis_url.get_secret_value(), settings.redis_key.get_secret_value())
+    return RedisVault(url.get_secret_value(), secret.get_secret_value())

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -95,6 +96,7 @@ async def cluster(folder: Path, *, callers: int = 10) -> AsyncIterator[Cluster]:
             "PATH": "/usr/bin:/bin",
             "HOME": str(folder),
             "FASTMCP_AGGREGATOR_REDIS_URL": redis.url,
+            "FASTMCP_AGGREGATOR_REDIS_KEY": secrets.token_urlsafe(32),
             "FASTMCP_AGGREGATOR_KEYS_FILE": str(folder / "keys.json"),
         }
         replicas = [Replica(folder, free_port(), environment) for _ in range(2)]

@@ -25,6 +25,7 @@ from support.wire import EVERYTHING, Message, text_of, until_answered
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
+from fastmcp_aggregator.front.http.resume.kept_sessions import LIFETIME
 from fastmcp_aggregator.relay import pending_calls
 from fastmcp_aggregator.replicas import changes, redis_channel, redis_connection, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -34,6 +35,7 @@ pytestmark = [needs_redis, pytest.mark.replicas]
 ROOTS = {"method": "roots/list"}
 OVER = "requestState: the call that it continues is over; call again without it"
 NOTE = "note://remote//a"
+SECRET = "a secret of thirty-two characters"
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +67,11 @@ class Hubs:
             app = build_aggregator(document, redis_url=self._redis.url, **options)
             self.apps.append(app)
             self._fronts.append(await self._stack.enter_async_context(served(app)))
+
+    async def one_more(self, document: Any, **options: Any) -> Served:
+        """Another replica."""
+        app = build_aggregator(document, redis_url=self._redis.url, **options)
+        return await self._stack.enter_async_context(served(app))
 
     async def clients(self, **about: Any) -> tuple[HttpClient, HttpClient]:
         """One of each."""
@@ -462,14 +469,44 @@ async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
         await app.run_http_async(port=0)
 
 
-async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
+async def of_hub(redis: RedisServer) -> str:
+    """Its address for a user with the rights that are documented."""
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
     [rights] = re.findall(r"ACL\) need\s+`([^`]+)`, keys `fastmcp-aggregator:\*`", page)
     admin = RedisPeers(redis.url)._channel.redis
     everything = ["~fastmcp-aggregator:*", "&fastmcp-aggregator:*", *rights.split()]
     await admin.execute_command("ACL", "SETUSER", "hub", "reset", "on", ">of-hub", *everything)
     await admin.aclose()
-    redis.url = redis.url.replace(":of-redis@", "hub:of-hub@")
+    return redis.url.replace(":of-redis@", "hub:of-hub@")
+
+
+async def test_a_session_goes_on_at_other_replicas_that_have_the_same_key(hubs: Hubs, redis: RedisServer) -> None:
+    redis.url = await of_hub(redis)
+    await hubs.start(config(a=lean()), redis_key=SECRET)
+    client, _ = await hubs.clients()
+    await client.result("logging/setLevel", {"level": "info"})
+    session = client._session
+    client._url = hubs._fronts[1].url
+    assert await client.call("a:pid")
+    again = await hubs.one_more(config(a=lean()), redis_key=SECRET)
+    client._url = again.url
+    assert await client.call("a:pid")
+    assert client._session == session
+    without_key = await hubs.one_more(config(a=lean()))
+    async with without_key.browser(**client._headers({})) as http:
+        assert (await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 404
+    admin = redis_connection.connect(redis.url)
+    keys = [key async for key in admin.scan_iter("*session-*")]
+    assert len(keys) == 2
+    for key in keys:
+        assert session["Mcp-Session-Id"].encode() not in key
+        assert b"clientInfo" not in (await admin.get(key) or b"")
+        assert 0 < await admin.ttl(key) <= LIFETIME
+    await admin.aclose()
+
+
+async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
+    redis.url = await of_hub(redis)
     await hubs.start(config(old=talking()), rate_limit=1, rate_burst=2)
     one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
     params = play({"ask": {"a": ROOTS}})

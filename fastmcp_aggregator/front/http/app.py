@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import fastmcp
@@ -12,12 +13,16 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.server.http import HostOriginGuardMiddleware, RequestContextMiddleware
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.types import Scope
 
+from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary, RemoteParent
-from fastmcp_aggregator.front.http.connection import Disconnects
+from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
 from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
+from fastmcp_aggregator.front.http.resume.kept_sessions import KeptSessions
+from fastmcp_aggregator.front.http.resume.takeover import SessionTakeover, TakeoverOptions
 from fastmcp_aggregator.front.http.revocation import Revocation
 from fastmcp_aggregator.front.http.security import (
     AuthenticationFailures,
@@ -28,6 +33,7 @@ from fastmcp_aggregator.front.http.security import (
     cors,
 )
 from fastmcp_aggregator.library_internals import SessionEndpoint
+from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -47,6 +53,8 @@ class HttpParts:
     places: AdmissionQueue
     """One for all virtual servers of an aggregator."""
     policies: Policies
+    shared: Vault | None = None
+    """What replicas share of sessions."""
 
     def options(self, given: dict[str, Any]) -> dict[str, Any]:
         """Complete the options for FastMCP's `http_app`; what is given wins."""
@@ -132,6 +140,8 @@ def stack_of(
         *_if(auth is None, RequestContextMiddleware),
         # Inside of the gate: a request whose client may come back keeps its place.
         *_disconnects(parts.settings, options),
+        # Inside of what tells who has left, for that is said of requests of clients; and of the gate.
+        *_takeover(parts, options, endpoint),
         # The embedding program's own, next to the app.
         *(options.get("middleware") or ()),
     ]
@@ -182,6 +192,35 @@ def _disconnects(settings: AggregatorSettings, options: dict[str, Any]) -> list[
     if options.get("transport") == "sse" or not isinstance(events, KeptEvents | None):
         return []
     return [Middleware(Disconnects, events=events, wait=settings.reconnect_wait)]
+
+
+def _takeover(parts: HttpParts, options: dict[str, Any], endpoint: SessionEndpoint | None) -> list[Middleware]:
+    """None for one replica alone, without sessions, and for an embedding program that wants to see all requests."""
+    if parts.shared is None or endpoint is None or options.get("stateless_http") or options.get("middleware"):
+        return []
+    takeover = TakeoverOptions(
+        path=parts.path,
+        endpoint=endpoint,
+        kept=KeptSessions(parts.shared, parts.group_id),
+        group_id=parts.group_id,
+        scopes=None if parts.auth is None else parts.auth.required_scopes or (),
+        on_denied=parts.policies.request_denied,
+        opening=partial(_opening, parts.places),
+    )
+    return [Middleware(SessionTakeover, options=takeover)]
+
+
+@contextmanager
+def _opening(places: AdmissionQueue, scope: Scope) -> Iterator[Scope | None]:
+    """The scope in which a session of the same caller is opened, with a place for it; None if there is none."""
+    place = places.session_place(scope[HOLDER])
+    if place is None:
+        yield None
+        return
+    try:
+        yield {**unwatched(scope), SESSION_PLACE: place}
+    finally:
+        place.release_unless_kept()
 
 
 def wrap_lifespan(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:

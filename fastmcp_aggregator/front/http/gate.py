@@ -87,6 +87,10 @@ class AdmissionQueue:
         running = self.turns.taken
         return running, self.admitted.taken - running
 
+    def session_place(self, holder: Holder) -> SessionPlace | None:
+        """A place for a session that is to be opened; None: there is none for this holder."""
+        return SessionPlace(self.sessions, holder) if self.sessions.try_acquire(holder) else None
+
     def usage(self) -> dict[str, Usage]:
         """How much is taken of all that callers share, by what it is."""
         shares = {
@@ -253,11 +257,10 @@ class Gate:
             self._places.streams.release(holder)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        holder = scope[HOLDER]
-        if not self._places.sessions.try_acquire(holder):
+        place = scope[SESSION_PLACE] = self._places.session_place(scope[HOLDER])
+        if place is None:
             await reject(scope, receive, send, "too many open sessions")
             return
-        place = scope[SESSION_PLACE] = SessionPlace(self._places.sessions, holder)
         try:
             await self._app(scope, receive, send)
         finally:

@@ -1,0 +1,92 @@
+"""Kept sessions: what another replica needs to take over a session of a client of up to 2025-11-25, sealed in what
+replicas share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.oauth.vault.vault import Vault
+from fastmcp_aggregator.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+
+SET_LEVEL = "logging/setLevel"
+CHANGES = (SET_LEVEL, SUBSCRIBE.name, UNSUBSCRIBE.name)
+"""The requests that change what is kept."""
+LIFETIME = 24 * 3600.0
+"""Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
+_KIND = "session"
+_LIMIT = 64 * 1024
+"""Bytes of what is kept of one session."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What a session is opened with anew."""
+
+    owner: Mapping[str, Any] | None
+    """The credentials that have opened it, as `requestor_of` has them; None: it was opened without any."""
+    handshake: Mapping[str, Any]
+    """The parameters of `initialize`."""
+    level: str | None = None
+    """The level from which on the client wants log messages, if it has said so."""
+    subscriptions: tuple[str, ...] = ()
+    """The addresses of resources."""
+
+    def after(self, method: str, params: Mapping[str, Any]) -> SessionState:
+        """The state after one of the requests in `CHANGES`."""
+        if method == SET_LEVEL:
+            level = params.get("level")
+            return replace(self, level=level) if isinstance(level, str) else self
+        uri = params.get("uri")
+        others = tuple(each for each in self.subscriptions if each != uri)
+        if method == SUBSCRIBE.name and isinstance(uri, str):
+            return replace(self, subscriptions=(*others, uri))
+        return replace(self, subscriptions=others)
+
+
+class KeptSessions:
+    """The sessions of one virtual server. While nothing can be kept or read, it is as if nothing were kept."""
+
+    def __init__(self, vault: Vault, group_id: str) -> None:
+        self._vault = vault
+        self._group_id = group_id
+
+    async def read(self, session_id: str) -> SessionState | None:
+        """What is kept of a session."""
+        with suppress(VaultError):
+            document = await self._vault.read(_KIND, self._name(session_id))
+            return None if document is None else _state_of(document)
+        return None
+
+    async def keep(self, session_id: str, state: SessionState) -> None:
+        """Keep this of a session, unless it is too large."""
+        document = json.dumps(asdict(state)).encode()
+        if len(document) <= _LIMIT:
+            with suppress(VaultError):
+                await self._vault.keep(_KIND, self._name(session_id), document, lifetime=LIFETIME)
+
+    async def change(self, session_id: str, owner: Mapping[str, Any] | None, method: str, params: Any) -> None:
+        """Keep what one of the requests in `CHANGES` has changed, if the session is kept and is this owner's."""
+        with suppress(VaultError):
+            async with self._vault.locked(_KIND, self._name(session_id)):
+                state = await self.read(session_id)
+                if state is not None and state.owner == owner:
+                    await self.keep(session_id, state.after(method, params))
+
+    async def forget(self, session_id: str) -> None:
+        """The session has ended."""
+        with suppress(VaultError):
+            await self._vault.remove(_KIND, self._name(session_id))
+
+    def _name(self, session_id: str) -> str:
+        return f"{self._group_id} {session_id}"
+
+
+def _state_of(document: bytes) -> SessionState:
+    fields = json.loads(document)
+    return SessionState(**{**fields, "subscriptions": tuple(fields["subscriptions"])})
