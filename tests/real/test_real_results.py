@@ -166,6 +166,7 @@ async def test_a_resource_that_a_call_has_made_is_announced_then_listed(both: Bo
     if both.kind.is_modern:
         both.front.begin("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
         await both.front.heard("notifications/subscriptions/acknowledged")
+    await both.front.names("resources/list")  # all servers are up now: what changes after it is announced
     both.front.notifications.clear()
     address = await make_resource(both, "announced.gz")
     await both.front.heard("notifications/resources/list_changed")
