@@ -55,6 +55,13 @@ def test_zsh_is_told_values_without_bare_colons(capfd: pytest.CaptureFixture[str
     assert "(auto :" not in script
 
 
+def test_fish_says_beside_a_client_that_it_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = capfd.readouterr().out
+    assert "the client" in script
+    assert "claude-desktop, claude-code, cursor" not in script
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_know_every_command(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0

@@ -172,7 +172,7 @@ def add_api_key(parser: argparse.ArgumentParser) -> None:
 def add_client(parser: argparse.ArgumentParser) -> None:
     """A client whose config is changed, and how."""
     clients = client_ids()
-    parser.add_argument("client", metavar="CLIENT", choices=clients, help=", ".join(clients))
+    parser.add_argument("client", metavar="CLIENT", choices=clients, help=f"the client: {', '.join(clients)}")
     parser.add_argument("--client-config", metavar="FILE", help="the client's file, if it is not the usual one")
     parser.add_argument(
         "--name", metavar="NAME", default=DEFAULT_NAME, help=f"what the client calls it (default {DEFAULT_NAME})"
