@@ -48,7 +48,7 @@ def _whole_grammar() -> argparse.ArgumentParser:
         for argument in parser._actions:  # argparse tells them by no other name
             if argument.metavar in _FILES:
                 argument.complete = shtab.FILE  # type: ignore[attr-defined]
-            if argument.choices and argument.help and not argument.option_strings:  # which fish shows beside each of them
+            if argument.choices and argument.help and not argument.option_strings:  # fish shows it beside each
                 argument.help = argument.help.partition(":")[0]
     return whole
 
