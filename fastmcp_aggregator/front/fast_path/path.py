@@ -317,12 +317,10 @@ class Declined(Exception):
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
     """The parameters, with what names the component and what is said of the caller decoded."""
     params: dict[str, Any] = {name: raw_json.on_one_line(part) for name, part in raw.items()}
-    for name in ("name", "uri", "ref"):
+    for name in ("name", "uri", "ref", "_meta"):
         if name in params:
             params[name] = raw_json.decode(params[name])
-    if "_meta" in params:
-        params["_meta"] = _meta_of(raw)
-    if "arguments" in params and not raw_json.is_object(params["arguments"]):
+    if any(name in params and not raw_json.is_object(params[name]) for name in ("arguments", "_meta")):
         raise Declined("params")
     return params
 
