@@ -389,28 +389,37 @@ async def flood(hub: Hub) -> str:
 
     async def attack() -> None:
         command = [sys.executable, __file__, FLOOD, str(hub.port), hub.ann["Authorization"]]
-        flooding.append(await asyncio.create_subprocess_exec(*command))
-        await asyncio.sleep(1)
+        flooding.append(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE))
+        assert flooding[0].stdout is not None
+        async with asyncio.timeout(_START):  # it is some time before it has imported what it needs
+            await flooding[0].stdout.readline()
 
     try:
-        return await compared(hub, attack)
+        told = await compared(hub, attack)
+        assert flooding[0].returncode is None
+        return told
     finally:
         for process in flooding:
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
 
 
 async def call_for_ever(port: int, authorization: str) -> None:
-    """Call as fast as possible on 8 connections, which stay open."""
+    """Call as fast as possible on 8 connections, which stay open; says so once calls are refused."""
     body = json.dumps(QUICK)
     head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {authorization}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
 
     async def repeat() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        is_refused = False
         while True:
             writer.write((head + body).encode())
-            await read_answer(reader)
+            answer = await read_answer(reader)
+            if answer.status == 429 and not is_refused:
+                is_refused = True
+                print("refused", flush=True)
 
     await asyncio.gather(*(repeat() for _ in range(8)))
 
