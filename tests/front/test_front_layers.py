@@ -30,7 +30,7 @@ def hub(*, has_auth: bool, **settings: Any) -> Aggregator:
 def test_without_authentication() -> None:
     app = hub(has_auth=False)
     checks, own = (
-        ["ErrorBoundary", "RemoteParent", *ADDRESS],
+        ["Pace", "ErrorBoundary", "RemoteParent", *ADDRESS],
         ["Gate", "FastEndpoint", "RequestContextMiddleware", "Disconnects"],
     )
     assert names(app.http_app()) == [*checks, "GroupApps", *own]
@@ -40,7 +40,7 @@ def test_without_authentication() -> None:
 
 def test_with_authentication() -> None:
     app = hub(has_auth=True, cors_origins=["https://example.com"])
-    checks = ["ErrorBoundary", "RemoteParent", "AuthenticationFailures", "RequestContextMiddleware", *ADDRESS]
+    checks = ["Pace", "ErrorBoundary", "RemoteParent", "AuthenticationFailures", "RequestContextMiddleware", *ADDRESS]
     own = ["Membership", "Revocation", "Sessions", "Gate", "FastEndpoint", "Disconnects"]
     assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]
@@ -50,7 +50,15 @@ def test_with_authentication() -> None:
 def test_what_is_off_is_not_there_and_what_is_given_is_innermost() -> None:
     given = Middleware(Drain)
     app = hub(has_auth=False).http_app(transport="sse", host_origin_protection=False, middleware=[given])
-    assert names(app) == ["ErrorBoundary", "RemoteParent", "GroupApps", "Gate", "RequestContextMiddleware", "Drain"]
+    assert names(app) == [
+        "Pace",
+        "ErrorBoundary",
+        "RemoteParent",
+        "GroupApps",
+        "Gate",
+        "RequestContextMiddleware",
+        "Drain",
+    ]
 
 
 @pytest.mark.parametrize("has_auth", [False, True])

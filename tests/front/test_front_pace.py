@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from fastmcp_aggregator.front.http.gate import Pace
+from fastmcp_aggregator.front.http.boundary import Pace
+
+
+async def nothing(*_: Any) -> None: ...
 
 
 async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
-    pace, begun = Pace(), list[int]()
+    pace, begun = Pace(nothing), list[int]()
 
     async def request(number: int) -> None:
         await pace.turn()
@@ -25,7 +29,7 @@ async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
 
 
 async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
-    pace = Pace()
+    pace = Pace(nothing)
     tasks = [asyncio.create_task(pace.turn()) for _ in range(3 * Pace.most)]
     await asyncio.sleep(0)
     for task in tasks[Pace.most : 2 * Pace.most]:
@@ -37,9 +41,24 @@ async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
 
 
 async def test_it_begins_anew_after_a_pause() -> None:
-    pace = Pace()
+    pace = Pace(nothing)
     for _ in range(3):
         await asyncio.gather(*(pace.turn() for _ in range(2 * Pace.most)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert pace._begun == 0
+
+
+async def test_a_request_that_looks_waits_for_no_turn() -> None:
+    seen = list[str]()
+
+    async def app(scope: Any, *_: Any) -> None:
+        seen.append(scope["method"])
+
+    pace = Pace(app)
+    methods = ["POST"] * (Pace.most + 1) + ["GET"]
+    tasks = [asyncio.create_task(pace({"type": "http", "method": each}, nothing, nothing)) for each in methods]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert seen == ["POST"] * Pace.most + ["GET"]
+    await asyncio.gather(*tasks)
+    assert seen.count("POST") == Pace.most + 1

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.types import Scope
 
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
-from fastmcp_aggregator.front.http.boundary import ErrorBoundary, RemoteParent
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent
 from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
@@ -97,6 +97,8 @@ def stack_of(
     outer: list[Middleware] = []
     if checks is not None:
         outer = [
+            # Before all work, some of which is long before the gate: the check of credentials.
+            Middleware(Pace),
             # Whatever breaks further in, the client gets an error with an id; and all others read stripped headers.
             Middleware(ErrorBoundary),
             # Around all work, which is to belong to the trace that the request tells.

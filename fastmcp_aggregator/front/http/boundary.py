@@ -4,6 +4,8 @@ The check of the Host: FastMCP's, whose answers are kept.
 
 The error boundary: an unhandled exception becomes an internal error with an id; the traceback is logged under that id.
 
+The pace: a few requests begin in each turn of the event loop, so that no turn is long.
+
 The drain: when the HTTP server is to end, it is told first to whoever asks whether it is ready, and each response
 closes its connection, while everything is still served; then requests in flight may finish. New ones are rejected by
 the gate, which is told by the scope that the server shuts down: what belongs to a session may be an answer that a
@@ -15,6 +17,7 @@ are not counted; they are ended afterwards.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import Any, Self
 
@@ -167,6 +170,50 @@ class ErrorBoundary:
             told = unexpected(error, f"{scope['method']} {scope['path']}").error
             body = {"jsonrpc": "2.0", "id": None, "error": told.model_dump(mode="json", exclude_none=True)}
             await JSONResponse(body, 500)(scope, receive, send)
+
+
+class Pace:
+    """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
+    in order.
+
+    So a look at whether the hub is ready, which is not counted, is not behind all that came at the same time; nor is
+    any request behind more than a few of a caller that floods the hub.
+    """
+
+    most = 4
+    """Requests that begin in one turn."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            await self.turn()
+        await self._app(scope, receive, send)
+
+    async def turn(self) -> None:
+        """Wait until a request may begin."""
+        loop = asyncio.get_running_loop()
+        if self._begun < self.most:
+            if not self._begun:
+                loop.call_soon(self._next_turn)
+            self._begun += 1
+            return
+        begins: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(begins)
+        await begins
+
+    def _next_turn(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < self.most:
+            begins = self._waiting.popleft()
+            if not begins.done():  # its request was cancelled
+                begins.set_result(None)
+                self._begun += 1
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
 
 class RemoteParent:

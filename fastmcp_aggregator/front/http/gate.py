@@ -17,8 +17,6 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +73,6 @@ class AdmissionQueue:
         self.turns = FairLimiter(limits.running)
         self.streams = FairShare(limits.sessions)
         self.sessions = FairShare(limits.sessions)
-        self.pace = Pace()
         self.admitted = FairShare(limits.running + limits.waiting)
         """Places of those that run or wait."""
         self.body_bytes = FairShare(limits.body_bytes)
@@ -125,42 +122,6 @@ class SessionPlace:
         """The request is over."""
         if not self._is_kept:
             self._sessions.release(self._holder)
-
-
-class Pace:
-    """Lets a few requests begin in each turn of the event loop; the others begin in the next ones, in order.
-
-    So what is not counted, such as a look at whether the hub is ready, is not behind all that came at the same time.
-    """
-
-    most = 8
-    """Requests that begin in one turn."""
-
-    def __init__(self) -> None:
-        self._begun = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def turn(self) -> None:
-        """Wait until a request may begin."""
-        loop = asyncio.get_running_loop()
-        if self._begun < self.most:
-            if not self._begun:
-                loop.call_soon(self._next_turn)
-            self._begun += 1
-            return
-        begins: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(begins)
-        await begins
-
-    def _next_turn(self) -> None:
-        self._begun = 0
-        while self._waiting and self._begun < self.most:
-            begins = self._waiting.popleft()
-            if not begins.done():  # its request was cancelled
-                begins.set_result(None)
-                self._begun += 1
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next_turn)
 
 
 class Gate:
@@ -242,8 +203,6 @@ class Gate:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:
-                    if self._places.turns.taken > self._places.pace.most:
-                        await self._places.pace.turn()
                     await (self._open if kind is Kind.OPENING else self._app)(scope, body.receive, send)
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
