@@ -19,6 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--calls", type=int, default=3000)
+    parser.add_argument("--block", type=int, default=50, help="calls of one client before the next has its turn")
     options = parser.parse_args()
     with machine() as here:
         config = here.config(lean=lean(tools=TOOLS - 23))
@@ -28,7 +29,7 @@ def main() -> None:
         first.request("tools/call", name="lean:echo", arguments={})
         time.sleep(2)
         _tell_first_lists(here, config, options.runs)
-        _tell_calls(here, config, first, options.calls)
+        _tell_calls(here, config, first, options.calls, options.block)
         first.close()
         _tell_cold_starts(here, config, max(options.runs // 3, 5))
 
@@ -69,8 +70,8 @@ def _tell_cold_starts(here: Machine, config: str, runs: int) -> None:
     print(f"cold, catalogue warm: first list p50 {median(found):.3f} s, max {max(found):.3f} s")
 
 
-def _tell_calls(here: Machine, config: str, bridge: Client, calls: int) -> None:
-    """Alternately through the bridge and over the hub's socket, and by a `serve` of its own."""
+def _tell_calls(here: Machine, config: str, bridge: Client, calls: int, block: int) -> None:
+    """In turn through the bridge and over the hub's socket, and by a `serve` of its own."""
     direct = _Direct(here)
     own = Client(here, config, "--no-strict")
     own.initialize()
@@ -78,12 +79,14 @@ def _tell_calls(here: Machine, config: str, bridge: Client, calls: int) -> None:
     ways: dict[str, Callable[..., Any]] = {"bridge": bridge.request, "socket": direct.request, "serve": own.request}
     for payload in (10, 10_000):
         times: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(calls):
+        for number in range(calls // block):
             for name, request in ways.items():
-                began = time.perf_counter()
-                request("tools/call", name="lean:echo", arguments={"text": "x" * payload})
-                if number > 50:
+                for _ in range(block):
+                    began = time.perf_counter()
+                    request("tools/call", name="lean:echo", arguments={"text": "x" * payload})
                     times[name].append(time.perf_counter() - began)
+                if number * block < 50:
+                    times[name].clear()
         p50 = {name: median(found) * 1e6 for name, found in times.items()}
         shown = ", ".join(f"{name} {value:.0f}" for name, value in p50.items())
         print(f"call of {payload} bytes, p50 in µs: {shown}; the bridge adds {p50['bridge'] - p50['socket']:.0f}")

@@ -10,7 +10,8 @@ from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 HIGH_WATER = 1024 * 1024
 """Bytes that wait to be written, from which on no more is read for it."""
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
+"""Bytes. More than 128 KiB the C library maps anew for each read, which takes longer than the read."""
 
 
 class Phase(Enum):

@@ -12,6 +12,9 @@ _ANSWER = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,2
 _END = re.compile(rb',"id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}")\}\s*\Z')
 """The last member of a message: the brace is its own, for nothing else can stand there."""
 _METHOD = re.compile(rb'\A\s*\{(?:"jsonrpc":"2\.0",)?"method":"([\w/.-]{1,100})",')
+_CALL = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(\d{1,18}), ?"method": ?"tools/call"')
+"""How most clients begin a call."""
+_QUOTE = ord('"')
 _LONG = 64 * 1024
 """Bytes from which on a line is not parsed if its id stands at an end of it."""
 
@@ -19,7 +22,7 @@ Id = int | str
 
 
 class Envelope(NamedTuple):
-    """Which message it is. `params` are those of short messages and of those that had to be parsed."""
+    """Which message it is. `params` are those of short messages but calls, and of those that had to be parsed."""
 
     id: Id | None
     method: str | None
@@ -34,17 +37,23 @@ class Answer(NamedTuple):
     start: int
 
 
-_NONE = Envelope(None, None, {})
+_UNREAD: Mapping[str, Any] = {}
+_NONE = Envelope(None, None, _UNREAD)
 
 
 def read_answer(line: bytes) -> Answer | None:
     """An answer, as hubs write them; None: it is something else."""
     found = _ANSWER.match(line)
-    return None if found is None else Answer(json.loads(found[1]), found[2] == b"error", found.end())
+    if found is None:
+        return None
+    answered = found[1]
+    return Answer(json.loads(answered) if answered[0] == _QUOTE else int(answered), found[2] == b"error", found.end())
 
 
 def read(line: bytes) -> Envelope:
     """The envelope of any message; an empty one of what is none."""
+    if call := _CALL.match(line):
+        return Envelope(int(call[1]), "tools/call", _UNREAD)
     if len(line) > _LONG and (method := _METHOD.match(line)) and (end := _END.search(line, len(line) - 300)):
         return Envelope(json.loads(end[1]), method[1].decode(), {})
     try:
