@@ -1,5 +1,6 @@
 """`python -m fastmcp_aggregator`, and the program: the first answers of a client on stdio, then the command line."""
 
+import gc
 import signal
 import sys
 
@@ -13,6 +14,8 @@ def main() -> int:
         from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND  # noqa: PLC0415 - see above
 
         return COMMAND.run(COMMAND.parsed(arguments[1:]))
+    if arguments[:1] == ["hub"]:
+        gc.disable()  # clients wait for its imports, which leave nothing to collect; `built_early` enables it
     from fastmcp_aggregator.early.front import begin  # noqa: PLC0415 - as above
 
     begin(arguments)
