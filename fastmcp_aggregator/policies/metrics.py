@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fastmcp_aggregator.concurrency.limiter import Usage
+from fastmcp_aggregator.policies.counted import Count, Durations, counter, histogram
 from fastmcp_aggregator.policies.policy import CallEnd, Policy
 from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
@@ -36,11 +37,11 @@ _LONGEST_NAME = 128
 """Characters."""
 _LONG = 2000
 """Samples of one metric that take some 20 ms to write."""
-_SLICE = 0.02
+_SLICE = 0.005
 """Seconds after which others have a turn."""
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
-_Series = tuple[Counter, Histogram | None, Counter, Counter]
+_Series = tuple[Count, Durations | None, Count, Count]
 
 _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_restarts": ("Restarts: starts after the first.", lambda status: status.restarts),
@@ -78,24 +79,17 @@ class Metrics(Policy):
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._calls = Counter(
-            f"{_PREFIX}_calls", "Calls that have ended.", ["server", "method", "tool", "outcome"], registry=registry
-        )
-        self._seconds = Histogram(
-            f"{_PREFIX}_call_duration_seconds",
-            "Duration of calls, but for those that were denied.",
-            ["server", "tool"],
-            registry=registry,
-            buckets=_SECONDS,
-        )
-        self._request_bytes = Counter(
-            f"{_PREFIX}_request_bytes", "Bytes of calls' parameters, as JSON.", ["server"], registry=registry
-        )
-        self._response_bytes = Counter(
-            f"{_PREFIX}_response_bytes", "Bytes of calls' results, as JSON.", ["server"], registry=registry
-        )
-        self._authentication_failures = Counter(
-            f"{_PREFIX}_authentication_failures", "HTTP requests without valid credentials.", registry=registry
+        self._calls = counter(f"{_PREFIX}_calls_total", "Calls that have ended.")
+        text = "Duration of calls, but for those that were denied."
+        self._seconds = histogram(f"{_PREFIX}_call_duration_seconds", text, _SECONDS)
+        self._request_bytes = counter(f"{_PREFIX}_request_bytes_total", "Bytes of calls' parameters, as JSON.")
+        self._response_bytes = counter(f"{_PREFIX}_response_bytes_total", "Bytes of calls' results, as JSON.")
+        text = "HTTP requests without valid credentials."
+        self._authentication_failures = counter(f"{_PREFIX}_authentication_failures_total", text)
+        self._authentication_failures.of()
+        self._counted = (
+            *(self._calls, self._seconds, self._request_bytes, self._response_bytes),
+            self._authentication_failures,
         )
         Info(_PREFIX, "The aggregator.", registry=registry).info({"version": VERSION})
         ProcessCollector(registry=registry)
@@ -105,22 +99,28 @@ class Metrics(Policy):
     def after(self, call: Call, end: CallEnd) -> None:
         tool = self._label(call.server, call.name if call.server and call.method == "tools/call" else "")
         calls, seconds, request_bytes, response_bytes = self._series(call.server, call.method, tool, end.outcome)
-        calls.inc()
+        calls.value += 1
         if seconds is not None:
             seconds.observe(end.seconds)
-        request_bytes.inc(call.request_bytes)
-        response_bytes.inc(end.response_bytes)
+        request_bytes.value += call.request_bytes
+        response_bytes.value += end.response_bytes
 
     def authentication_failed(self) -> None:
         """Record an HTTP request without valid credentials."""
-        self._authentication_failures.inc()
+        self._authentication_failures.of().value += 1
 
     async def render(self, found: Scrape) -> bytes:
         """Return all metrics as text. Others go on in between; a thread makes what is long, and would get its turn late
         for each that is short.
         """
         parts, began = [], time.perf_counter()
-        for metric in _together(self._registry, _collected(found)):
+        for family in self._counted:
+            for lines in family.lines():
+                parts.append(lines.encode())
+                if time.perf_counter() - began > _SLICE:
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+        for metric in (*self._registry.collect(), *_collected(found)):
             if len(metric.samples) > _LONG:
                 parts.append(await asyncio.to_thread(generate_latest, _Only(metric)))
             else:
@@ -137,10 +137,10 @@ class Metrics(Policy):
         if found is None:
             server = _text(key)
             found = self._known_series[labels] = (
-                self._calls.labels(server, method, tool, outcome),
-                None if outcome == "denied" else self._seconds.labels(server, tool),
-                self._request_bytes.labels(server),
-                self._response_bytes.labels(server),
+                self._calls.of(server=server, method=method, tool=tool, outcome=outcome),
+                None if outcome == "denied" else self._seconds.of(server=server, tool=tool),
+                self._request_bytes.of(server=server),
+                self._response_bytes.of(server=server),
             )
         return found
 
@@ -161,14 +161,6 @@ class _Only(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield self._metric
-
-
-def _together(counted: CollectorRegistry, found: Iterable[Metric]) -> Iterator[Metric]:
-    """What was counted, without the `_created` samples, and what was collected."""
-    for metric in counted.collect():
-        metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
-        yield metric
-    yield from found
 
 
 def _collected(found: Scrape) -> Iterator[Metric]:

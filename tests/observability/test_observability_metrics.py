@@ -169,3 +169,12 @@ async def test_metrics_are_text_and_say_no_times_at_which_counters_were_made() -
     call_tool(metrics, "git", "log")
     assert CONTENT_TYPE.startswith("text/plain")
     assert b"_created" not in await metrics.render(Scrape())
+
+
+async def test_names_that_have_quotes_and_newlines_are_read_back_as_they_are() -> None:
+    metrics = Metrics()
+    key = 'a"b\\c\n'
+    call_tool(metrics, key, 'x"\\')
+    labels = {"server": key, "tool": 'x"\\', "method": "tools/call", "outcome": "ok"}
+    assert await value(metrics, "calls_total", **labels) == 1
+    assert await value(metrics, "call_duration_seconds_bucket", server=key, tool='x"\\', le="+Inf") == 1
