@@ -47,7 +47,7 @@ class RateLimiting(Policy):
         """
         if not call.caller.is_remote:
             return None
-        key, rate = self._rate_of(call)
+        key, rate = self._rate_of(call.principal.name, call.group)
         if not rate.per_minute:
             return None
         wait = self._limiter.acquire(key, rate)
@@ -59,12 +59,22 @@ class RateLimiting(Policy):
     async def close(self) -> None:
         await self._limiter.close()
 
-    def _rate_of(self, call: Call) -> tuple[str, Rate]:
+    async def take(self, name: str, group: str) -> None:
+        """Take a token of a caller's for what is no call.
+
+        Raises:
+            Rejected: as `before` does.
+        """
+        key, rate = self._rate_of(name, group)
+        if rate.per_minute:
+            wait = self._limiter.acquire(key, rate)
+            _decide(wait if isinstance(wait, float) else await wait, rate)
+
+    def _rate_of(self, name: str, group_id: str) -> tuple[str, Rate]:
         """The caller's own rate, for all that it calls; else that of the group it calls through, for this group."""
-        name = call.principal.name
         if name in self._of_callers and not name.startswith(GROUP_MARK):
             return name, self._of_callers[name]
-        group = f"{GROUP_MARK}{call.group}"
+        group = f"{GROUP_MARK}{group_id}"
         if group in self._of_callers:
             return f"{name} {group}", self._of_callers[group]
         return name, self._general

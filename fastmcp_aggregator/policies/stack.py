@@ -257,6 +257,15 @@ class Policies:
         found = Scrape(statuses, http_requests, shares, lost, is_failing, paths)
         return await self._metrics.render(found), CONTENT_TYPE
 
+    async def limit(self, principal: Principal, group: str) -> Rejected | None:
+        """Count an HTTP request of a caller that is no call, but costs as much; why it is rejected, if it is."""
+        if self._limits is not None:
+            try:
+                await self._limits.take(principal.name, group)
+            except Rejected as rejection:
+                return rejection
+        return None
+
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
         """Somebody has asked for what is not theirs, by way of something else."""
         if self._audit is not None:

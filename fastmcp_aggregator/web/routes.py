@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -32,6 +33,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
+from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.logins import Site
 from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
@@ -98,14 +100,19 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
 
     async def wake(request: Request) -> Response:
         key, principal = request.path_params["key"], principal_in(request.scope)
-        mine = principal.may_operate or any(
-            key in group.servers for group in hub.groups() if principal.may_use(group.id)
-        )
-        child = hub.children.get(key) if mine else None
+        child, mine = hub.children.get(key), _group_with(hub, principal, key)
+        if child is not None and mine is None and not principal.may_operate:
+            hub.policies.request_denied(
+                principal, DEFAULT_GROUP, request.scope["path"], "the caller has no such server"
+            )
+            child = None
         if child is None:
             return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
         if principal.may_operate:
             hub.policies.operated(principal, "wake", key)
+        elif mine is not None and (rejection := await hub.policies.limit(principal, mine)) is not None:
+            headers = {"Retry-After": str(math.ceil(rejection.retry_in or 0))}
+            return JSONResponse({"error": rejection.message}, status_code=429, headers=headers)
         child.start_now()
         return JSONResponse({"state": child.state}, status_code=202)
 
@@ -135,6 +142,11 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
         guarded_route("/groups", groups, hub.auth),
         guarded_route("/openapi.json", openapi, hub.auth),
     ]
+
+
+def _group_with(hub: Hub, principal: Principal, key: str) -> str | None:
+    """A group of a caller's that has a server."""
+    return next((group.id for group in hub.groups() if key in group.servers and principal.may_use(group.id)), None)
 
 
 def _table(hub: Hub, *, is_local: bool = False) -> Response:

@@ -25,6 +25,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.callers.caller import HOLDER
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_ENDING
@@ -144,7 +145,7 @@ class _States:
             view, etag = await self._view(request)
             return etag != before
 
-        await self._watch.until(is_new, seconds)
+        await self._watch.until(is_new, seconds, request.scope.get(HOLDER))
         return view, etag
 
     async def names(self, request: Request) -> Response:

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
+
+from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 
 PACE = 0.25
 """Seconds between two looks, and so the least that a browser waits for something new."""
 WAIT_BOUND = 30.0
 """Seconds that an answer waits, at most."""
-WAITING_LIMIT = 200
-"""Browsers that wait, at most; the answers to others do not wait."""
+WAITING_LIMIT = 160
+"""Requests of one viewer alone that wait, at most; there is a reserve for others, and who has many gives way to them.
+The answers to further ones do not wait.
+"""
 
 
 class Watch:
@@ -34,28 +37,24 @@ class Watch:
         self._seen: Any = None
         self._number = 0
         self._looked_at = -PACE
-        self.waiting = 0
+        self._waiting = FairShare(WAITING_LIMIT)
 
-    async def until(self, is_new: Callable[[], Awaitable[bool]], seconds: float) -> None:
-        """Wait until something is new for one browser, which is asked after each change, or until the time is over."""
-        if self.waiting >= WAITING_LIMIT:
+    async def until(self, is_new: Callable[[], Awaitable[bool]], seconds: float, holder: Holder) -> None:
+        """Wait until something is new for one browser, which is asked after each change, or until the time is over;
+        `holder` is whose it is.
+        """
+        if not self._waiting.try_acquire(holder):
             return
         ends = time.monotonic() + min(seconds, WAIT_BOUND)
         seen = -1
-        with self._counted():
+        try:
             while (left := ends - time.monotonic()) > 0:
                 await asyncio.sleep(min(PACE, left))
                 before, seen = seen, self._current()
                 if seen != before and await is_new():
                     return
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        self.waiting += 1
-        try:
-            yield
         finally:
-            self.waiting -= 1
+            self._waiting.release(holder)
 
     def _current(self) -> int:
         now = time.monotonic()
