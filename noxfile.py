@@ -182,6 +182,14 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def peers(session: nox.Session) -> None:
+    """Install other aggregators, measure them beside this one, and write the page: `nox -s peers -- --rows calls`."""
+    install(session, "bench", package=True)
+    session.run("python", "-m", "benchmarks.peers.run", *session.posargs, env={"PYTHONPATH": "tests"})
+    session.run("python", "-m", "benchmarks.peers.page")
+
+
+@nox.session
 def faults(session: nox.Session) -> None:
     """Produce every fault for real and measure what is promised: `nox -s faults -- --only kill_9 --json FILE`."""
     install(session, "test", package=True)

@@ -13,6 +13,7 @@ import select
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +103,15 @@ class StdioClient:
         self._era = era
         self._capabilities = capabilities or {}
         self._answer = answer
-        self.told = 0
-        """How many notifications have come."""
+        self.told: Counter[str] = Counter()
+        """The notifications that have come, by method."""
         if era == LEGACY:
-            self.result("initialize", handshake(self._capabilities))
+            try:
+                self.result("initialize", handshake(self._capabilities))
+            except BaseException:
+                self.process.kill()
+                self.process.wait()
+                raise
             self._write(encoded({"method": "notifications/initialized"}) + b"\n")
 
     def request(self, method: str, params: Message) -> Request:
@@ -188,7 +194,8 @@ class StdioClient:
         message = json.loads(line)
         if "id" in message and "method" in message:
             self._write(encoded({"id": message["id"], "result": self._answer}) + b"\n")
-        self.told += "method" in message and "id" not in message
+        elif "method" in message:
+            self.told[message["method"]] += 1
         return "method" not in message
 
     def _write(self, data: bytes) -> None:
@@ -254,7 +261,7 @@ class Connection:
             if not found:
                 return False
             _, has_length, rest = head.lower().partition(b"content-length:")
-            self._is_chunked = not has_length and b" 202 " not in head
+            self._is_chunked = b"transfer-encoding: chunked" in head.lower()
             length = int(rest.partition(b"\r\n")[0]) if has_length else 0
             self._end = None if self._is_chunked else len(head) + 4 + length
         if self._end is not None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.charts import Bar, chart
+from benchmarks.charts import Bar, charts_of
 from benchmarks.programs import ROOT
 from benchmarks.rounds import Figures
 from benchmarks.tables import page_table
@@ -57,17 +58,18 @@ def charts(results: Figures) -> dict[str, str]:
     """The charts, by the names of their files."""
     rows = results["rows"]
     wanted = {
-        "bench-stdio.svg": ("stdio", "p50_ms", "A call over stdio: median, ms"),
-        "bench-http.svg": ("http", "p50_ms", "A call over HTTP: median, ms"),
-        "bench-http-at-once.svg": ("http", "calls_per_s", "Calls a second over HTTP, 16 at once"),
-        "bench-json.svg": ("json", "calls_per_s", "Calls a second of the JSON face, 20 at once"),
+        "bench-stdio": ("stdio", "p50_ms", "A call over stdio: median, ms"),
+        "bench-http": ("http", "p50_ms", "A call over HTTP: median, ms"),
+        "bench-http-at-once": ("http", "calls_per_s", "Calls a second over HTTP, 16 at once"),
+        "bench-json": ("json", "calls_per_s", "Calls a second of the JSON face, 20 at once"),
     }
     label = measured(results)
-    return {
-        file: chart(title, [bar(figures, key, label) for figures in rows[row] if key in figures])
-        for file, (row, key, title) in wanted.items()
+    drawn = [
+        charts_of(name, title, [bar(figures, key, label) for figures in rows[row] if key in figures])
+        for name, (row, key, title) in wanted.items()
         if row in rows
-    }
+    ]
+    return {file: text for charts in drawn for file, text in charts.items()}
 
 
 def bar(figures: Figures, key: str, label: str) -> Bar:
@@ -77,9 +79,9 @@ def bar(figures: Figures, key: str, label: str) -> Bar:
     return Bar(figures["name"].removeprefix(f"{label}, "), figures[key], kind)
 
 
-def written(page: str, results: Figures) -> str:
-    """The page with the figures of these results. What was not measured stays as it is."""
-    for name, text in parts(results).items():
+def written(page: str, parts: Mapping[str, str]) -> str:
+    """The page with these parts between its marks. What was not measured stays as it is."""
+    for name, text in parts.items():
         begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
         before, has_begin, rest = page.partition(begin)
         _, has_end, after = rest.partition(end)
@@ -88,15 +90,20 @@ def written(page: str, results: Figures) -> str:
     return page
 
 
+def write(parts: Mapping[str, str], drawings: Mapping[str, str]) -> None:
+    """Write parts of the page, and its charts."""
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+    for name, text in drawings.items():
+        (IMAGES / name).write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Write all of it."""
     parser = argparse.ArgumentParser(prog="benchmarks.page", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=Path(__file__).parent / "results.json")
     results = json.loads(parser.parse_args().file.read_text())
     FILE.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
-    for name, text in charts(results).items():
-        (IMAGES / name).write_text(text, encoding="utf-8")
+    write(parts(results), charts(results))
 
 
 if __name__ == "__main__":

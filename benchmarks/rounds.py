@@ -7,7 +7,7 @@ ratio is the median, over the rounds, of a subject's figure divided by the ancho
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
@@ -47,12 +47,10 @@ class Subject:
 def interleaved(subjects: Sequence[Subject], anchors: Sequence[str], rounds: int) -> list[Figures]:
     """Visit all subjects in each round, after one that does not count; the figures of each, beside the anchors'."""
     samples: dict[str, list[Mapping[str, float]]] = {subject.name: [] for subject in subjects}
-    for number in range(rounds + 1):
-        first = number % len(subjects)
-        for subject in (*subjects[first:], *subjects[:first]):
-            figures = subject.visit()
-            if number:
-                samples[subject.name].append(figures)
+    for number, subject in rotated(subjects, rounds):
+        figures = subject.visit()
+        if number:
+            samples[subject.name].append(figures)
     return [
         {
             "name": subject.name,
@@ -66,6 +64,13 @@ def interleaved(subjects: Sequence[Subject], anchors: Sequence[str], rounds: int
         }
         for subject in subjects
     ]
+
+
+def rotated(subjects: Sequence[Subject], rounds: int) -> Iterator[tuple[int, Subject]]:
+    """Who is visited when: the number of the round, from 0, which does not count, and the subject."""
+    for number in range(rounds + 1):
+        first = number % len(subjects)
+        yield from ((number, subject) for subject in (*subjects[first:], *subjects[:first]))
 
 
 def first_package(subject: Subject, subjects: Sequence[Subject]) -> dict[str, str]:

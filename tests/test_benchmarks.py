@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.clients import Connection, body_of
-from benchmarks.page import FILE, IMAGES, PAGE, charts, written
 from benchmarks.rounds import Subject, interleaved
 from benchmarks.tables import table
 from benchmarks.targets import reached
@@ -71,14 +70,6 @@ def test_a_target_is_reached_by_all_figures_or_not_at_all(times: tuple[float, ..
     rows = {"lists": [{"name": f"new, {i}", "package": "new", "p50_ms": t} for i, t in enumerate(times)]}
     ((what, _, bound, found),) = reached(rows, "new")
     assert (what, bound, found) == ("repeated list of 1000 tools", "≤ 5 ms", verdict)
-
-
-def test_the_page_has_the_figures_of_its_file() -> None:
-    results = json.loads(FILE.read_text(encoding="utf-8"))
-    page = PAGE.read_text(encoding="utf-8")
-    assert written(page, results) == page, "run: python -m benchmarks.page docs/benchmarks.json"
-    for name, text in charts(results).items():
-        assert (IMAGES / name).read_text(encoding="utf-8") == text, name
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -57,9 +57,10 @@ def progress(client: Talker) -> Callable[[], None]:
 
     def exchange() -> None:
         request = next(requests)
-        before = client.told if isinstance(client, StdioClient) else 0
+        before = client.told.total() if isinstance(client, StdioClient) else 0
         response = client.exchange(request)
-        told = client.told - before if isinstance(client, StdioClient) else response.count(b"notifications/progress")
+        is_on_stdio = isinstance(client, StdioClient)
+        told = client.told.total() - before if is_on_stdio else response.count(b"notifications/progress")
         if told != STEPS:
             raise RuntimeError(f"{told} progress notifications have come, not {STEPS}")
 

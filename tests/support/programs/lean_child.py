@@ -322,9 +322,10 @@ class Child:
         self.leave(arguments.get("code", 1))
 
     def call_add_tool(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
-        self.tools.append(self.tool(arguments["name"]))
+        name = arguments.get("name", "newcomer")
+        self.tools.append(self.tool(name))
         self.lists_changed()
-        return self.text({"added": arguments["name"]})
+        return self.text({"added": name})
 
     def call_remove_tool(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
         self.tools[:] = [tool for tool in self.tools if tool["name"] != arguments["name"]]

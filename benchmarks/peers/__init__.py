@@ -1,0 +1,1 @@
+"""Other aggregators beside this one: installed, run and measured alike."""
