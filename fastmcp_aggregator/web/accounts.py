@@ -2,7 +2,11 @@
 
 /accounts/login/{id}    asks who opens it to authenticate, and sends the browser to the authorization server
 /accounts/callback      where the browser comes back to
-/accounts/mine          the accounts of who asks, as JSON; `DELETE /accounts/mine/{key}` ends one: behind authentication
+/accounts/mine          where who asks may log in, and is: behind authentication
+/accounts/mine/{key}    POST begins a login there for who asks, in the browser that asks; DELETE ends the account
+/accounts               who has accounts where, for operators
+/accounts/revoke        POST ends one, for operators: `{"server": KEY, "principal": NAME}`
+/accounts/hub/{key}     POST begins a login for the hub, by an operator
 
 The pages have no script, load nothing, and are in no frame. A form is taken from pages of this origin alone (the guard
 of all requests sees to that), and only from browsers that have been shown it.
@@ -11,47 +15,59 @@ of all requests sees to that), and only from browsers that have been shown it.
 from __future__ import annotations
 
 import html
+import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
-from fastmcp_aggregator.front.http.security import guarded_route
-from fastmcp_aggregator.oauth.account import kept_accounts
-from fastmcp_aggregator.oauth.accounts import Accounts
+from fastmcp_aggregator.front.http.connection import whole_body
+from fastmcp_aggregator.front.http.security import guarded_route, is_json
+from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import brought_by
 from fastmcp_aggregator.oauth.errors import OAuthError
-from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Logins, Site, WrongBrowserError
+from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Site, WrongBrowserError
 from fastmcp_aggregator.oauth.revocation import revoke
-from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
+from fastmcp_aggregator.web.account_sites import AccountSites
+from fastmcp_aggregator.web.dashboard.routes import Hub
+from fastmcp_aggregator.web.operations import operator_route
 
 _MOST = 32 * 1024
 """Bytes of a form."""
+_LONGEST_NAME = 1024
+"""Characters of a server key, or of a principal."""
 _COOKIE = "fastmcp_aggregator_login"
 _FORM_COOKIE = "fastmcp_aggregator_form"
 _STYLE = "body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}input{width:100%}"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style nonce="{nonce}">{style}</style><h1>{title}</h1>{body}</html>"""
+_BACK = '<p><a href="../#accounts">All accounts</a></p>'
 _FORM = """<p>{text}</p><form method="post"><input type="hidden" name="form" value="{form}">
 <p><label>Your API key or token for this hub<br><input type="password" name="credential" autocomplete="off"
 required></label></p><p><button>Go on</button></p></form>"""
 
 
 class AccountPages:
-    """The pages of one hub. `sites` has the servers at which callers have accounts, by key; `auth` lets callers in."""
+    """The pages of one hub."""
 
-    def __init__(self, accounts: Accounts, logins: Logins, sites: Any, auth: Any, *, is_secure: bool) -> None:
-        self._accounts = accounts
-        self._logins = logins
-        self._sites = sites
-        self._auth = auth
-        self._is_secure = is_secure
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._accounts = hub.accounts
+        self._logins = hub.logins
+        self._sites = AccountSites(hub)
+        self._auth = hub.auth
+        public = urlsplit(hub.settings.public_url or "")
+        self._is_secure = public.scheme == "https"
+        self._path = f"{public.path.rstrip('/')}{PATH}"
+        """What the browser sends the cookies to."""
 
     def routes(self) -> list[BaseRoute]:
         """All of them."""
@@ -60,12 +76,16 @@ class AccountPages:
             Route(f"{PATH}/callback", self._callback),
             guarded_route(f"{PATH}/mine", self._mine, self._auth),
             guarded_route(f"{PATH}/mine/{{key:path}}", self._end, self._auth, methods=["DELETE"]),
+            guarded_route(f"{PATH}/mine/{{key:path}}", self._begin, self._auth, methods=["POST"]),
+            operator_route(self._hub, PATH, self._all, "GET"),
+            operator_route(self._hub, f"{PATH}/revoke", self._revoke, "POST"),
+            operator_route(self._hub, f"{PATH}/hub/{{key:path}}", self._begin_for_hub, "POST"),
         ]
 
     async def _login(self, request: Request) -> Response:
         try:
             login = await self._logins.found(request.path_params["id"])
-            site = self._present_sites().get(login.server)
+            site = self._sites.of_callers().get(login.server)
             if site is None:
                 raise LoginOverError("there is no such server any more")
             if request.method == "GET":
@@ -83,45 +103,119 @@ class AccountPages:
     async def _callback(self, request: Request) -> Response:
         try:
             brought = brought_by(f"?{request.url.query}")
-            settings = {key: site.settings for key, site in self._present_sites().items()}
-            login, _ = await self._logins.finish(brought, request.cookies.get(_COOKIE, ""), settings)
+            sites = {**self._sites.of_hub(), **self._sites.of_callers()}
+            settings = {key: site.settings for key, site in sites.items()}
+            login, tokens = await self._logins.finish(brought, request.cookies.get(_COOKIE, ""), settings)
         except (OAuthError, VaultError) as error:
             return _told(error)
-        body = f"<p>You are logged in to <b>{html.escape(login.server)}</b>, as <b>{html.escape(login.principal)}</b> "
-        response = _page("Logged in", f"{body} of this hub. You can close this page; your call goes on.</p>")
-        response.delete_cookie(_COOKIE, path=PATH)
+        self._forget(sites[login.server], tokens)
+        if login.principal == HUB:
+            self._start(login.server)
+            whose = "The hub is logged in to"
+        else:
+            whose = "You are logged in to"
+        body = f"<p>{whose} <b>{html.escape(login.server)}</b>, as <b>{html.escape(login.principal or 'itself')}</b> "
+        response = _page(
+            "Logged in", f"{body} of this hub. You can close this page; what waits for it goes on.</p>{_BACK}"
+        )
+        response.delete_cookie(_COOKIE, path=self._path)
         return response
 
+    def _start(self, key: str) -> None:
+        """Connect at once: a server that has refused its credentials is left alone for a while."""
+        if not self._hub.children[key].is_serving:
+            self._hub.restart(key)
+
     async def _mine(self, request: Request) -> Response:
+        principal = principal_in(request.scope)
         try:
-            mine = await self._of(principal_in(request.scope).name)
+            mine = await self._of(principal)
         except VaultError as error:
-            return JSONResponse({"error": str(error)}, 503)
-        return JSONResponse(
-            [
-                {"server": key, "issuer": each.issuer, "scopes": (each.tokens.scope or "").split()}
-                for key, each in mine.items()
-            ],
-            headers={"Cache-Control": "no-store"},
-        )
+            return _unreadable(error)
+        sites = self._sites.of(principal)
+        return JSONResponse([_described(key, mine.get(key)) for key in sites], headers=_NOT_KEPT)
+
+    async def _begin(self, request: Request) -> Response:
+        principal, key = principal_in(request.scope), request.path_params["key"]
+        site = self._sites.of(principal).get(key)
+        if site is None or self._auth is None:
+            return JSONResponse({"error": f"you cannot log in to {key!r}"}, 404)
+        return await self._sent(principal.name, site)
+
+    async def _begin_for_hub(self, request: Request) -> Response:
+        key = request.path_params["key"]
+        site = self._sites.of_hub().get(key)
+        if site is None:
+            return JSONResponse({"error": f"the hub does not log in to {key!r}"}, 404)
+        if self._hub.settings.public_url is None:
+            why = f"set `public_url`, or run `fastmcp-aggregator login CONFIG {key}`"
+            return JSONResponse({"error": why}, 409)
+        self._hub.policies.operated(principal_in(request.scope), "login", key)
+        return await self._sent(HUB, site)
+
+    async def _sent(self, principal: str, site: Site) -> Response:
+        """The address of the authorization server, for the browser that has asked, and no other."""
+        try:
+            login = await self._logins.begin(principal, site.key)
+            address, browser = await self._logins.send(login, principal, site)
+        except (OAuthError, VaultError) as error:
+            return JSONResponse({"error": str(error)}, 502)
+        response = JSONResponse({"address": address}, headers=_NOT_KEPT)
+        self._set(response, _COOKIE, browser)
+        return response
 
     async def _end(self, request: Request) -> Response:
-        key = request.path_params["key"]
+        principal, key = principal_in(request.scope), request.path_params["key"]
         try:
-            account = (await self._of(principal_in(request.scope).name)).get(key)
+            account = (await self._of(principal)).get(key)
             if account is None:
                 return JSONResponse({"error": f"you have no account at {key!r}"}, 404)
-            site = self._present_sites()[key]
-            is_revoked = await revoke(self._accounts.vault, account, site.settings)
-            self._accounts.account(site.url, site.settings, account.principal).forget()
+            return await self._ended(self._sites.of_callers()[key], account)
         except VaultError as error:
-            return JSONResponse({"error": str(error)}, 503)
-        return JSONResponse({"server": key, "isRevokedThere": is_revoked})
+            return _unreadable(error)
 
-    async def _of(self, principal: str) -> Mapping[str, Tokens]:
-        keys = {site.url: key for key, site in self._present_sites().items()}
-        accounts = await kept_accounts(self._accounts.vault)
-        return {keys[each.url]: each for each in accounts if each.principal == principal and each.url in keys}
+    async def _all(self, request: Request) -> Response:
+        self._hub.policies.operated(principal_in(request.scope), "accounts", None)
+        try:
+            accounts = await kept_accounts(self._accounts.vault)
+        except VaultError as error:
+            return _unreadable(error)
+        keys = {site.url: key for key, site in {**self._sites.of_hub(), **self._sites.of_callers()}.items()}
+        known = [each for each in accounts if each.url in keys]
+        told = [{**_described(keys[each.url], each), "principal": each.principal} for each in known]
+        return JSONResponse(told, headers=_NOT_KEPT)
+
+    async def _revoke(self, request: Request) -> Response:
+        named = await _names_in(request)
+        if named is None:
+            return JSONResponse({"error": 'the body must be JSON: {"server": KEY, "principal": NAME}'}, 400)
+        key, principal = named
+        site = (self._sites.of_hub() if principal == HUB else self._sites.of_callers()).get(key)
+        try:
+            account = None if site is None else await kept_tokens(self._accounts.vault, site.url, principal)
+            if site is None or account is None:
+                return JSONResponse({"error": f"there is no account of {principal!r} at {key!r}"}, 404)
+            self._hub.policies.operated(principal_in(request.scope), "revoke", key, account=principal)
+            return await self._ended(site, account)
+        except VaultError as error:
+            return _unreadable(error)
+
+    async def _ended(self, site: Site, account: Tokens) -> Response:
+        is_revoked = await revoke(self._accounts.vault, account, site.settings)
+        self._forget(site, account)
+        return JSONResponse({"server": site.key, "isRevokedThere": is_revoked})
+
+    def _forget(self, site: Site, account: Tokens) -> None:
+        """What is kept is another now."""
+        self._accounts.account(site.url, site.settings, account.principal).forget()
+
+    async def _of(self, principal: Principal) -> Mapping[str, Tokens]:
+        """The accounts of a caller, by server key."""
+        found = {
+            key: await kept_tokens(self._accounts.vault, site.url, principal.name)
+            for key, site in self._sites.of_callers().items()
+        }
+        return {key: account for key, account in found.items() if account is not None}
 
     async def _authenticated(self, request: Request) -> str | None:
         """Who has sent a form that was shown to it; None: nobody that is known."""
@@ -145,12 +239,43 @@ class AccountPages:
     def _set(self, response: Response, name: str, value: str) -> None:
         """Lax: the browser comes back from another site."""
         response.set_cookie(
-            name, value, max_age=int(LIFETIME), path=PATH, secure=self._is_secure, httponly=True, samesite="lax"
+            name, value, max_age=int(LIFETIME), path=self._path, secure=self._is_secure, httponly=True, samesite="lax"
         )
 
-    def _present_sites(self) -> Mapping[str, Site]:
-        found: Mapping[str, Site] = self._sites()
-        return found
+
+_NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+def _described(key: str, account: Tokens | None) -> dict[str, Any]:
+    """What may be known of an account."""
+    if account is None:
+        return {"server": key, "isLoggedIn": False}
+    return {
+        "server": key,
+        "isLoggedIn": not account.is_refused,
+        "issuer": account.issuer,
+        "scopes": (account.tokens.scope or "").split(),
+        "since": account.logged_in_at or account.obtained_at,
+    }
+
+
+def _unreadable(error: VaultError) -> Response:
+    return JSONResponse({"error": str(error)}, 503)
+
+
+async def _names_in(request: Request) -> tuple[str, str] | None:
+    """The server and the principal that a request names."""
+    body = await whole_body(request)
+    if body is None or not is_json(request.scope):
+        return None
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    match document:
+        case {"server": str(key), "principal": str(name)} if max(len(key), len(name)) <= _LONGEST_NAME:
+            return key, name
+    return None
 
 
 async def _form_in(request: Request) -> dict[str, str]:

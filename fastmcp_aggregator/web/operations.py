@@ -50,20 +50,24 @@ def forbidden(hub: Hub, request: Request, role: str) -> Response:
     return PlainTextResponse(f"Forbidden: {why}", 403)
 
 
+def operator_route(hub: Hub, path: str, handler: Handler, method: str) -> BaseRoute:
+    """A route for operators alone."""
+
+    async def guarded(request: Request) -> Response:
+        if not principal_in(request.scope).may_operate:
+            return forbidden(hub, request, OPERATE)
+        try:
+            return await handler(request)
+        except AggregatorError as error:
+            return JSONResponse({"error": str(error)}, 409)
+
+    return guarded_route(path, guarded, hub.auth, methods=[method])
+
+
 def operator_routes(hub: Hub) -> list[BaseRoute]:
     """The routes, each for operators alone."""
     operations = _Operations(hub)
-
-    def route(path: str, handler: Handler, method: str) -> BaseRoute:
-        async def guarded(request: Request) -> Response:
-            if not principal_in(request.scope).may_operate:
-                return forbidden(hub, request, OPERATE)
-            try:
-                return await handler(request)
-            except AggregatorError as error:
-                return JSONResponse({"error": str(error)}, 409)
-
-        return guarded_route(path, guarded, hub.auth, methods=[method])
+    route = partial(operator_route, hub)
 
     return [
         route("/restart/{key:path}", operations.restart, "POST"),

@@ -6,7 +6,7 @@
 /restart/{key} /stop/{key} … for operators (see `operations.py`)
 /groups/{id}/…               each group's own MCP endpoint and JSON face
 /openapi.json                the JSON face described
-/accounts/…                  how callers log in to servers with accounts of their own (see `accounts.py`)
+/accounts/…                  how people log in to servers, and who has (see `accounts.py`)
 / /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
 """
 
@@ -34,8 +34,6 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
-from fastmcp_aggregator.oauth.logins import Site
-from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.accounts import AccountPages
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
@@ -56,8 +54,8 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
     if metadata is not None:
         app.router.routes.append(metadata.route())
     app.router.routes.extend([*_routes(hub, path), *operator_routes(hub)])
-    if any(own.oauth is not None and own.oauth.account == "caller" for own in hub.settings.servers.values()):
-        app.router.routes.extend(_account_pages(hub).routes())
+    if any(own.oauth is not None for own in hub.settings.servers.values()):
+        app.router.routes.extend(AccountPages(hub).routes())
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
     inner = app.router.lifespan_context
@@ -69,15 +67,6 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middlewar
 
     app.router.lifespan_context = lifespan
     return layer
-
-
-def _account_pages(hub: Hub) -> AccountPages:
-    def sites() -> dict[str, Site]:
-        found = {key: site_of(child) for key, child in hub.children.items()}
-        return {key: site for key, site in found.items() if site is not None}
-
-    is_secure = (hub.settings.public_url or "").startswith("https:")
-    return AccountPages(hub.accounts, hub.logins, sites, hub.auth, is_secure=is_secure)
 
 
 def _routes(hub: Hub, path: str) -> list[BaseRoute]:

@@ -75,13 +75,22 @@ async def give(vault: FileVault, server: AccountServer, principal: str, who: str
 
 @asynccontextmanager
 async def around(
-    folder: Path, *, servers: int = 1, people: Sequence[str] = PEOPLE, lists: str = "hub", **settings: Any
+    folder: Path,
+    *,
+    servers: int = 1,
+    people: Sequence[str] = PEOPLE,
+    lists: str = "hub",
+    roles: Any = None,
+    keys_of: Any = None,
+    **settings: Any,
 ) -> AsyncIterator[Around]:
-    """`lists` is whose account the servers list with; the hub has one where it is the hub's."""
+    """`lists` is whose account the servers list with; the hub has one where it is the hub's. `roles` and `keys_of` are
+    roles and groups of people, where these are not the usual ones.
+    """
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(account_server()) for _ in range(servers)]
-        keys = ["crm", *(f"crm{number}" for number in range(1, servers))]
-        credentials = Credentials(folder, dict.fromkeys(people))
+        keys = ["crm", *(f"crm{number}" for number in range(1, servers))][:servers]
+        credentials = Credentials(folder, {**dict.fromkeys(people), **(keys_of or {})}, roles or {})
         vault = FileVault(folder / "tokens")
         for server in found if lists == "hub" else ():
             await give(vault, server, HUB, "the-hub")

@@ -48,6 +48,8 @@ class AccountServer(TokenVerifier):
         self.wide: set[str] = set()
         """The access tokens with which `write` may be called."""
         self.presented: list[dict[str, str]] = []
+        self.person = ""
+        """Who is at the browser, if its address does not say."""
         self.hidden: dict[str, set[str]] = {}
         """The tools that somebody's account does not see."""
         self.listings: Counter[str] = Counter()
@@ -122,7 +124,7 @@ class AccountServer(TokenVerifier):
     async def _authorize(self, request: Request) -> Response:
         asked = dict(request.query_params)
         back = {"state": asked["state"], "iss": self.issuer}
-        if who := asked.get("login_as"):
+        if who := asked.get("login_as") or self.person:
             back["code"] = secrets.token_hex(8)
             self.codes[back["code"]] = (who, asked)
         else:

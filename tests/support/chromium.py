@@ -6,8 +6,8 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, TypeVar
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -16,6 +16,9 @@ from support.harness import PATIENCE
 
 # The system's: nothing is downloaded.
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+Entered = TypeVar("Entered")
 
 
 @contextmanager
@@ -30,8 +33,8 @@ def launched() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """Serve an ASGI app from a thread with an event loop of its own; its origin."""
+def entered(context: AbstractAsyncContextManager[Entered]) -> Iterator[Entered]:
+    """What an asynchronous context gives, in a thread with an event loop of its own."""
     loop = asyncio.new_event_loop()
 
     def done(work: Coroutine[Any, Any, Any]) -> Any:
@@ -39,12 +42,18 @@ def served(app: Any) -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    serving = support.serving.served(app)
     try:
-        yield done(serving.__aenter__()).origin
+        yield done(context.__aenter__())
     finally:
-        done(serving.__aexit__(None, None, None))
+        done(context.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE)
         loop.close()
     assert not thread.is_alive()
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serve an ASGI app from such a thread; its origin."""
+    with entered(support.serving.served(app)) as front:
+        yield front.origin

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fastmcp.server.auth import AuthProvider
@@ -14,6 +15,7 @@ from joserfc.jwk import RSAKey
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.access.roles import USUAL
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -24,8 +26,13 @@ PAIR = RSAKeyPair.generate()
 class Credentials:
     """The keys of a file, made anew in a folder, and the tokens of a provider."""
 
-    def __init__(self, folder: Path, groups: Mapping[str, Sequence[str] | None]) -> None:
-        """`groups` are those of each key, by its owner's name; None: all."""
+    def __init__(
+        self,
+        folder: Path,
+        groups: Mapping[str, Sequence[str] | None],
+        roles: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        """`groups` are those of each key, by its owner's name; None: all. `roles` are theirs, where unusual."""
         self.file = folder / "keys.json"
         (folder / "provider.pem").write_text(PAIR.public_key)
         self.settings = {
@@ -35,7 +42,7 @@ class Credentials:
             "jwt_public_key_file": str(folder / "provider.pem"),
             "jwt_groups_claim": "groups",
         }
-        made = {name: new_key(name, of_key, None) for name, of_key in groups.items()}
+        made = {name: new_key(name, of_key, None, roles.get(name, USUAL)) for name, of_key in groups.items()}
         self.keys = {name: key for name, (key, _) in made.items()}
         write_keys(self.file, [kept for _, kept in made.values()])
 

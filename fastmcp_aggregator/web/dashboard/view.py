@@ -16,7 +16,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
 from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
-from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY
+from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.dashboard.contents import Contents
 
 CALLS_SHOWN = 100
@@ -99,11 +99,21 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
         "last_error": _error(child, sources),
         "tools": status.tools if sources.sees_all else len(_tools_of(key, sources)),
         **{name: getattr(status, name) for name in fields},
+        **_account(child, status, sources),
         **({"withdrawn": sorted(sources.withdrawn.get(key, ()))} if sources.viewer.may_operate else {}),
         # What a server has besides tools belongs to every group that has the server.
         "resources": status.resources + status.templates,
         "prompts": status.prompts,
     }
+
+
+def _account(child: Child, status: ServerStatus, sources: Sources) -> dict[str, Any]:
+    """Whose account a server is called with, where it is a login's; and what an operator is to do about it."""
+    oauth = child.options.endpoint.access.oauth
+    if oauth is None:
+        return {}
+    login = {"login_needed": status.login_needed} if sources.viewer.may_operate else {}
+    return {"account": oauth.account, "for_each_caller": child.stands_for_instances, **login}
 
 
 def _error(child: Child, sources: Sources) -> str | None:

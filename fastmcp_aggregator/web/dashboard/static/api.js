@@ -30,7 +30,7 @@ export class Unauthorized extends Error {
 export async function ask(path, options = {}) {
   const headers = new Headers(options.headers);
   if (key.get()) headers.set("Authorization", `Bearer ${key.get()}`);
-  const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
+  const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: options.credentials ?? "omit", redirect: "error" });
   if (response.status === 401 || response.status === 403) throw new Unauthorized(response.status);
   return response;
 }

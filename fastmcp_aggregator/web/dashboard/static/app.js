@@ -1,5 +1,6 @@
 // The page: which part of it is shown, the key, and the view as it comes.
 
+import { showAccounts } from "./accounts.js";
 import { follow, key, toolNames, Unauthorized } from "./api.js";
 import { showCalls } from "./calls.js";
 import { byId, setText } from "./dom.js";
@@ -8,7 +9,7 @@ import { mayOperate, showOperator } from "./operate.js";
 import { announceChanges, refreshHistory, showServers, tickServers } from "./servers.js";
 import { showTools, toolAddress } from "./tools.js";
 
-const PARTS = ["servers", "groups", "tools", "calls", "operator"];
+const PARTS = ["servers", "groups", "tools", "calls", "accounts", "operator"];
 const WORDS = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again", paused: "Paused", none: "No key" };
 
 let view = null;
@@ -50,12 +51,14 @@ async function show(at = place()) {
   }
   if (!view) return;
   byId("operator-link").hidden = !mayOperate(view);
+  byId("accounts-link").hidden = !view.servers.some((server) => server.account);
   byId("tools-link").hidden = !view.viewer.roles.includes("call");
   showServers(view, age());
   refreshHistory(view);
   showCalls(view, names.byGroup);
   try {
     if (at.part === "groups" || at.part === "calls") await refreshGroups();
+    if (at.part === "accounts" && isNewPart) await showAccounts(view);
     if (at.part === "operator" && mayOperate(view) && isNewPart) await showOperator();
     isNewPart = false;
     // News may come while a list is loaded; then it is the later of the two that shows the tool.

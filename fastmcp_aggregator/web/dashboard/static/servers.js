@@ -1,5 +1,6 @@
 // The table of servers, what is wrong first, and what is said aloud when one of them changes.
 
+import { fillLogin } from "./accounts.js";
 import { history, start } from "./api.js";
 import { lately, sparkline, wordsOf } from "./controls.js";
 import { byId, element, reconcile, setAttribute, setText } from "./dom.js";
@@ -151,6 +152,7 @@ function fillRow(row, server, age, view) {
   state.children[1].hidden = server.state !== "sleeping";
   setText(state.children[1], "Start");
   setAttribute(state.children[1], "aria-label", `Start ${server.key}`);
+  fillLogin(state, server, view);
   fillHour(hour, minutes[server.key] ?? []);
   setText(restarts, String(server.restarts));
   setText(offered.firstChild, offers(server) || "–");
