@@ -187,10 +187,10 @@ class Runtime:
         for view in self._views:
             view.changed_for(principal, child, kinds)
 
-    async def _publish_update(self, uri: str, principals: Collection[Hashable]) -> None:
+    async def _publish_update(self, uri: str, streams: Collection[Hashable]) -> None:
         """Each stream is only sent what it has subscribed to, and that is only what its virtual server shows."""
         for view in self._views:
-            await view.live_clients.publish(ResourceUpdated(uri=uri), principals)
+            await view.live_clients.publish(ResourceUpdated(uri=uri), streams)
 
     def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
         """Each child, and the legacy clients that see it."""

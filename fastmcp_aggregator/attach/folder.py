@@ -9,6 +9,7 @@ from fastmcp_aggregator.early.answers import cache_folder
 
 _LONGEST_ADDRESS = 103
 """Bytes of a socket's path (macOS has the shortest: 104, with a zero at the end)."""
+_NAME_BYTES = len("/0123456789abcdef.sock")
 
 
 class Unusable(Exception):
@@ -16,11 +17,16 @@ class Unusable(Exception):
 
 
 def hub_folder() -> str:
-    """Where the sockets are: with what lasts as long as the user's session, or in the user's cache folder."""
+    """Where the sockets are: with what lasts as long as the user's session, or in the user's cache folder; if its path
+    is too long for them, in one of the user's own in /tmp.
+    """
     for runtime in (os.environ.get("XDG_RUNTIME_DIR", "").strip(), f"/run/user/{os.getuid()}"):
         if runtime and os.path.isabs(runtime) and _is_private(runtime):
             return os.path.join(runtime, "fastmcp-aggregator")
-    return os.path.join(cache_folder(), "hubs")
+    folder = os.path.join(cache_folder(), "hubs")
+    if len(os.fsencode(folder)) + _NAME_BYTES <= _LONGEST_ADDRESS:
+        return folder
+    return f"/tmp/fastmcp-aggregator-{os.getuid()}"  # `made_hub_folder` looks whose it is
 
 
 def made_hub_folder() -> str:

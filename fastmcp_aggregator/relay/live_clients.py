@@ -7,6 +7,7 @@ opened. Changes are coalesced for a moment, so that a child that restarts quickl
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -21,6 +22,8 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.library_internals import connection_of
@@ -31,6 +34,9 @@ _COALESCE = 0.1
 _SEND_BOUND = 1.0
 """Seconds that one client has to take a notification before it is passed over."""
 
+_MOST_STREAMS = 1024
+"""Of one principal."""
+
 _EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
     "resources": ResourcesListChanged(),
@@ -38,21 +44,23 @@ _EVENTS: dict[str, ServerEvent] = {
 }
 
 
-class Streams:
-    """The `subscriptions/listen` streams of one principal."""
+class _Stream:
+    """One `subscriptions/listen` stream, and who has authenticated for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, principal: Hashable) -> None:
+        self.principal = principal
         self.bus = InMemorySubscriptionBus()
         self.handler = ListenHandler(self.bus)
-        self.open = 0
 
 
 class LiveClients:
     """The connected clients of one virtual server, and the changes they are yet to be notified of."""
 
     def __init__(self) -> None:
-        self._streams: dict[Hashable, Streams] = {}
-        """Those of modern clients, by who has authenticated for them."""
+        self._streams: dict[Hashable, _Stream] = {}
+        """Those of modern clients."""
+        self._open: Counter[Hashable] = Counter()
+        """How many each principal has."""
         self.connections: set[Connection] = set()
         """Those of legacy clients."""
         self._principals: WeakKeyDictionary[Connection, Hashable] = WeakKeyDictionary()
@@ -62,16 +70,23 @@ class LiveClients:
         self._notifying: asyncio.Task[None] | None = None
 
     @contextmanager
-    def listening(self, principal: Hashable) -> Iterator[ListenHandler]:
-        """What serves one stream of a modern client, while it is open."""
-        streams = self._streams.setdefault(principal, Streams())
-        streams.open += 1
+    def listening(self, principal: Hashable, name: Hashable) -> Iterator[ListenHandler]:
+        """What serves one stream of a modern client, while it is open. `name` is for `publish`.
+
+        Raises:
+            MCPError: the principal has too many.
+        """
+        if self._open[principal] >= _MOST_STREAMS:
+            raise MCPError(INTERNAL_ERROR, "Subscription limit reached")
+        self._open[principal] += 1
+        stream = self._streams[name] = _Stream(principal)
         try:
-            yield streams.handler
+            yield stream.handler
         finally:
-            streams.open -= 1
-            if not streams.open:
-                del self._streams[principal]
+            del self._streams[name]
+            self._open[principal] -= 1
+            if not self._open[principal]:
+                del self._open[principal]
 
     def add(self, session: ServerSession, principal: Hashable = None) -> None:
         """Notify a legacy client, which has initialised, of changes until its connection ends."""
@@ -107,18 +122,20 @@ class LiveClients:
             await self._notify(connection, names)
         elif names:
             for name in names:
-                await self.publish(_EVENTS[name])
+                await self._publish_to(list(self._streams.values()), _EVENTS[name])
 
-    async def publish(self, event: ServerEvent, principals: Collection[Hashable] | None = None) -> None:
-        """Pass an event on to the streams of these principals; None: to all."""
-        for principal, streams in list(self._streams.items()):
-            if principals is None or principal in principals:
-                await streams.bus.publish(event)
+    async def publish(self, event: ServerEvent, names: Collection[Hashable]) -> None:
+        """Pass an event on to the streams with these names."""
+        await self._publish_to([self._streams[name] for name in names if name in self._streams], event)
+
+    async def _publish_to(self, streams: Collection[_Stream], event: ServerEvent) -> None:
+        for stream in streams:
+            await stream.bus.publish(event)
 
     async def close(self) -> None:
         """Cancel pending notifications, and end the listen streams."""
-        for streams in list(self._streams.values()):
-            streams.handler.close()
+        for stream in list(self._streams.values()):
+            stream.handler.close()
         if self._notifying is not None:
             self._notifying.cancel()
             await asyncio.gather(self._notifying, return_exceptions=True)
@@ -132,8 +149,9 @@ class LiveClients:
                 await self._notify_of(principal, sorted(names))
 
     async def _notify_of(self, principal: Hashable, names: list[str]) -> None:
+        streams = [each for each in self._streams.values() if principal is None or each.principal == principal]
         for name in names:
-            await self.publish(_EVENTS[name], None if principal is None else [principal])
+            await self._publish_to(streams, _EVENTS[name])
         ready = [connection for connection in self.connections if connection.initialized.is_set()]
         theirs = [each for each in ready if principal is None or self._principals.get(each) == principal]
         await asyncio.gather(*(self._notify(connection, names) for connection in theirs))

@@ -197,7 +197,7 @@ class Subscriptions:
         of_child = self._resources.get(child.place, {})
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
             below = uri.removeprefix(subscribed.original)
-            of_streams: dict[str, set[Hashable]] = {}
+            of_streams: dict[str, list[Hashable]] = {}
             for subscriber, subscription in subscribed.subscribers.items():
                 if not subscription.may_hear():
                     continue
@@ -205,7 +205,7 @@ class Subscriptions:
                     outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
                 else:
                     # The SDK's streams pass on the very addresses that they have subscribed to.
-                    of_streams.setdefault(subscription.public, set()).add(subscription.principal)
+                    of_streams.setdefault(subscription.public, []).append(subscriber)
             if of_streams:
                 self._start(self._publish_all(of_streams))
 
@@ -245,8 +245,8 @@ class Subscriptions:
             logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 
     async def _publish_all(self, addresses: Mapping[str, Collection[Hashable]]) -> None:
-        for address, principals in sorted(addresses.items()):
-            await self._publish(address, principals)
+        for address, streams in sorted(addresses.items()):
+            await self._publish(address, streams)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -1,4 +1,4 @@
-"""Updates of an instance that is one principal's: nobody else hears of them, at whatever address."""
+"""Updates of an instance that is one principal's, or one client's: nobody else hears of them, at whatever address."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Collection, Hashable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from mcp.server.subscriptions import ResourceUpdated
+from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.relay import live_clients
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
 
@@ -37,20 +40,39 @@ def instance_of(principal: str) -> Any:
     return SimpleNamespace(key="crm", place=("crm", principal), calls=SimpleNamespace(session=found, request=request))
 
 
-async def test_an_update_of_one_principals_instance_reaches_its_own_streams_alone() -> None:
+@pytest.mark.parametrize("principals", [("alice", "bob"), (None, None)], ids=["principals", "clients"])
+async def test_an_update_of_an_instance_reaches_the_streams_alone_that_have_subscribed_there(principals: Any) -> None:
     clients = LiveClients()
     heard: dict[str, list[str]] = {"alice": [], "bob": []}
 
-    async def publish(uri: str, principals: Collection[Hashable]) -> None:
-        await clients.publish(ResourceUpdated(uri=uri), principals)
+    async def publish(uri: str, streams: Collection[Hashable]) -> None:
+        await clients.publish(ResourceUpdated(uri=uri), streams)
 
     subscriptions = Subscriptions(publish)
     instances = {who: instance_of(who) for who in heard}
-    with clients.listening("alice") as of_alice, clients.listening("bob") as of_bob:
-        for who, handler in (("alice", of_alice), ("bob", of_bob)):
+    streams = {who: object() for who in heard}
+    with (
+        clients.listening(principals[0], streams["alice"]) as of_alice,
+        clients.listening(principals[1], streams["bob"]) as of_bob,
+    ):
+        for who, handler, principal in zip(heard, (of_alice, of_bob), principals, strict=True):
             handler._bus.subscribe(lambda event, who=who: heard[who].append(event.uri))  # type: ignore[misc, union-attr]
-            await subscriptions.subscribe(object(), instances[who], ORIGINAL, PUBLIC, who)
+            await subscriptions.subscribe(streams[who], instances[who], ORIGINAL, PUBLIC, principal)
         subscriptions.updated(instances["alice"], ORIGINAL)
         await asyncio.gather(*subscriptions._tasks)
         assert heard == {"alice": [PUBLIC], "bob": []}
     await subscriptions.close()
+
+
+async def test_a_principal_has_so_many_streams_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_clients, "_MOST_STREAMS", 1)
+    clients = LiveClients()
+    with (
+        clients.listening("alice", object()),
+        clients.listening("bob", object()),
+        pytest.raises(MCPError, match="limit"),
+        clients.listening("alice", object()),
+    ):
+        pass
+    with clients.listening("alice", object()):
+        pass
