@@ -161,16 +161,19 @@ async def connected(
     """
     from fastmcp_aggregator.callers.pipe_client import pipe_client
     from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
-    from fastmcp_aggregator.message_streams import MessageReader, MessageWriter
+    from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
+    from fastmcp_aggregator.message_streams import MessageReader, encode
     from fastmcp_aggregator.pipe.lines import LineSplitter
 
     replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
     path = app._pipeline.fast_path if hasattr(app, "_pipeline") else None
     front = PipeFront(path) if path is not None and path.is_on else None
     hooks: dict[str, Any] = {} if front is None else {"take": front.take, "on_busy": front.pass_over}
-    requests = MessageReader(_NoValve(), lambda line: None, **hooks)
+    conversation = Conversation(lambda: requests.has_more, lambda error: replies.feed_data(encode(error)))
+    requests = MessageReader(_NoValve(), lambda line: None, conversation.read, **hooks)
+    ends = _Ends(replies, requests, conversation)
     if front is not None:
-        front.attach(_Replies(replies, requests))
+        front.attach(ends)
     PIPE_FRONT.set(front)
     splitter = LineSplitter(64 * 1024 * 1024)
     client = PipeClient(
@@ -185,7 +188,7 @@ async def connected(
 
     async def serve() -> None:
         with pipe_client(folder):
-            await server.run(requests, MessageWriter(_Replies(replies, requests)), options)
+            await server.run(requests, ConversationWriter(ends, conversation), options)
 
     serving = asyncio.create_task(serve())
     PIPE_FRONT.set(None)
@@ -207,19 +210,26 @@ class _NoValve:
     def resume_reading(self) -> None: ...
 
 
-class _Replies:
-    """The end of a pipe to a client."""
+class _Ends:
+    """The two ends of the pipe to a client."""
 
-    def __init__(self, reader: asyncio.StreamReader, requests: Any) -> None:
+    def __init__(self, reader: asyncio.StreamReader, requests: Any, conversation: Any) -> None:
         self._reader = reader
         self._requests = requests
+        self._conversation = conversation
 
-    def began(self, request_id: Any) -> None: ...
+    def is_open(self, request_id: Any) -> bool:
+        return bool(self._conversation.is_open(request_id))
+
+    def began(self, request_id: Any) -> None:
+        self._conversation.began(request_id)
 
     def answer(self, request_id: Any, line: bytes) -> None:
         self._reader.feed_data(line)
+        self._conversation.answered(request_id)
 
-    def read_again(self, line: bytes) -> None:
+    def read_again(self, request_id: Any, line: bytes) -> None:
+        self._conversation.read_again(request_id, line)
         self._requests.read([line])
 
     @property

@@ -174,8 +174,6 @@ class Exchange:
             self._resolve(self.encoded(result))
             return True
         key = None if self._sender.is_modern else coerce_request_id(raw_json.read_id(request.id))
-        if key is not None and self._fast_path.is_in_flight(self._sender.connection, key):
-            return False
         fast = self._fast_path.begin(request, self, self._sender)
         if fast is None:
             return False

@@ -170,10 +170,6 @@ class FastPath:
         fast.key = connection, request_id
         self._cancellable[fast.key] = fast
 
-    def is_in_flight(self, connection: Connection, request_id: RequestId) -> bool:
-        """Whether a request of this id is on its way."""
-        return (connection, request_id) in self._cancellable
-
     def cancel(self, connection: Connection, request_id: RequestId) -> None:
         """The client waits no longer for a request; nothing is done for one that the full path has resumed."""
         fast = self._cancellable.get((connection, coerce_request_id(request_id)))

@@ -24,11 +24,13 @@ class ClientPipe(Protocol):
     @property
     def has_room(self) -> bool: ...
 
+    def is_open(self, request_id: RequestId) -> bool: ...
+
     def began(self, request_id: RequestId) -> None: ...
 
     def answer(self, request_id: RequestId, line: bytes) -> None: ...
 
-    def read_again(self, line: bytes) -> None: ...
+    def read_again(self, request_id: RequestId, line: bytes) -> None: ...
 
 
 class PipeFront:
@@ -66,6 +68,8 @@ class PipeFront:
             key = coerce_request_id(raw_json.read_id(request.id))
         except raw_json.Malformed:
             return False
+        if self._pipe.is_open(key):
+            return False  # the full path refuses it
         origin = _Line(self, self._pipe, key, line, request.id)
         return self._begin(request, key, origin, Sender(connection, is_modern=self._is_modern))
 
@@ -74,8 +78,6 @@ class PipeFront:
         self._path.decline("busy reader", sum(b'"method"' in line and b'"id"' in line for line in lines))
 
     def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
-        if key in self._calls or key in self._taken_over:
-            return False
         if origin.has_room and (result := self._path.reply(request, sender)) is not None:
             origin.answer(origin.encoded(result))
             return True
@@ -152,7 +154,7 @@ class _Line:
 
     def take_over(self, fast: FastCall) -> None:
         self._front.taken_over(self._key, fast)
-        self._pipe.read_again(self._line)
+        self._pipe.read_again(self._key, self._line)
 
 
 PIPE_FRONT: ContextVar[PipeFront | None] = ContextVar("the fast path of the client on stdio", default=None)

@@ -8,10 +8,12 @@ import json
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from mcp_types import RequestId
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
 from fastmcp_aggregator.library_internals import route_path
+from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
 
 _LISTEN = "subscriptions/listen"
 _LISTEN_BYTES = 256 * 1024
@@ -52,6 +54,17 @@ class Endpoints:
         """
         path = route_path(scope)
         return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
+
+    def request_in_session(self, scope: Scope, content: bytes) -> tuple[bytes, RequestId] | None:
+        """The session and the id of a request that brings both; None: it is another, or the transport refuses it."""
+        session = _header(scope, b"mcp-session-id")
+        if session is None or route_path(scope) != self.mcp or _is_modern(scope):
+            return None
+        try:
+            request_id = read_envelope(content).id
+        except Malformed:
+            return None
+        return None if request_id is None else (session, request_id)
 
     def may_listen(self, scope: Scope) -> bool:
         """Whether a GET may open a stream that only listens, as those of the MCP endpoint and below it do."""

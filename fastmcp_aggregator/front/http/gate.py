@@ -17,10 +17,12 @@ it goes through while the server ends.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from mcp_types import JSONRPCError, RequestId
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,6 +33,7 @@ from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
+from fastmcp_aggregator.front.wire.errors import id_in_use
 from fastmcp_aggregator.front.wire.parts import too_many_parts
 from fastmcp_aggregator.message_streams import encode
 
@@ -45,6 +48,8 @@ RETRY_AFTER = "5"
 
 CONNECTION = "fastmcp_aggregator.http_connection"
 """Where a request's scope has its connection, which is told whose share its answers take."""
+_REUSE_BOUND = 0.25
+"""Seconds that a request waits until the one before with its id is over."""
 ON_LISTENING = "fastmcp_aggregator.on_listening"
 """Where a request's scope has what to call when it turns out to open a stream that only listens."""
 
@@ -124,6 +129,34 @@ class SessionPlace:
             self._sessions.release(self._holder)
 
 
+class RequestsOfSessions:
+    """The requests of sessions that are not over, no two of one session with the same id: nothing would tell which of
+    them an answer is for, and the transport has room for one.
+
+    To a client that uses an id again once it has been answered, the moment until that request is over means nothing: it
+    is waited for.
+    """
+
+    def __init__(self) -> None:
+        self._over: dict[tuple[bytes, str], asyncio.Event] = {}
+
+    async def begin(self, session: bytes, request_id: RequestId) -> bool:
+        """A request begins; False: another one has its id."""
+        key = session, str(request_id)
+        try:
+            async with asyncio.timeout(_REUSE_BOUND):
+                while (over := self._over.get(key)) is not None:
+                    await over.wait()
+        except TimeoutError:
+            return False
+        self._over[key] = asyncio.Event()
+        return True
+
+    def end(self, session: bytes, request_id: RequestId) -> None:
+        """A request that has begun is over."""
+        self._over.pop((session, str(request_id))).set()
+
+
 class Gate:
     """An ASGI layer that answers 503 to what is too much."""
 
@@ -142,6 +175,7 @@ class Gate:
         self._endpoints = endpoints
         self._has_auth = has_auth
         self._places = places or AdmissionQueue(limits)
+        self._in_sessions = RequestsOfSessions()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,9 +215,13 @@ class Gate:
                 await _refuse_body(error, scope, receive, send)
                 return
             kind = self._endpoints.kind_of(scope, content)
+            asked = None if kind is Kind.MESSAGE else self._endpoints.request_in_session(scope, content)
             del content  # which the body has, until it is received from there
+            if asked is not None:
+                await self._serve_in_session(*asked, kind, scope, body, send)
+                return
             if kind is not Kind.STREAM or scope.get(IS_ENDING):
-                await self._serve(kind, holder, scope, body, send)
+                await self._serve(kind, scope, body, send)
                 return
         finally:
             places.admitted.release(holder)
@@ -192,14 +230,27 @@ class Gate:
         scope.get(ON_LISTENING, _ignore)()
         await self._listen(scope, body.receive, send)
 
-    async def _serve(self, kind: Kind, holder: Holder, scope: Scope, body: Body, send: Send) -> None:
+    async def _serve_in_session(
+        self, session: bytes, request_id: RequestId, kind: Kind, scope: Scope, body: Body, send: Send
+    ) -> None:
+        """Serve a request if no other one of its session has its id."""
+        if not await self._in_sessions.begin(session, request_id):
+            error = JSONRPCError(jsonrpc="2.0", id=request_id, error=id_in_use().error)
+            await Response(encode(error), 400, media_type="application/json")(scope, body.receive, send)
+            return
+        try:
+            await self._serve(kind, scope, body, send)
+        finally:
+            self._in_sessions.end(session, request_id)
+
+    async def _serve(self, kind: Kind, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
         if kind is Kind.MESSAGE:
             await self._app(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
-            with self._places.turns.slot(holder) as slot:
+            with self._places.turns.slot(scope[HOLDER]) as slot:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:

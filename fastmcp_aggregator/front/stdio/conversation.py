@@ -1,7 +1,10 @@
-"""Requests of one client on a pipe that are not answered yet, for a graceful end.
+"""Requests of one client on a pipe that are not answered yet: for a graceful end, and so that no two have the same id.
 
 A client may close its end right after its last request. Everything that came before the end is still answered, so the
 program ends when the last answer is written, and not when the pipe does.
+
+Of two requests with one id at the same time nothing tells which an answer is for, or which is cancelled. So the second
+is refused (2025-11-25, requests: an id must not have been used before); used again after the answer, it does no harm.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
-from fastmcp_aggregator.message_streams import LineWriter, MessageWriter
+from fastmcp_aggregator.front.wire.errors import id_in_use
+from fastmcp_aggregator.message_streams import LineWriter, MessageWriter, read_message
 
 _NEVER_ANSWERED = "subscriptions/listen"
 _HANDSHAKES = ("initialize", "server/discover")
@@ -24,8 +28,13 @@ _HANDSHAKES = ("initialize", "server/discover")
 class Conversation:
     """The messages that are read and written on stdio. `has_more` tells whether read lines still wait to be taken."""
 
-    def __init__(self, has_more: Callable[[], bool], on_replayed: Callable[[], None] = lambda: None) -> None:
-        """`on_replayed` is told when a request that was answered before has been served again."""
+    def __init__(
+        self,
+        has_more: Callable[[], bool],
+        refuse: Callable[[JSONRPCError], None],
+        on_replayed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`refuse` sends an error; `on_replayed` is told when a request that was answered before was served again."""
         self.client_left = False
         self.first: JSONRPCRequest | None = None
         """The client's first request."""
@@ -36,11 +45,17 @@ class Conversation:
         self._replayed: RequestId | None = None
         self._on_replayed = on_replayed
         self._has_more = has_more
+        self._refuse = refuse
         self._open: set[Any] = set()
+        self._again: dict[Any, bytes] = {}
+        """The lines of those among them that are read a second time, as they came."""
         self._over = asyncio.Event()
 
     def read(self, message: Any) -> bool:
-        """A message came from the client; lets it pass."""
+        """A message came from the client; whether it is to be served."""
+        if isinstance(message, JSONRPCRequest) and self._is_twice(message):
+            self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
+            return False
         if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
             self.first = self.first or message
             self._open.add(_identity(message.id))
@@ -48,6 +63,22 @@ class Conversation:
             self._open.discard(_identity((message.params or {}).get("requestId")))
         self.check()
         return True
+
+    def _is_twice(self, request: JSONRPCRequest) -> bool:
+        """Whether another request has its id, which is not answered yet."""
+        key = _identity(request.id)
+        if key in self._again and read_message(self._again[key]) == request:
+            del self._again[key]
+            return False
+        return key in self._open
+
+    def is_open(self, request_id: RequestId) -> bool:
+        """Whether a request of this id is not answered yet."""
+        return request_id in self._open
+
+    def read_again(self, request_id: RequestId, line: bytes) -> None:
+        """This line, with a request that is served, is going to be read a second time."""
+        self._again[request_id] = line
 
     @property
     def has_several(self) -> bool:

@@ -208,7 +208,7 @@ class ClientPipe(asyncio.Protocol):
         self._splitter = LineSplitter(LINE_LIMIT)
         self._held: list[bytes] | None = None
         """What waits for the first request to be served again."""
-        self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._let_in)
+        self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._answer, self._let_in)
         hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
         self.reader = MessageReader(self, self._refuse, self.conversation.read, **hooks)
 
@@ -269,8 +269,13 @@ class ClientPipe(asyncio.Protocol):
             write(line)
         self.conversation.answered(request_id)
 
-    def read_again(self, line: bytes) -> None:
+    def is_open(self, request_id: RequestId) -> bool:
+        """Whether a request of this id is not answered yet."""
+        return self.conversation.is_open(request_id)
+
+    def read_again(self, request_id: RequestId, line: bytes) -> None:
         """Have a line that was taken read like all others, after those that came since."""
+        self.conversation.read_again(request_id, line)
         self.reader.read([line])
 
     def abandon(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.naming.rules import NameRule
@@ -67,3 +67,9 @@ def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
 def invalid_params(what: str) -> MCPError:
     """Report parameters that the protocol does not allow."""
     return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")
+
+
+def id_in_use() -> MCPError:
+    """Refuse a request with the id of one that is not answered yet (2025-11-25, requests)."""
+    reason = "a request with this id is not answered yet; each request of a session needs an id of its own"
+    return MCPError(INVALID_REQUEST, reason)

@@ -1,0 +1,91 @@
+"""A request with the id of one that is not answered yet: both are answered, and the second is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from support.harness import LEGACY, config, connected, lean, until
+from support.memory import build_aggregator
+from support.serving import Served, served
+
+HELD = {"name": "a:hold", "arguments": {"n": 1}}
+ECHO = {"name": "a:echo", "arguments": {"n": 2}}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+def request(request_id: Any, params: Any, method: str = "tools/call") -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+async def session_of(front: Served, http: httpx2.AsyncClient) -> dict[str, str]:
+    """The headers of a new session."""
+    hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "twice", "version": "1"}}
+    first = await http.post(front.url, json=request(0, hello, "initialize"), headers=ACCEPT)
+    headers = {**ACCEPT, "mcp-session-id": first.headers["mcp-session-id"], "mcp-protocol-version": LEGACY}
+    await http.post(front.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+    await http.post(front.url, json=request("list", {}, "tools/list"), headers=headers)
+    return headers
+
+
+def answer_in(response: httpx2.Response) -> Any:
+    """The JSON-RPC response in an HTTP response."""
+    if response.headers["content-type"].startswith("text/event-stream"):
+        return json.loads([line[6:] for line in response.text.splitlines() if line.startswith("data: {")][-1])
+    return response.json()
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("again", [7, "7"])
+async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=fast_path)
+    async with served(app) as front, front.browser() as http:
+        headers = await session_of(front, http)
+
+        async def post(message: Any) -> httpx2.Response:
+            return await http.post(front.url, json=message, headers=headers, timeout=10)
+
+        held = asyncio.create_task(post(request(7, HELD)))
+        await until(lambda: app.health()["a"].in_flight == 1)
+        refused = await post(request(again, ECHO))
+        assert refused.status_code == 400
+        assert answer_in(refused) == {"jsonrpc": "2.0", "id": again, "error": answer_in(refused)["error"]}
+        assert answer_in(refused)["error"]["code"] == -32600
+        await post(request(8, {"name": "a:release"}))
+        assert json.loads(answer_in(await held)["result"]["content"][0]["text"])["held"] == {"n": 1}
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_over_http_an_id_may_be_used_again_and_by_others(fast_path: bool) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=fast_path)
+    async with served(app) as front, front.browser() as http:
+        sessions = [await session_of(front, http) for _ in range(2)]
+
+        async def calls(headers: dict[str, str]) -> None:
+            for number in range(5):
+                call = request(7, {"name": "a:echo", "arguments": {"n": number}})
+                response = await http.post(front.url, json=call, headers=headers)
+                assert json.loads(answer_in(response)["result"]["content"][0]["text"])["arguments"] == {"n": number}
+
+        await asyncio.gather(*map(calls, sessions))
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("first", [HELD, {**HELD, "_meta": {"progressToken": 1}}])
+async def test_on_a_pipe(first: Any, fast_path: bool, modern: bool) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=fast_path)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        number, answer = client.begin("tools/call", first)
+        await until(lambda: app.health()["a"].in_flight == 1)
+        client.write({"id": number, "method": "tools/call", "params": client._enveloped(ECHO)})
+        assert (await asyncio.wait_for(answer, 10))["error"]["code"] == -32600
+        seen = len(client.messages)
+        await client.call("a:release")
+        await until(lambda: len(client.messages) == seen + 2)
+        answers = [message for message in client.messages if message.get("id") == number]
+        assert [json.loads(each["result"]["content"][0]["text"])["held"] for each in answers[1:]] == [{"n": 1}]
