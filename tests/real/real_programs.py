@@ -23,8 +23,8 @@ SPOKEN = {
 MODULES = CLIENTS / "node" / "node_modules"
 
 _PROGRAMS = Path(__file__).parent / "clients"
-_NODE = MODULES / "node" / "bin" / "node"
-_INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+NODE = MODULES / "node" / "bin" / "node"
+INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
 
 
 def direct_server(entries: Entries) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def attaching_server(entries: Entries, folder: Path, *options: str) -> dict[str,
 async def run(program: str, home: Path, **told: Any) -> Any:
     """What one of the programs under `clients` prints."""
     file = _PROGRAMS / program
-    interpreter = _NODE if file.suffix == ".mjs" else python_bin(CLIENTS) / "python"
+    interpreter = NODE if file.suffix == ".mjs" else python_bin(CLIENTS) / "python"
     return await printed(interpreter, file, json.dumps(told), home=home)
 
 
@@ -63,7 +63,7 @@ async def inspect(server: dict[str, Any], home: Path, version: str, method: str,
     target = [server["url"]] if "url" in server else [server["command"], *server["args"]]
     era = {LEGACY: "legacy", MODERN: "modern"}[version]
     how = ["--protocol-era", era, "--method", method, *options, "--format", "json", "--quiet"]
-    return await printed(_NODE, _INSPECTOR, "--cli", *target, *how, home=home)
+    return await printed(NODE, INSPECTOR, "--cli", *target, *how, home=home)
 
 
 async def printed(*command: str | Path, home: Path) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,8 +16,9 @@ import pytest
 from fastmcp import Client
 from identity_provider import AUDIENCE, AtOnce
 from install_servers import clients_folder, identity_folder
+from real_programs import INSPECTOR, NODE
 from real_servers import FOLDER, requires_servers
-from support.harness import config, lean
+from support.harness import config, free_port, lean
 from support.serving import served
 from support.wire import PATIENCE
 
@@ -118,3 +121,35 @@ async def test_the_typescript_sdk_logs_in_and_calls(path: str, place: str, sdk: 
     assert process.returncode == 0, err.decode()
     found = json.loads(out)
     assert ("files:pid" in found["names"], found["isError"]) == (place == "/mcp", False)
+
+
+@pytest.mark.parametrize("path", ["", "/a/realm"])
+@pytest.mark.parametrize("place", ["/mcp", "/groups/web/mcp"])
+async def test_the_inspector_logs_in_and_calls(path: str, place: str, tmp_path: Path) -> None:
+    """Its command line opens a browser, in which a person fills in the provider's forms; then it calls. Without scopes
+    of its own it registers with an empty one, which this provider refuses.
+    """
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent / "oidc_person.py"} "$1"\n')
+    browser.chmod(0o755)
+    environment = {**os.environ, "HOME": str(tmp_path), "BROWSER": str(browser), "MCP_AUTO_OPEN_ENABLED": "true"}
+    async with oidc_provider(path) as issuer, hub(issuer) as origin:
+        entry = {"type": "streamable-http", "url": origin + place, "oauth": {"scopes": "openid"}}
+        (tmp_path / "config.json").write_text(json.dumps({"mcpServers": {"hub": entry}}))
+        where = ["--config", str(tmp_path / "config.json"), "--server", "hub"]
+        wanted = ["--method", "tools/call", "--tool-name", "fetch:pid", "--format", "json"]
+        callback = f"http://127.0.0.1:{free_port()}/oauth/callback"
+        process = await asyncio.create_subprocess_exec(
+            *(NODE, INSPECTOR, "--cli", *where, *wanted, "--callback-url", callback),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            cwd=tmp_path,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+    assert process.returncode == 0, err.decode()
+    assert "pid" in json.loads(out)["result"]["content"][0]["text"]

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -310,3 +311,39 @@ def test_every_file_is_explained() -> None:
     page = (PROJECT / "docs" / "deployment.md").read_text()
     files = [path.relative_to(DEPLOY) for path in DEPLOY.rglob("*") if path.is_file()]
     assert [str(file) for file in files if f"`{file}`" not in page] == []
+
+
+def test_every_image_has_a_tag_or_a_digest_and_none_a_placeholder_of_one() -> None:
+    files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.name != "requirements.lock"]
+    texts = {path.name: path.read_text() for path in files}
+    for name, text in texts.items():
+        for digest in re.findall(r"@?sha256:([^\s\"'}]*)", text):
+            assert re.fullmatch("[0-9a-f]{64}", digest), name
+        for image in re.findall(r"^\s*(?:- )?(?:image: |ARG BASE=)([^\s$]+)", text, re.MULTILINE):
+            assert image == "fastmcp-aggregator" or re.search(r":[\w.-]+$|@sha256:[0-9a-f]{64}$", image), (name, image)
+            assert not image.endswith(":latest"), name
+    [base] = re.findall(r"^ARG BASE=(\S+)$", CONTAINERFILE, re.MULTILINE)
+    assert COMPOSE["x-hub"]["build"]["args"] == {"BASE": f"${{BASE:-{base}}}"}
+
+
+def test_the_types_of_grafana_read_its_dashboard_and_lose_nothing() -> None:
+    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder").JSONEncoder
+    pytest.importorskip("grafana_foundation_sdk.cog.plugins").register_default_plugins()
+    given = json.loads((DEPLOY / "monitoring" / "grafana-dashboard.json").read_text())
+    dashboard = models.Dashboard.from_json(given)
+    assert list(lost(given, json.loads(encoder().encode(dashboard)))) == []
+    for panel in dashboard.panels:
+        assert all("Unknown" not in type(target).__name__ for target in panel.targets or [])
+
+
+def lost(given: Any, kept: Any, path: str = "") -> Iterator[str]:
+    """What is not in the second document as it is in the first."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name, value in given.items():
+            yield from lost(value, kept.get(name), f"{path}/{name}")
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for number, pair in enumerate(zip(given, kept, strict=True)):
+            yield from lost(*pair, f"{path}/{number}")
+    elif given != kept:
+        yield path
