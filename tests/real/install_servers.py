@@ -63,7 +63,8 @@ APPS: Pins = {
         "@modelcontextprotocol/server-system-monitor": "2.0.3",
     },
 }
-IDENTITY_PROVIDERS: Pins = {"python": {}, "node": {"oidc-provider": "9.13.3"}}
+# And a proxy that may stand before them.
+IDENTITY_PROVIDERS: Pins = {"python": {}, "node": {"oidc-provider": "9.13.3", "proxy": "4.1.0"}}
 
 
 def default_folder() -> Path:
