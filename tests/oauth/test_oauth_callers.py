@@ -17,7 +17,6 @@ from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.oauth.account import kept_accounts
 from fastmcp_aggregator.oauth.tokens import HUB
-from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import load_settings
 
 
@@ -259,7 +258,7 @@ async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int
     ) as place:
         clients = {who: await place.client(who, modern=True) for who in names}
         keys = ["crm", *(f"crm{number}" for number in range(1, servers))]
-        logins, lost = 0, []
+        logins = 0
 
         async def call(who: str, key: str) -> None:
             nonlocal logins
@@ -267,10 +266,7 @@ async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int
             message = asking
             for _ in range(5):
                 answer = await clients[who].send("tools/call", message)
-                if "error" in answer:  # the server has closed a connection that nobody used for a while, just then
-                    assert answer["error"]["code"] == SERVER_UNAVAILABLE, answer
-                    lost.append(answer)
-                    continue
+                assert "error" not in answer, answer
                 result = answer["result"]
                 if result.get("resultType") != "input_required":
                     assert result["structuredContent"] == {"who": f"{who}-there"}
@@ -292,4 +288,3 @@ async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int
         made = {who for server in place.servers for who in server.calls}
         assert made <= {f"{who}-there" for who in names}
         assert logins >= min(people * servers, calls) / 2
-        assert len(lost) <= calls / 100

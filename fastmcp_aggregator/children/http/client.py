@@ -50,6 +50,10 @@ _CONNECT_TIMEOUT = 10.0
 _TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=30.0)
 _ONE_WAY_TIMEOUT = 5.0
 """Seconds for messages without an answer: notifications, and the DELETE of the session."""
+_KEPT_IDLE = 3.0
+"""Seconds for which a connection is used again that nobody has used: servers close theirs after five as a rule, without
+a word, and a call that is just on its way then is lost.
+"""
 _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
 _MOST_QUERIES = 10
@@ -85,7 +89,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._network = httpx2.AsyncHTTPTransport(
             verify=_tls(),
             proxy=_proxy_for(self.url),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE),
         )
 
     def client(
