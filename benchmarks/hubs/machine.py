@@ -82,9 +82,23 @@ def lean(**options: Any) -> dict[str, Any]:
 class Client:
     """A client on pipes, which waits for each answer."""
 
-    def __init__(self, machine: Machine, *arguments: str, program: Sequence[str] = (PROGRAM,), name: str = "x") -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        *arguments: str,
+        program: Sequence[str] = (PROGRAM,),
+        name: str = "x",
+        barrier: int | None = None,
+    ) -> None:
+        """With a `barrier`, the program begins when the other end of that pipe is closed, and with the lowest priority:
+        as many as there are begin at once, and whatever else runs on the machine comes first.
+        """
+        command = [*program, *arguments]
+        if barrier is not None:
+            command = ["nice", "-n", "19", "sh", "-c", f'read _ <&{barrier}; exec "$@" {barrier}<&-', "sh", *command]
         self.process = subprocess.Popen(
-            [*program, *arguments],
+            command,
+            pass_fds=() if barrier is None else (barrier,),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

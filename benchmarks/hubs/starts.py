@@ -36,13 +36,16 @@ def _round(here: Machine, config: str, count: int, *, crash: bool) -> tuple[floa
 
     `crash`: the hub of the round before has not ended, but was killed, and its socket and lock file are still there.
     """
-    began = time.monotonic()
-    clients = [Client(here, "attach", config, "--no-strict", name=f"c{number}") for number in range(count)]
+    barrier, gate = os.pipe()
+    clients = [Client(here, "attach", config, "--no-strict", name=f"c{n}", barrier=barrier) for n in range(count)]
     pids = set()
     for client in clients:
         client.send(id=0, method="initialize", params=_HELLO)
         client.send(method="notifications/initialized")
         client.send(id=1, method="tools/call", params={"name": "lean:pid", "arguments": {}})
+    began = time.monotonic()
+    os.close(gate)
+    os.close(barrier)
     for client in clients:
         answers = {}
         while 1 not in answers:

@@ -62,11 +62,21 @@ def _one_of_several(installation: Installation, folder: Path, fixture: Fixture) 
     )
 
 
+def _behind_bridge(installation: Installation, folder: Path, fixture: Fixture) -> Opened:
+    """The suite speaks HTTP, so an aggregator is the client of the bridge, and passes everything on."""
+    document = folder / "hub.json"
+    document.write_text(json.dumps(config(fixture=_stdio_entry(installation, fixture))))
+    arguments = ["-P", "-m", "fastmcp_aggregator", "attach", str(document), "--no-prefix", "--no-strict"]
+    entry = {"command": sys.executable, "args": arguments, "env": {"FASTMCP_AGGREGATOR_HUB_IDLE": "1"}}
+    return _aggregator(folder, bridge=entry)
+
+
 SETUPS: dict[str, Callable[[Installation, Path, Fixture], Opened]] = {
     "direct": _direct,
     "http-child": _http_child,
     "stdio-child": _stdio_child,
     "one-of-several": _one_of_several,
+    "behind-bridge": _behind_bridge,
 }
 """By name. The folder, an empty one, gets the config and the logs."""
 

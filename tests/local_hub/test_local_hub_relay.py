@@ -60,6 +60,7 @@ class Caller:
         return {"result": {"action": "accept", "content": {"of": nonce, "by": self.name}}}
 
     async def call(self, server: str, nonce: str, *, is_cancelled: bool) -> None:
+        began = len(self.client.messages)
         meta = {"progressToken": f"token of {nonce}", f"{META}logLevel": "debug"}
         params = {"name": f"{server}:play", "arguments": {"script": script(nonce)}, "_meta": meta}
         if is_cancelled:
@@ -77,7 +78,8 @@ class Caller:
         else:
             assert answers["q"]["content"] == {"of": nonce, "by": self.name}
             self.figures["questions answered"] += 1
-        own = [m["params"] for m in self.client.messages if m.get("method") == _PROGRESS and nonces_in(m) == {nonce}]
+        since = self.client.messages[began:]
+        own = [m["params"] for m in since if m.get("method") == _PROGRESS and nonces_in(m) == {nonce}]
         assert [params["progress"] for params in own] == [1, 2, 3]
         self.figures["calls"] += 1
 
