@@ -161,8 +161,8 @@ async def connected(
     """
     from fastmcp_aggregator.callers.pipe_client import pipe_client
     from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT, PipeFront
-    from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
-    from fastmcp_aggregator.message_streams import MessageReader, encode
+    from fastmcp_aggregator.front.stdio.conversation import Conversation
+    from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode
     from fastmcp_aggregator.pipe.lines import LineSplitter
 
     replies = asyncio.StreamReader(limit=64 * 1024 * 1024)
@@ -186,9 +186,14 @@ async def connected(
     server = app._mcp_server
     options = server.create_initialization_options()
 
+    class Writer(MessageWriter):
+        async def send(self, item: Any, /) -> None:
+            await super().send(item)
+            conversation.written(item.message)
+
     async def serve() -> None:
         with pipe_client(folder):
-            await server.run(requests, ConversationWriter(ends, conversation), options)
+            await server.run(requests, Writer(ends), options)
 
     serving = asyncio.create_task(serve())
     PIPE_FRONT.set(None)

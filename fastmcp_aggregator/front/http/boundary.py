@@ -181,19 +181,27 @@ class Pace:
     """
 
     most = 4
-    """Requests that begin in one turn."""
+    """Requests that begin in one turn, while there are more of them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._served = 0
         self._begun = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            await self.turn()
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._served += 1
+        try:
+            if self._served > self.most:
+                await self._turn()
+            await self._app(scope, receive, send)
+        finally:
+            self._served -= 1
 
-    async def turn(self) -> None:
+    async def _turn(self) -> None:
         """Wait until a request may begin."""
         loop = asyncio.get_running_loop()
         if self._begun < self.most:
