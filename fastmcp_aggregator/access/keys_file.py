@@ -63,13 +63,13 @@ def change_keys(path: Path, change: Callable[[tuple[ApiKey, ...]], Iterable[ApiK
 
 
 def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
-    """Replace the keys of a file, which only its owner may read then.
+    """Replace the keys of a file. A new one is for its owner alone; who may read one that is there still may.
 
     Raises:
         AggregatorError: it cannot be written; the file is as it was.
     """
     document = {"keys": [_entry(key) for key in keys]}
-    write_whole(path, json.dumps(document, indent=2) + "\n", mode=PRIVATE)
+    write_whole(path, json.dumps(document, indent=2) + "\n", mode=PRIVATE, keeps_readers=True)
 
 
 class FollowedKeys:

@@ -49,11 +49,12 @@ def test_a_file_has_what_is_needed_to_know_a_key_and_not_the_key(tmp_path: Path)
     assert (kept.name, kept.groups, kept.expires) == ("alice", {"web", "docs"}, expires)
 
 
-def test_a_file_is_for_its_owner_only_also_when_it_was_not_before(tmp_path: Path) -> None:
+def test_a_new_file_is_for_its_owner_only_and_a_service_that_may_read_one_still_may(tmp_path: Path) -> None:
     path = written(tmp_path)
-    path.chmod(0o644)
-    written(tmp_path, new_key("alice", None, None)[1])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    written(tmp_path, new_key("alice", None, None)[1])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_writing_a_file_that_is_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None:
