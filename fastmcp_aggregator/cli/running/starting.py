@@ -24,6 +24,7 @@ from fastmcp_aggregator.children.process.process import ChildProcess, kill_recor
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
 from fastmcp_aggregator.cli.running.interruption import interruption
+from fastmcp_aggregator.cli.running.short_collections import short_collections
 from fastmcp_aggregator.cli.terminal.console import show_cursor
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
@@ -175,7 +176,8 @@ async def built_early(
             )
             take_over("fastmcp")
             hide(new_secrets_in(lambda: app.config))  # which changes with its file
-            yield app
+            with short_collections():
+                yield app
         finally:
             await asyncio.gather(*map(_end, launched.values()))
 
