@@ -210,12 +210,12 @@ class LocalHub:
         if len(self.clients) >= MOST_CLIENTS:
             return f"the hub has {MOST_CLIENTS} clients already"
         group = about.get("group")
-        if group is not None and group not in {group.id for group in self._app.groups()}:
+        if group is not None and group not in [each.id for each in self._app.groups()]:
             return f"the hub has no group {group!r}"
         return None
 
     async def _serve_client(self, peer: socket.socket, about: Mapping[str, Any], rest: bytes) -> None:
-        group, tool_search = about.get("group"), about.get("tool_search") or None
+        group, tool_search = about.get("group"), True if about.get("tool_search") else None
         client = HubClient(about)
         task = asyncio.current_task()
         assert task is not None
