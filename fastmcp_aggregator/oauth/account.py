@@ -30,6 +30,7 @@ from fastmcp_aggregator.oauth.clients import known_client
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, LoginRequired, OAuthError
 from fastmcp_aggregator.oauth.grants import Grants
+from fastmcp_aggregator.oauth.id_jag import is_id_jag, require_ours
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry, name_of
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import SERVERS, TOKENS, Vault
@@ -281,6 +282,8 @@ class ExchangeAccount(ClientAccount):
     """
 
     _offered: str | None = None
+    _presented: str | None = None
+    """The identity assertion that was presented last."""
 
     def offer(self, token: str) -> None:
         """The caller's own token, which was verified; it goes to the issuer of the settings alone."""
@@ -289,9 +292,21 @@ class ExchangeAccount(ClientAccount):
     async def _granted(self, grants: Grants, provider: Provider) -> OAuthToken:
         if self._offered is None:
             raise ClientRefused("it is called with tokens of its callers, and this one has none")
-        asked = grants.exchange if self._settings.exchange == "token_exchange" else grants.assertion
-        token = await asked(self._offered, provider.scopes, provider.resource)
+        if self._settings.exchange == "token_exchange":
+            token = await grants.exchange(self._offered, provider.scopes, provider.resource)
+        else:
+            self._require_presentable(self._offered, provider)
+            token = await grants.assertion(self._offered, provider.scopes, provider.resource)
         return token.model_copy(update={"refresh_token": None})  # the caller's own token is what renews it
+
+    def _require_presentable(self, assertion: str, provider: Provider) -> None:
+        """Raises: ClientRefused: it is for somebody else, or was presented already."""
+        if not is_id_jag(assertion):
+            return
+        require_ours(assertion, provider.issuer, self._settings.client_id or "", provider.resource)
+        if assertion == self._presented:
+            raise ClientRefused("the caller's assertion is good once, and the token that it brought has ended")
+        self._presented = assertion
 
 
 async def keep(vault: Vault, tokens: Tokens) -> None:

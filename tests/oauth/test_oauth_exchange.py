@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from support.account_server import AccountServer, account_server
-from support.credentials import AUDIENCE, ISSUER, PAIR, Credentials, bearer
+from support.credentials import AUDIENCE, ISSUER, PAIR, Credentials, bearer, token
 from support.harness import config
 from support.serving import Served, served
 
 from fastmcp_aggregator import ConfigError, build_aggregator
+from fastmcp_aggregator.oauth.errors import ClientRefused
+from fastmcp_aggregator.oauth.id_jag import is_id_jag, require_ours
 from fastmcp_aggregator.settings.model import load_settings
 
 CALL = {"name": "crm:whoami", "arguments": {}}
@@ -22,7 +25,7 @@ CALL = {"name": "crm:whoami", "arguments": {}}
 
 @asynccontextmanager
 async def around(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **oauth: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, takes_id_jag: bool = False, **oauth: Any
 ) -> AsyncIterator[tuple[AccountServer, Served, Credentials]]:
     monkeypatch.setenv("CLIENT_SECRET", "s3cret")
     async with account_server() as server:
@@ -35,6 +38,10 @@ async def around(
             "issuer": server.issuer,
         }
         credentials = Credentials(folder, {"keyholder": None})
+        if takes_id_jag:  # whoever issues them makes them for the authorization server
+            server.takes_id_jag_of = "hub"
+            server.trusted = JWTVerifier(public_key=PAIR.public_key, issuer=ISSUER, audience=server.issuer)
+            credentials.settings["jwt_audience"] = server.issuer
         app = build_aggregator(
             config(crm={"url": server.url}), servers={"crm": {"oauth": {**own, **oauth}}}, auth=credentials.auth
         )
@@ -94,6 +101,62 @@ async def test_without_a_token_of_the_provider_nothing_is_called(
         assert server.calls == {}
         server.trusted = JWTVerifier(public_key=PAIR.public_key, issuer=ISSUER, audience=AUDIENCE)
         assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+
+
+# ID-JAG, the second leg.
+
+
+def id_jag(server: AccountServer, **claims: Any) -> dict[str, str]:
+    """The header with an identity assertion."""
+    own = {"aud": server.issuer, "client_id": "hub", "resource": server.url, "jti": secrets.token_hex(4)}
+    return bearer("oauth-id-jag+jwt", sub="alice", groups=["default"], **{**own, **claims})
+
+
+async def test_an_identity_assertion_is_presented_once_by_the_client_that_it_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with around(tmp_path, monkeypatch, takes_id_jag=True, exchange="jwt_bearer") as (server, front, _):
+        client = await front.connect(modern=True, headers=id_jag(server))
+        for _ in range(2):
+            assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        (form,) = server.presented
+        assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        assert (form["client_id"], server.proofs[-1] is not None) == ("hub", True)
+        server.revoke("alice-there", also_refresh=True)
+        error = await client.error("tools/call", CALL)
+        assert "assertion is good once" in error["message"]
+        assert len(server.presented) == 1
+        client = await front.connect(modern=True, headers=id_jag(server))
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"client_id": "another"}, "not for the client 'hub'"),
+        ({"client_id": None}, "not for the client 'hub'"),
+        ({"resource": "https://mcp.example.com"}, "see its `resource`"),
+    ],
+)
+async def test_an_identity_assertion_for_somebody_else_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: dict[str, Any], words: str
+) -> None:
+    async with around(tmp_path, monkeypatch, takes_id_jag=True, exchange="jwt_bearer") as (server, front, _):
+        client = await front.connect(modern=True, headers=id_jag(server, **claims))
+        assert words in (await client.error("tools/call", CALL))["message"]
+        assert (server.presented, server.calls) == ([], {})
+
+
+def test_an_identity_assertion_is_for_one_authorization_server() -> None:
+    ours = "https://login.example.com"
+    for aud in ("https://other.example.com", [ours, "https://other.example.com"], None, 7):
+        with pytest.raises(ClientRefused, match="`aud`"):
+            require_ours(token("oauth-id-jag+jwt", aud=aud, client_id="hub"), ours, "hub", None)
+    for aud in (ours, [ours]):
+        require_ours(token("oauth-id-jag+jwt", aud=aud, client_id="hub"), ours, "hub", "https://mcp.example.com")
+    kinds = ("oauth-id-jag+jwt", "application/oauth-id-jag+jwt", "JWT", None)
+    assert [is_id_jag(token(kind)) for kind in kinds] == [True, True, False, False]
+    assert not is_id_jag("no token")
 
 
 @pytest.mark.parametrize("lacking", ["issuer", "client_id"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
-from fastmcp_aggregator.oauth.account import kept_accounts
+from fastmcp_aggregator.oauth.account import LoginAccount, keep, kept_accounts
+from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.web import Answer
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
+from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 pytestmark = [pytest.mark.replicas, needs_redis]
 SECRET = "a secret of thirty-two characters"
@@ -101,3 +105,54 @@ async def test_a_login_begins_at_one_replica_and_ends_at_another_and_one_renews(
         assert server.grants["refused"] == 0
     (account,) = await kept_accounts(RedisVault(redis.url, SECRET))
     assert account.principal == "key:alice"
+
+
+class RotatingEndpoint:
+    """Takes each refresh token once, and none again."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.refused = 0
+
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+        if form["refresh_token"] != f"refresh-{self.number}":
+            self.refused += 1
+            return Answer(400, httpx2.Headers(), b'{"error": "invalid_grant"}')
+        self.number += 1
+        told = {"access_token": f"access-{self.number}", "refresh_token": f"refresh-{self.number}", "expires_in": 3600}
+        return Answer(200, httpx2.Headers(), json.dumps({"token_type": "Bearer", **told}).encode())
+
+
+async def test_thirty_days_of_four_replicas_cost_no_login(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them need the next token at once, every hour of a clock that jumps; Redis has its own."""
+    now, endpoint = 1_000_000.0, RotatingEndpoint()
+    for module in ("account", "tokens"):
+        monkeypatch.setattr(f"fastmcp_aggregator.oauth.{module}.time.time", lambda: now)
+    monkeypatch.setattr("fastmcp_aggregator.oauth.grants.posted", endpoint.posted)
+    monkeypatch.setattr("fastmcp_aggregator.replicas.redis_vault._POLL", 0.002)
+    vaults = [RedisVault(redis.url, SECRET) for _ in range(4)]
+    url = "https://mcp.example.com/mcp"
+    given = {"access_token": "access-0", "token_type": "Bearer", "refresh_token": "refresh-0", "expires_in": 3600}
+    tokens = Tokens.model_validate(
+        {
+            "url": url,
+            "issuer": "https://login.example.com",
+            "resource": url,
+            "token_endpoint": "https://login.example.com/token",
+            "client": {"client_id": "c", "redirect_uris": ["http://localhost/"]},
+            "tokens": given,
+            "obtained_at": now,
+            "expires_at": now + 3600,
+        }
+    )
+    await keep(vaults[0], tokens)
+    accounts = [LoginAccount(vault, url, OAuthSettings()) for vault in vaults]
+    for hour in range(30 * 24):
+        now += 3600
+        found = await asyncio.gather(*(account.authorization() for account in accounts))
+        assert set(found) == {f"Bearer access-{hour + 1}"}
+    assert (endpoint.number, endpoint.refused) == (720, 0)
+    assert {account.why_login_needed for account in accounts} == {None}
+    (kept,) = await kept_accounts(vaults[3])
+    assert (kept.is_refused, kept.renewals_begun) == (False, 0)
+    await asyncio.gather(*(vault.close() for vault in vaults))

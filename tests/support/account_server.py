@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import secrets
 import time
 from collections import Counter
@@ -48,6 +49,13 @@ class AccountServer(TokenVerifier):
         self.wide: set[str] = set()
         """The access tokens with which `write` may be called."""
         self.presented: list[dict[str, str]] = []
+        self.registers = True
+        """Whether clients may register themselves."""
+        self.proofs: list[str | None] = []
+        """The headers with which clients have proved themselves, for each request for tokens."""
+        self.takes_id_jag_of = ""
+        """The client of which identity assertions are taken, each once; empty: any assertion is taken, from anybody."""
+        self._spent: set[str] = set()
         self.person = ""
         """Who is at the browser, if its address does not say."""
         self.hidden: dict[str, set[str]] = {}
@@ -113,6 +121,8 @@ class AccountServer(TokenVerifier):
 
     async def _metadata(self, request: Request) -> Response:
         paths = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
+        if not self.registers:
+            del paths["registration"]
         endpoints = {f"{name}_endpoint": f"{self.origin}/{path}" for name, path in paths.items()}
         more = {"response_types_supported": ["code"], "authorization_response_iss_parameter_supported": True}
         return JSONResponse({"issuer": self.issuer, **endpoints, **more})
@@ -134,6 +144,7 @@ class AccountServer(TokenVerifier):
     async def _token(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
         self.grants[form["grant_type"]] += 1
+        self.proofs.append(request.headers.get("authorization"))
         if form["grant_type"] == "authorization_code":
             who, asked = self.codes.pop(form["code"], ("", {}))
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()
@@ -146,7 +157,7 @@ class AccountServer(TokenVerifier):
         elif assertion := form.get("subject_token") or form.get("assertion"):
             self.presented.append(form)
             found = await self.trusted.verify_token(assertion) if self.trusted is not None else None
-            if found is not None:
+            if found is not None and self._takes(assertion, found.claims):
                 told = self.issued(f"{found.claims['sub']}-there")
                 return JSONResponse({name: value for name, value in told.items() if name != "refresh_token"})
         elif form["grant_type"] == "client_credentials":
@@ -155,6 +166,16 @@ class AccountServer(TokenVerifier):
             return JSONResponse(self.issued(who))
         self.grants["refused"] += 1
         return JSONResponse({"error": "invalid_grant"}, 400)
+
+    def _takes(self, assertion: str, claims: dict[str, Any]) -> bool:
+        """As draft-ietf-oauth-identity-assertion-authz-grant has it, if it is an ID-JAG that is wanted."""
+        if not self.takes_id_jag_of:
+            return True
+        head = assertion.partition(".")[0]
+        kind = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4))).get("typ")
+        is_new, _ = claims["jti"] not in self._spent, self._spent.add(claims["jti"])
+        wanted = ("oauth-id-jag+jwt", self.issuer, self.takes_id_jag_of, self.url)
+        return is_new and (kind, claims["aud"], claims.get("client_id"), claims.get("resource")) == wanted
 
     async def _revoke(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}

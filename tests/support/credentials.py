@@ -58,13 +58,17 @@ class Credentials:
         return {"authorization": f"Bearer {self.keys[name]}"}
 
 
-def bearer(**claims: Any) -> dict[str, str]:
+def bearer(kind: str | None = None, **claims: Any) -> dict[str, str]:
     """The header with a token of the provider, with these claims in place of the usual ones; None: without it."""
-    return {"authorization": f"Bearer {token(**claims)}"}
+    return {"authorization": f"Bearer {token(kind, **claims)}"}
 
 
-def token(**claims: Any) -> str:
-    """A token of the provider."""
+def token(kind: str | None = None, **claims: Any) -> str:
+    """A token of the provider; `kind` is its `typ`."""
     usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "groups": ["red"], "exp": int(time.time()) + 3600}
     payload = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-    return jwt.encode({"alg": "RS256"}, payload, RSAKey.import_key(PAIR.private_key.get_secret_value()))
+    return jwt.encode(
+        {"alg": "RS256", **({"typ": kind} if kind else {})},
+        payload,
+        RSAKey.import_key(PAIR.private_key.get_secret_value()),
+    )

@@ -1,0 +1,107 @@
+"""What `login` asks for on a terminal, at an authorization server that lets no client register itself."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import pty
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from support.account_server import AccountServer, account_server
+from support.harness import config
+from support.wire import PATIENCE
+
+from fastmcp_aggregator.oauth.account import kept_accounts
+from fastmcp_aggregator.oauth.vault.vault import FileVault
+
+pytestmark = pytest.mark.process
+BROWSER = """
+import sys, urllib.request
+urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sys.argv[1]).read()
+"""
+SECRET = "s3cret-of-the-client"
+ID, VARIABLE = "The client's id (empty: give up): ", "The environment variable with its secret (empty: it has none): "
+
+
+async def on_terminal(server: AccountServer, folder: Path, answers: dict[str, str]) -> tuple[int, str]:
+    """Run `login` on a terminal, and answer each question; its exit code, and all that was shown."""
+    (folder / "config.json").write_text(json.dumps(config(crm={"url": server.url})))
+    (folder / "browser.py").write_text(BROWSER)
+    terminal, its_end = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), "crm"),
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "BROWSER": f"{sys.executable} {folder / 'browser.py'} %s &",
+            "FASTMCP_AGGREGATOR_OAUTH_DIR": str(folder / "tokens"),
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+            "CLIENT_SECRET": SECRET,
+        },
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+    )
+    os.close(its_end)
+    shown = ""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while part := await asyncio.to_thread(read, terminal):
+                shown += part
+                for question in [question for question in answers if shown.endswith(question)]:
+                    os.write(terminal, f"{answers.pop(question)}\n".encode())
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        os.close(terminal)
+    assert process.returncode is not None
+    return process.returncode, shown.replace("\r\n", "\n")
+
+
+def read(terminal: int) -> str:
+    """What is shown next; empty at the end."""
+    try:
+        return os.read(terminal, 65536).decode()
+    except OSError:  # on Linux, once the other end is closed
+        return ""
+
+
+@pytest.mark.parametrize("variable", ["", "CLIENT_SECRET"])
+async def test_a_client_id_and_the_variable_of_its_secret_are_asked_for(tmp_path: Path, variable: str) -> None:
+    async with account_server() as server:
+        server.registers, server.person = False, "carol"
+        code, shown = await on_terminal(server, tmp_path, {ID: "hub", VARIABLE: variable})
+        assert code == 0, shown
+        assert "lets no client register itself; register one there, and set `client_id`." in shown
+        written = re.search(r"can be renewed:\n((?:  .+\n)+)", shown)
+        assert written is not None
+        secret = f'  client_secret_env = "CLIENT_SECRET"\n  issuer = "{server.issuer}"\n' if variable else ""
+        assert written[1] == f'  client_id = "hub"\n{secret}'
+        assert SECRET not in shown
+        proof = f"Basic {base64.b64encode(f'hub:{SECRET}'.encode()).decode()}" if variable else None
+        assert (server.proofs, server.grants["registration"]) == ([proof], 0)
+        (account,) = await kept_accounts(FileVault(tmp_path / "tokens"))
+        assert (account.client.client_id, account.client.client_secret) == ("hub", None)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({ID: ""}, "register one there, and set `client_id`"),
+        ({ID: "hub", VARIABLE: "NOT_SET"}, "the environment variable NOT_SET is not set"),
+    ],
+)
+async def test_without_an_answer_that_does_nobody_is_logged_in(
+    tmp_path: Path, answers: dict[str, str], words: str
+) -> None:
+    async with account_server() as server:
+        server.registers = False
+        code, shown = await on_terminal(server, tmp_path, dict(answers))
+        assert (code != 0, words in shown) == (True, True), shown
+        assert await kept_accounts(FileVault(tmp_path / "tokens")) == []
