@@ -36,6 +36,7 @@ from fastmcp_aggregator.children.health import Health
 from fastmcp_aggregator.children.offer import Offer
 from fastmcp_aggregator.children.process.on_demand import stops_when_idle
 from fastmcp_aggregator.children.process.start_slots import StartSlots
+from fastmcp_aggregator.children.process.stderr import NO_ROOTS
 from fastmcp_aggregator.children.retry import Retry
 from fastmcp_aggregator.children.session.listing import Lists
 from fastmcp_aggregator.children.session.ownership import Owner
@@ -50,8 +51,6 @@ from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import TRANSITIONS, ChildState, ServerStatus
 
 logger = logging.getLogger(__name__)
-
-_NO_ROOTS = "roots/list: several clients may share this instance of the server, so it is told the roots of none of them"
 
 
 class ChildEvents(Protocol):
@@ -382,7 +381,7 @@ class Child:
         if profile.is_single or self.options.settings.isolation == "shared":
             return None
         if profile.roots is None:
-            raise MCPError(INVALID_REQUEST, _NO_ROOTS)
+            raise MCPError(INVALID_REQUEST, NO_ROOTS)
         self._roots_told = self._clock()
         return profile.roots
 

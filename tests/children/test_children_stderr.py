@@ -38,6 +38,18 @@ def test_each_line_arrives_on_our_stderr_marked_with_the_server_key(capfd: pytes
     assert capfd.readouterr().err == "[files] one\n[files] two\n[files] \n"
 
 
+def test_what_a_server_says_of_roots_that_it_is_not_told_is_kept_and_not_passed_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    said = (
+        "Failed to request roots: MCP error -32600: roots/list: several clients may share this instance of the server"
+    )
+    stderr = ChildStderr("files")
+    stderr.feed(f"one\n{said}, so it is told the roots of none of them\ntwo\n".encode())
+    assert capfd.readouterr().err == "[files] one\n[files] two\n"
+    assert len(stderr.tail()) == 3
+
+
 def test_what_stands_after_the_last_newline_arrives_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     stderr = ChildStderr("files")
     stderr.feed(b"Traceback\nKeyError")

@@ -18,7 +18,10 @@ from fastmcp_aggregator.escaping import json_line, printable
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
+NO_ROOTS = "roots/list: several clients may share this instance of the server, so it is told the roots of none of them"
+"""What a server is answered that asks for roots. Many repeat it on stderr at each start, and it is not passed on."""
 _LINE_LIMIT = 64 * 1024 - 1
+_OF_NO_ROOTS = NO_ROOTS.encode()
 _TAIL_BYTES = 64 * 1024
 _PIECE = 1024
 """Characters, of up to 4 bytes: a pipe that select reports writable takes 4096 bytes without blocking (PIPE_BUF)."""
@@ -72,7 +75,7 @@ class ChildStderr:
         while self._tail_size > _TAIL_BYTES:
             self._tail_size -= len(self._tail.popleft()) + 1
         self._keep(lines)
-        _pass_on(map(self._shown, lines))
+        _pass_on(self._shown(line) for line in lines if _OF_NO_ROOTS not in line)
 
     def _shown(self, line: bytes) -> str:
         if not self._as_json:
