@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import time
 
 from benchmarks.hubs.machine import Client, Machine, lean, machine, until
@@ -26,6 +27,7 @@ def main() -> None:
         while done < options.rounds and time.monotonic() - began < options.seconds:
             seconds, hubs, remaining = _round(here, config, options.clients, crash=done % 5 == 4)
             done, slowest = done + 1, max(slowest, seconds)
+            print(f"round {done}: {seconds:.1f} s", file=sys.stderr, flush=True)
             most_hubs, left = max(most_hubs, hubs), left + remaining
     print(f"{done} rounds of {options.clients} simultaneous cold starts: at most {most_hubs} hub in each, {left} left")
     print(f"slowest round until all were served: {slowest:.1f} s")
