@@ -20,7 +20,7 @@ from starlette.middleware import Middleware
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.backend import Backend
-from fastmcp_aggregator.callers.pipe_client import pipe_client
+from fastmcp_aggregator.callers.pipe_client import PipeClient, pipe_client
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
@@ -218,15 +218,17 @@ class VirtualServer(FastMCP[None]):
         set_transport("stdio")
         front = PipeFront(self._pipeline.fast_path) if self.settings.fast_path else None
         PIPE_FRONT.set(front)
-        with pipe_client(client.working_folder, is_one_of_many=True):
+        with pipe_client(client.working_folder, is_one_of_many=True) as one:
             async with socket_streams(client, stop.set, front) as (streams, say):
                 on_served(front, say)
                 server = sdk_server_of(self)
                 serving = server.run(streams.read, streams.write, server.create_initialization_options())
                 finish = partial(streams.finish, self._pipeline.in_flight)
-                await serve_until(stop, serving, self._follow_lists(streams, front, keep), finish=finish)
+                await serve_until(stop, serving, self._follow_lists(streams, front, keep, one), finish=finish)
 
-    async def _follow_lists(self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None) -> None:
+    async def _follow_lists(
+        self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None, client: PipeClient
+    ) -> None:
         """Tell the client if the lists that it has got are others now; then see to the answers for the next one."""
         if front is None or streams.conversation is None:
             return
@@ -234,7 +236,8 @@ class VirtualServer(FastMCP[None]):
             answers = self._early_answers(front, streams.conversation)
             stale = await answers.stale(streams.listed)
             if front.sender is not None:
-                await self._live_clients.tell(None if front.sender.is_modern else front.sender.connection, stale)
+                connection = None if front.sender.is_modern else front.sender.connection
+                await self._live_clients.tell(connection, stale, client.holder)
             if keep is not None:
                 await answers.keep_up(keep)
 

@@ -113,7 +113,7 @@ class ClientMessages:
             await self._guard.around(caller, ctx.params or {}, _nothing)
             subscribed = await self._subscribed(caller, stream, wanted.resource_subscriptions or [])
             granted = wanted.model_copy(update={"resource_subscriptions": subscribed or None})
-            with self._live_clients.listening(caller.account, stream) as listen:
+            with self._live_clients.listening(caller.account, stream, caller.holder) as listen:
                 return await listen(of_tasks, params.model_copy(update={"notifications": granted}))
 
     async def _subscribed(self, caller: Caller, stream: Subscriber, wanted: Iterable[str]) -> list[str]:

@@ -45,10 +45,11 @@ _EVENTS: dict[str, ServerEvent] = {
 
 
 class _Stream:
-    """One `subscriptions/listen` stream, and who has authenticated for it."""
+    """One `subscriptions/listen` stream, who has authenticated for it, and the client, if it is one of many."""
 
-    def __init__(self, principal: Hashable) -> None:
+    def __init__(self, principal: Hashable, client: Hashable) -> None:
         self.principal = principal
+        self.client = client
         self.bus = InMemorySubscriptionBus()
         self.handler = ListenHandler(self.bus)
 
@@ -70,8 +71,8 @@ class LiveClients:
         self._notifying: asyncio.Task[None] | None = None
 
     @contextmanager
-    def listening(self, principal: Hashable, name: Hashable) -> Iterator[ListenHandler]:
-        """What serves one stream of a modern client, while it is open. `name` is for `publish`.
+    def listening(self, principal: Hashable, name: Hashable, client: Hashable = None) -> Iterator[ListenHandler]:
+        """What serves one stream of a modern client, while it is open. `name` is for `publish`, `client` for `tell`.
 
         Raises:
             MCPError: the principal has too many.
@@ -79,7 +80,7 @@ class LiveClients:
         if self._open[principal] >= _MOST_STREAMS:
             raise MCPError(INTERNAL_ERROR, "Subscription limit reached")
         self._open[principal] += 1
-        stream = self._streams[name] = _Stream(principal)
+        stream = self._streams[name] = _Stream(principal, client)
         try:
             yield stream.handler
         finally:
@@ -115,14 +116,18 @@ class LiveClients:
         if self._changed and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify_all(), name="list_changed")
 
-    async def tell(self, connection: Connection | None, kinds: frozenset[Kind]) -> None:
-        """Notify one legacy client of changes that concern it alone; a modern one, which is None here, with all."""
+    async def tell(self, connection: Connection | None, kinds: frozenset[Kind], client: Hashable = None) -> None:
+        """Notify one client of changes that concern it alone: a legacy one on its connection; a modern one, where that
+        is None, on its streams.
+        """
         names = sorted({SPECS[kind].capability for kind in kinds})
         if connection is not None and names:
             await self._notify(connection, names)
         elif names:
             for name in names:
-                await self._publish_to(list(self._streams.values()), _EVENTS[name])
+                await self._publish_to(
+                    [each for each in self._streams.values() if each.client is client], _EVENTS[name]
+                )
 
     async def publish(self, event: ServerEvent, names: Collection[Hashable]) -> None:
         """Pass an event on to the streams with these names."""

@@ -11,6 +11,7 @@ import pytest
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.relay import live_clients
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
@@ -76,3 +77,12 @@ async def test_a_principal_has_so_many_streams_at_most(monkeypatch: pytest.Monke
         pass
     with clients.listening("alice", object()):
         pass
+
+
+async def test_a_client_of_a_hub_is_told_alone_that_its_lists_are_others() -> None:
+    clients, heard = LiveClients(), list[str]()
+    with clients.listening(None, object(), "one") as of_one, clients.listening(None, object(), "other") as of_other:
+        for who, handler in (("one", of_one), ("other", of_other)):
+            handler._bus.subscribe(lambda _, who=who: heard.append(who))  # type: ignore[misc]
+        await clients.tell(None, frozenset({Kind.TOOL}), "one")
+    assert heard == ["one"]
