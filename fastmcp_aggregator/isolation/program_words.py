@@ -28,4 +28,8 @@ def word_among(words: frozenset[str], server: StdioServer) -> str | None:
 
 def _own_part(name: str) -> str:
     """What of a path names the program; a package of npm is named by its scope, too: `@playwright/mcp`."""
-    return name if name.startswith("@") else name.rpartition("/")[2]
+    if name.startswith("@"):
+        return name
+    _, is_installed, path = name.rpartition("/node_modules/")
+    package = path.split("/")[: 2 if path.startswith("@") else 1]
+    return "/".join(package) if is_installed and package != [".bin"] else name.rpartition("/")[2]

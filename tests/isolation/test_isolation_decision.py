@@ -41,6 +41,7 @@ PLAIN = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-everythi
         {"command": "npx", "args": ["-y", "pkg@1.2", "postgres://db/x.json", "~/notes.md"]},
         {"command": "C:\\Tools\\node.exe", "args": ["C:\\srv\\index.js"]},
         {"command": "python", "args": ["server.py", "."], "cwd": "/srv"},
+        {"command": "node", "args": ["/memory/node_modules/plain/shell/index.js"]},
         {"url": "https://example.com/mcp"},
     ],
 )
@@ -76,6 +77,16 @@ def test_a_server_whose_entry_depends_on_the_folder_has_an_instance_for_each(ent
     [
         ({"command": "npx", "args": ["@modelcontextprotocol/server-memory"]}, {}, "programs named `memory` keep state"),
         ({"command": "npx", "args": ["@playwright/mcp@latest"]}, {}, "programs named `playwright` keep state"),
+        (
+            {"command": "node", "args": ["/x/node_modules/@playwright/mcp/cli.js"]},
+            {},
+            "programs named `playwright` keep state",
+        ),
+        (
+            {"command": "/x/node_modules/.bin/mcp-server-memory"},
+            {},
+            "programs named `memory` keep state",
+        ),
         (PLAIN, {"stateful": True}, "its setting `stateful` says that it keeps state"),
         ({"url": "https://example.com/mcp"}, {"stateful": True}, "its setting `stateful` says that it keeps state"),
         ({"command": "my-shell", "args": ["."]}, {}, "programs named `shell` keep state"),
