@@ -37,6 +37,9 @@ class SharedMemory(Vault):
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], bytes] = {}
         self.is_away = False
+        self.reads = 0
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self._locks: dict[str, asyncio.Lock] = {}
 
     def _ask(self) -> None:
@@ -45,6 +48,8 @@ class SharedMemory(Vault):
 
     async def read(self, kind: str, name: str) -> bytes | None:
         self._ask()
+        self.reads += 1
+        await self.may_read.wait()
         return self.documents.get((kind, name))
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
@@ -183,6 +188,19 @@ async def test_a_session_is_its_owners_at_every_replica_and_an_attempt_of_others
         assert "mallory" in json.loads(entries[0])["principal"]
         assert (await post(hub.fronts[1], session_of(client), ALICE)).status_code == 200
         assert (await post(hub.fronts[1], session_of(client), MALLORY)).status_code == 404
+
+
+async def test_who_tries_to_take_a_session_over_does_not_keep_its_owner_from_it() -> None:
+    tokens: dict[str, dict[str, Any]] = {name: {"client_id": name, "scopes": []} for name in ("alice", "mallory")}
+    async with replicas(document=config(a=lean()), auth=StaticTokenVerifier(tokens)) as hub:
+        client = await hub.fronts[0].connect(headers=ALICE)
+        hub.shared.may_read.clear()
+        theirs = asyncio.create_task(post(hub.fronts[1], session_of(client), MALLORY))
+        await until(lambda: hub.shared.reads == 1)
+        own = asyncio.create_task(post(hub.fronts[1], session_of(client), ALICE))
+        await until(lambda: hub.apps[1]._backend.places.counts()[0] == 2)
+        hub.shared.may_read.set()
+        assert [(await answer).status_code for answer in (theirs, own)] == [404, 200]
 
 
 async def test_a_session_of_a_group_is_of_this_group_alone() -> None:

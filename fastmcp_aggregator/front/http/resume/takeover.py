@@ -76,7 +76,8 @@ class SessionTakeover:
         self._app = app
         self._options = options
         self._kept = options.kept
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By the session, and who asks for it: one who may not have it keeps nobody else from it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or route_path(scope) != self._options.path or not self._is_let_in(scope):
@@ -87,8 +88,7 @@ class SessionTakeover:
         if session_id is None:
             await (self._open if scope["method"] == "POST" else self._app)(scope, receive, send)
             return
-        if session_id in self._under_way or self._is_unknown(session_id):
-            await self._take_over(session_id, scope)
+        await self._take_over(session_id, scope)
         if scope["method"] == "POST":
             await self._change(session_id, scope, receive, send)
         else:
@@ -126,14 +126,19 @@ class SessionTakeover:
             await self._kept.forget(session_id)
 
     async def _take_over(self, session_id: str, scope: Scope) -> None:
-        """Open a session that is kept and is the caller's, once for all requests that come for it."""
+        """Open a session that is unknown here, is kept, and is the caller's: once for all requests that come for it."""
+        if not self._under_way and not self._is_unknown(session_id):
+            return
+        key = (session_id, repr(requestor_of(scope)))
+        work = self._under_way.get(key)
+        if work is None and not self._is_unknown(session_id):
+            return
         event_id = header(scope, _LAST_EVENT_ID)
         if event_id is not None and is_of_answer(event_id.decode("latin-1")):
             return  # the answer to a call of another replica, of which nothing is here
-        work = self._under_way.get(session_id)
         if work is None:
-            work = self._under_way[session_id] = asyncio.create_task(self._reopen(session_id, scope))
-            work.add_done_callback(lambda _: self._under_way.pop(session_id, None))
+            work = self._under_way[key] = asyncio.create_task(self._reopen(session_id, scope))
+            work.add_done_callback(lambda _: self._under_way.pop(key, None))
         await asyncio.shield(work)
 
     async def _reopen(self, session_id: str, scope: Scope) -> None:
