@@ -94,7 +94,7 @@ async def test_without_strict_a_variable_without_a_value_is_one_failed_server(tm
         assert {name.split(":")[0] for name in await server.client.names()} == {"good"}
         await server.said("failed: bad\n")
         said = server.stderr.decode()
-        assert f"bad: failed: {NOT_SET}; set it, or write ${{TEST_KEY_WITHOUT_VALUE:-default}} in the config\n" in said
+        assert f"bad: failed: {NOT_SET}, which `env.K` of its entry needs: give a value where this is started" in said
         assert await server.end() == 0
 
 
