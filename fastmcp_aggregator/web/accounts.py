@@ -29,6 +29,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.security import guarded_route, is_json
+from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import brought_by
 from fastmcp_aggregator.oauth.errors import OAuthError
@@ -44,6 +45,7 @@ _MOST = 32 * 1024
 """Bytes of a form."""
 _LONGEST_NAME = 1024
 """Characters of a server key, or of a principal."""
+_LOGIN = f"{PATH}/login"
 _COOKIE = "fastmcp_aggregator_login"
 _FORM_COOKIE = "fastmcp_aggregator_form"
 _STYLE = "body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}input{width:100%}"
@@ -93,7 +95,9 @@ class AccountPages:
             principal = await self._authenticated(request)
             if principal is None:
                 return self._form(login.server, "That is no key or token of this hub, or this page is too old.", 403)
-            address, browser = await self._logins.send(login, principal, site)
+            if principal.name != login.principal:
+                self._hub.policies.request_denied(principal, DEFAULT_GROUP, _LOGIN, "the login is somebody else's")
+            address, browser = await self._logins.send(login, principal.name, site)
         except (OAuthError, VaultError) as error:
             return _told(error)
         response = RedirectResponse(address, 303, _headers())
@@ -106,6 +110,9 @@ class AccountPages:
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}
             login, tokens = await self._logins.finish(brought, request.cookies.get(_COOKIE, ""), settings)
+        except WrongBrowserError as error:
+            self._refused(request, f"{PATH}/callback", "the login was begun in another browser")
+            return _told(error)
         except (OAuthError, VaultError) as error:
             return _told(error)
         self._forget(sites[login.server], tokens)
@@ -140,6 +147,8 @@ class AccountPages:
         site = self._sites.of(principal).get(key)
         if site is None or self._auth is None:
             return JSONResponse({"error": f"you cannot log in to {key!r}"}, 404)
+        if (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
+            return JSONResponse({"error": rejection.message}, 429)
         return await self._sent(principal.name, site)
 
     async def _begin_for_hub(self, request: Request) -> Response:
@@ -217,7 +226,12 @@ class AccountPages:
         }
         return {key: account for key, account in found.items() if account is not None}
 
-    async def _authenticated(self, request: Request) -> str | None:
+    def _refused(self, request: Request, path: str, reason: str) -> None:
+        """Somebody unknown was refused. The addresses of logins are secrets, so `path` is told instead."""
+        client = request.client.host if request.client is not None else ""
+        self._hub.policies.authentication_failed(client, path, reason)
+
+    async def _authenticated(self, request: Request) -> Principal | None:
         """Who has sent a form that was shown to it; None: nobody that is known."""
         form = await _form_in(request)
         shown = request.cookies.get(_FORM_COOKIE, "")
@@ -226,7 +240,10 @@ class AccountPages:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin" or self._auth is None:
             return None
         token = await self._auth.verify_token(form.get("credential", "").strip())
-        return None if token is None else principal_of(token).name
+        if token is None:
+            self._refused(request, _LOGIN, "the credentials are not valid")
+            return None
+        return principal_of(token)
 
     def _form(self, server: str, text: str = "", status: int = 200) -> Response:
         value = secrets.token_urlsafe(24)

@@ -1,0 +1,161 @@
+"""Attacks on the pages with which callers log in to servers: guesses, odd forms and answers, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.account_hub import Around, Browser, address_in, around, asked, give, key_of
+from support.harness import until
+
+from fastmcp_aggregator.oauth.account import kept_accounts
+from fastmcp_aggregator.oauth.tokens import HUB
+
+
+async def denials(folder: Path, count: int) -> list[dict[str, Any]]:
+    """What the audit log has of refusals, once it has so many."""
+    log = folder / "audit.jsonl"
+
+    def lines() -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return [line for line in found if line["event"] in ("denied", "authentication_failed", "auth")]
+
+    await until(lambda: len(lines()) >= count)
+    return lines()
+
+
+async def links(place: Around) -> set[str]:
+    """Whose accounts are kept."""
+    return {each.principal for each in await kept_accounts(place.vault)}
+
+
+async def test_guesses_at_a_login_are_recorded_and_link_nothing(tmp_path: Path) -> None:
+    async with around(tmp_path, audit=str(tmp_path / "audit.jsonl")) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        for guess in ("x", "fma_00000000_x", key_of(place, "alice")[:-1]):
+            assert (await Browser().authenticate(address, guess)).status_code == 403
+        lines = await denials(tmp_path, 3)
+        assert len(lines) == 3
+        assert all("fma_" not in json.dumps(line) for line in lines)
+        assert all(line["reason"] == "the credentials are not valid" for line in lines)
+        assert await links(place) == {HUB}
+
+
+async def test_who_opens_the_login_of_somebody_else_is_recorded(tmp_path: Path) -> None:
+    async with around(tmp_path, audit=str(tmp_path / "audit.jsonl")) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        assert (await Browser().authenticate(address, key_of(place, "bob"))).status_code == 403
+        (line,) = await denials(tmp_path, 1)
+        assert (line["principal"], line["reason"]) == ("key:bob", "the login is somebody else's")
+        assert await links(place) == {HUB}
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "application/x-www-form-urlencoded"),
+        (b"form=" + b"x" * 40_000, "application/x-www-form-urlencoded"),
+        (b"&".join(b"form=x" for _ in range(500)), "application/x-www-form-urlencoded"),
+        (b"form=%ff%fe&credential=%00", "application/x-www-form-urlencoded"),
+        (b"form=%ed%a0%80&credential=%ed%a0%80", "application/x-www-form-urlencoded"),
+        (b'{"form":"x","credential":"y"}', "application/json"),
+        (b'--x\r\nContent-Disposition: form-data; name="form"\r\n\r\nx\r\n--x--', "multipart/form-data; boundary=x"),
+        (b"\x1f\x8b" + b"x" * 100, "application/x-www-form-urlencoded"),
+    ],
+)
+async def test_odd_forms_are_refused(tmp_path: Path, content: bytes, kind: str) -> None:
+    async with around(tmp_path) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        async with place.front.browser() as http:
+            for cookie in ("", "fastmcp_aggregator_form=x", "fastmcp_aggregator_form="):
+                headers = {"content-type": kind, "cookie": cookie}
+                answer = await http.post(address, content=content, headers=headers)
+                assert answer.status_code in (400, 403), (cookie, answer.status_code)
+        assert await links(place) == {HUB}
+
+
+ANSWERS = [
+    "",
+    "state=",
+    "state=" + "x" * 10_000,
+    "state=%00&code=%00",
+    "state=%ed%a0%80&code=x",
+    "error=<script>alert(1)</script>&error_description=<img src=x>&state=x",
+    "state=x&code=y&iss=javascript:alert(1)",
+    "state=../../../etc/passwd&code=x",
+    "state=x&state=y&code=a&code=b",
+    "state[]=x&code[]=y",
+    "&" * 5000,
+    "=" * 5000,
+]
+
+
+async def test_odd_answers_of_an_authorization_server_link_and_show_nothing(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        await asked(await place.client("alice", modern=True))
+        async with place.front.browser() as http:
+            for answer in ANSWERS:
+                got = await http.get(f"/accounts/callback?{answer}", headers={"cookie": "fastmcp_aggregator_login=x"})
+                assert got.status_code in (400, 404, 414, 431, 502), (answer[:40], got.status_code)
+                assert "<script>alert" not in got.text
+                assert "<img" not in got.text
+                assert "location" not in got.headers
+        assert await links(place) == {HUB}
+
+
+async def test_ids_of_logins_that_are_made_up_lead_nowhere(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        await asked(await place.client("alice", modern=True))
+        async with place.front.browser() as http:
+            for made_up in (
+                "x",
+                "..%2f..%2ftokens",
+                "%00",
+                "x" * 6000,
+                "state%20x",
+                "%ed%a0%80",
+                "%0d%0aset-cookie:%20a=b",
+            ):
+                for method in ("GET", "POST", "HEAD", "DELETE"):
+                    answer = await http.request(method, f"/accounts/login/{made_up}")
+                    assert answer.status_code in (404, 405, 414, 431), (made_up[:20], method, answer.status_code)
+                    assert "set-cookie" not in answer.headers
+
+
+async def test_accounts_of_others_are_neither_seen_nor_ended(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        async with place.front.browser(**place.credentials.of("bob")) as http:
+            assert (await http.get("/accounts/mine")).json() == [{"server": "crm", "isLoggedIn": False}]
+            for method, path in (("GET", ""), ("POST", "/revoke"), ("POST", "/hub/crm")):
+                body = {"server": "crm", "principal": "key:alice"}
+                assert (await http.request(method, f"/accounts{path}", json=body)).status_code == 403
+            for key in ("crm", "../mine/crm", "%2e%2e/crm", "crm/", "key:alice/crm", "crm%00", ""):
+                answer = await http.delete(f"/accounts/mine/{key}")
+                assert answer.status_code in (404, 405), (key, answer.status_code)
+        assert await links(place) == {HUB, "key:alice"}
+
+
+async def test_a_login_begun_for_one_is_not_finished_by_ones_own_state(tmp_path: Path) -> None:
+    """Bob puts his own cookie and answer into alice's browser: what is linked is his own, to himself."""
+    async with around(tmp_path) as place:
+        await asked(await place.client("alice", modern=True))
+        bob = address_in(await asked(await place.client("bob", modern=True)))
+        his, hers = Browser(), Browser()
+        sent = await his.authenticate(bob, key_of(place, "bob"))
+        back = (await his.http.get(f"{sent.headers['location']}&login_as=bob-there")).headers["location"]
+        hers.http.cookies = httpx2.Cookies(his.http.cookies)
+        assert (await hers.http.get(back)).status_code == 200
+        assert await links(place) == {HUB, "key:bob"}
+
+
+async def test_logins_are_begun_no_more_often_than_calls_are_made(tmp_path: Path) -> None:
+    async with (
+        around(tmp_path, rate_limit=1, rate_burst=3) as place,
+        place.front.browser(**place.credentials.of("bob")) as http,
+    ):
+        statuses = [(await http.post("/accounts/mine/crm")).status_code for _ in range(8)]
+        assert statuses == [200] * 3 + [429] * 5
