@@ -78,10 +78,25 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--mcp-hub", metavar="FILE", help="its executable (default: on PATH; `npm install mcp-hub`)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
+    parser.add_argument(
+        "--add", action="store_true", help="keep the file's other rows, if they are of the same commits"
+    )
     given = parser.parse_args()
     if given.burst < AT_ONCE:
         parser.error(f"--burst must be at least {AT_ONCE}, which is how many calls are in flight")
     return given
+
+
+def added_to(before: Figures, results: Figures) -> Figures:
+    """Results with the rows of a run before, so that a run can be made in parts; the load is that of the busiest.
+
+    Raises:
+        SystemExit: the run before was of something else.
+    """
+    if (before["packages"], before["size"]) != (results["packages"], results["size"]):
+        sys.exit("the file is of other commits or sizes")
+    load = max(before["machine"]["load"], results["machine"]["load"])
+    return {**results, "machine": {**results["machine"], "load": load}, "rows": before["rows"]}
 
 
 def main() -> None:
@@ -98,6 +113,8 @@ def main() -> None:
             sys.exit(f"every package needs a label of its own: {', '.join(labels)}")
         about = {package.label: package.about for package in packages}
         results: Figures = {"machine": machine(hub), "packages": about, "size": asdict(size), "rows": {}}
+        if given.add and given.json.exists():
+            results = added_to(json.loads(given.json.read_text()), results)
         for row in given.rows:
             print(f"\n{row}: {ROWS[row].__doc__}", flush=True)
             with programs(folder, hub) as running:

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.clients import Connection, body_of
 from benchmarks.rounds import Subject, interleaved
+from benchmarks.run import added_to
 from benchmarks.tables import table
 from benchmarks.targets import reached
 
@@ -70,6 +71,21 @@ def test_a_target_is_reached_by_all_figures_or_not_at_all(times: tuple[float, ..
     rows = {"lists": [{"name": f"new, {i}", "package": "new", "p50_ms": t} for i, t in enumerate(times)]}
     ((what, _, bound, found),) = reached(rows, "new")
     assert (what, bound, found) == ("repeated list of 1000 tools", "≤ 5 ms", verdict)
+
+
+def of_run(commit: str, load: float, **rows: object) -> dict:
+    return {"machine": {"load": load}, "packages": {"new": {"commit": commit}}, "size": {"rounds": 4}, "rows": rows}
+
+
+def test_a_run_in_parts_keeps_the_rows_before_and_tells_the_highest_load() -> None:
+    joined = added_to(of_run("a", 3.0, stdio=[1]), of_run("a", 0.5))
+    assert joined["rows"] == {"stdio": [1]}
+    assert joined["machine"]["load"] == 3.0
+
+
+def test_parts_of_other_commits_are_not_joined() -> None:
+    with pytest.raises(SystemExit):
+        added_to(of_run("a", 3.0, stdio=[1]), of_run("b", 0.5))
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

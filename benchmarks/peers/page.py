@@ -62,7 +62,7 @@ def versions(peers: Figures) -> str:
     lines = [
         [name, found.get("version", ""), pinned.get(name, ""), found.get("absent", "")] for name, found in peers.items()
     ]
-    return table(["", "version", "installed as", "not here, because"], lines)
+    return table(["", "version", "installed as", "not measured here, because"], lines)
 
 
 def calls(row: Figures) -> str:

@@ -54,6 +54,11 @@ def tagged(entries: Entries) -> dict[str, Any]:
     return {name: {"name": name, "profile_tags": [PROFILE], **entry} for name, entry in entries.items()}
 
 
+def with_prefixes(entries: Entries) -> dict[str, Any]:
+    """A register of servers, in which each says where it is from and its prefix."""
+    return {"servers": {name: {"source": "https://example.com", "prefix": name, **e} for name, e in entries.items()}}
+
+
 PROFILE = "all"
 
 
@@ -157,5 +162,29 @@ PEERS = [
         ".config/mcpm/servers.json",
         is_bare_alone=True,
         python=("mcpm==2.15.0",),
+    ),
+    # Of these, the commands are those of their documentation; where they cannot be installed, they have not been run.
+    Peer(
+        "magg",
+        STDIO,
+        lambda at: [at.python("magg"), "serve"],
+        "{server}_{tool}",
+        with_prefixes,
+        ".magg/config.json",
+        python=("magg==1.3.0",),
+    ),
+    Peer(
+        "mcp-combiner",
+        HTTP,
+        lambda at: [at.python("mcp-combiner"), "--mcp", "--config", str(at.config), "--port", str(at.port)],
+        "{server}_{tool}",
+        python=("mcp-combiner==0.17.5",),
+    ),
+    Peer(
+        "1MCP",
+        HTTP,
+        lambda at: [at.node("1mcp"), "serve", "--config", str(at.config), "--port", str(at.port)],
+        "{server}_1mcp_{tool}",
+        node=("@1mcp/agent@0.26.0",),
     ),
 ]
