@@ -13,16 +13,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
 from threading import Barrier, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.harness import PATIENCE
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of
+from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
 from fastmcp_aggregator.cli.actions.hubs import stop
 from fastmcp_aggregator.cli.running import local_hubs
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, running_hubs
+from fastmcp_aggregator.cli.terminal.exits import FAILED
 
 Hub = Callable[..., socket.socket | None]
 
@@ -102,3 +107,12 @@ def test_a_hub_that_hangs_while_it_ends_is_killed(
         assert stop.run(options) == 0
         assert process.wait(10) != 0
     assert f"has not ended for 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
+
+
+def test_a_hub_that_hangs_while_it_ends_ends_itself_and_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: Queue[object] = Queue()
+    monkeypatch.setattr(hub_action, "_MOST_TO_END", 0.0)
+    monkeypatch.setattr(hub_action, "kill_recorded_groups", lambda: done.put("servers"))
+    monkeypatch.setattr(hub_action, "os", SimpleNamespace(_exit=done.put))
+    hub_action._require_end()
+    assert [done.get(timeout=PATIENCE), done.get(timeout=PATIENCE)] == ["servers", FAILED]
