@@ -20,7 +20,7 @@ from mcp_types import (
 )
 
 from fastmcp_aggregator.backend import Backend
-from fastmcp_aggregator.callers.caller import Caller, Context, remember_log_level
+from fastmcp_aggregator.callers.caller import PRESENT_CALLER, Caller, Context, remember_log_level
 from fastmcp_aggregator.callers.client_roots import roots_have_changed
 from fastmcp_aggregator.callers.outbox import Outbox
 from fastmcp_aggregator.children.child import Child
@@ -94,7 +94,7 @@ class ClientMessages:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
-        may_hear = partial(self._directory.shows, uri)
+        may_hear = partial(self._directory.shows, uri, caller.account)
         async with self._runtime.instances.serving(child, caller) as serving:
             await self._runtime.subscriptions.subscribe(
                 caller.connection, serving, original, uri, caller.account, holder=caller.holder, may_hear=may_hear
@@ -106,6 +106,7 @@ class ClientMessages:
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve the stream of changes of a modern client."""
         wanted, caller = params.notifications, Caller.of(ctx)
+        PRESENT_CALLER.set(caller)
         async with (
             self._runtime.subscriptions.of_stream() as stream,
             self._with_tasks(ctx, caller, wanted) as of_tasks,
@@ -137,7 +138,7 @@ class ClientMessages:
         if found is None:
             await self._guard.refuse(caller, params, params, partial(errors.unknown_uri, uri, ()))
         child, original = found
-        may_hear = partial(self._directory.shows, uri)
+        may_hear = partial(self._directory.shows, uri, caller.account)
         subscribe = self._runtime.subscriptions.subscribe
         if child.options.endpoint.access.is_per_caller or not caller.is_remote:
             child = await self._runtime.instances.instance_for(child, caller)

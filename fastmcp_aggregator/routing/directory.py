@@ -258,9 +258,9 @@ class Directory:
             found = self.table.find_uri(uri)
         return found
 
-    def shows(self, uri: str) -> bool:
-        """Whether an address leads to a child now."""
-        return self.table.find_uri(uri) is not None
+    def shows(self, uri: str, principal: Hashable = None) -> bool:
+        """Whether an address leads to a child now, for a principal."""
+        return self.table_of(principal).find_uri(uri) is not None
 
     async def _wait_for_children(self) -> None:
         if self._opened_at is None:

@@ -104,4 +104,24 @@ async def test_without_an_answer_that_does_nobody_is_logged_in(
         server.registers = False
         code, shown = await on_terminal(server, tmp_path, dict(answers))
         assert (code != 0, words in shown) == (True, True), shown
+        assert (f"`fastmcp-aggregator check {tmp_path / 'config.json'}` says what to write." in shown) == (
+            answers[ID] == ""
+        )
         assert await kept_accounts(FileVault(tmp_path / "tokens")) == []
+
+
+async def test_check_does_not_say_that_all_is_well_before_it_has_asked(tmp_path: Path) -> None:
+    async with account_server() as server:
+        server.registers = False
+        (tmp_path / "config.json").write_text(json.dumps(config(crm={"url": server.url})))
+        (tmp_path / "settings.json").write_text('{"servers": {"crm": {"oauth": true}}}')
+        files = ("config.json", "--settings", "settings.json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "fastmcp_aggregator", "check", *files),
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode()
+        assert "Nothing to mend was found in the files. What logins need comes last." in said
+        assert "lets no client register itself" in said.partition("Logins (OAuth):")[2]

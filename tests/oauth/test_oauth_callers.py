@@ -124,6 +124,21 @@ async def test_a_login_that_is_refused_later_is_asked_for_again(tmp_path: Path) 
         assert place.server.grants["refused"] == 1
 
 
+async def test_a_token_that_is_refused_as_soon_as_it_is_renewed_is_renewed_again(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        client = await place.client("alice", modern=True)
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        place.server.revoke("alice-there", also_refresh=False)
+        place.server.stillborn = 1
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        assert place.server.grants["refresh_token"] == 2
+        place.server.revoke("alice-there", also_refresh=False)
+        place.server.stillborn = 100
+        assert "authentication failed" in (await client.error("tools/call", CALL))["message"]
+        assert place.server.grants["refresh_token"] <= 2 + 3 * 3  # three for each request, and not for ever
+
+
 async def test_the_scopes_that_a_call_wants_are_asked_for(tmp_path: Path) -> None:
     write = {"name": "crm:write", "arguments": {}}
     async with around(tmp_path) as place:

@@ -233,3 +233,11 @@ async def test_resources_and_prompts_are_those_of_the_own_account(tmp_path: Path
         read = await alice.result("resources/read", {"uri": "me://crm/who"})
         prompt = await alice.result("prompts/get", {"name": "crm:ask"})
         assert read["contents"][0]["text"] == prompt["messages"][0]["content"]["text"] == "alice-there"
+
+
+async def test_updates_are_for_whose_account_sees_the_resource(tmp_path: Path) -> None:
+    async with around(tmp_path, lists="caller", servers=2, prefix=False) as place:
+        await logged_in(place, "alice")
+        assert (await (await place.client("alice", modern=True)).result("resources/list"))["resources"]
+        shows = place.app._directory.shows
+        assert [shows("me://who", principal) for principal in ("key:alice", "key:bob", None)] == [True, False, False]

@@ -49,6 +49,8 @@ class AccountServer(TokenVerifier):
         self.wide: set[str] = set()
         """The access tokens with which `write` may be called."""
         self.presented: list[dict[str, str]] = []
+        self.stillborn = 0
+        """How many of the next renewed access tokens are not good any more when they are used."""
         self.registers = True
         """Whether clients may register themselves."""
         self.proofs: list[str | None] = []
@@ -163,7 +165,11 @@ class AccountServer(TokenVerifier):
         elif form["grant_type"] == "client_credentials":
             return JSONResponse(self.issued("the-hub"))
         elif who := self.refresh.pop(form.get("refresh_token", ""), ""):
-            return JSONResponse(self.issued(who))
+            told = self.issued(who)
+            if self.stillborn:
+                self.stillborn -= 1
+                del self.access[told["access_token"]]
+            return JSONResponse(told)
         self.grants["refused"] += 1
         return JSONResponse({"error": "invalid_grant"}, 400)
 

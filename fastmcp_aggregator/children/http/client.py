@@ -56,6 +56,8 @@ a word, and a call that is just on its way then is lost.
 """
 _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
+_MOST_RENEWALS = 3
+"""Of its credentials for one request: what another process has just renewed may be refused, too."""
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
 
@@ -214,17 +216,17 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             url = url.copy_with(query=query)
         headers = await self._credentials.headers()
         response = await self._network.handle_async_request(self._copy(request, headers, url))
-        if not self._credentials.may_be_renewed:
-            return response
-        if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
-            await response.aclose()
-            headers = await self._credentials.widened(headers, extract_scope_from_www_auth(response))
-        elif response.status_code == 401:
-            await response.aclose()  # the request was not executed
-            headers = await self._credentials.renewed(headers)
-        else:
-            return response
-        return await self._network.handle_async_request(self._copy(request, headers, url))
+        for _ in range(_MOST_RENEWALS if self._credentials.may_be_renewed else 0):
+            if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
+                await response.aclose()
+                headers = await self._credentials.widened(headers, extract_scope_from_www_auth(response))
+            elif response.status_code == 401:
+                await response.aclose()  # the request was not executed
+                headers = await self._credentials.renewed(headers)
+            else:
+                break
+            response = await self._network.handle_async_request(self._copy(request, headers, url))
+        return response
 
     def _copy(
         self, request: httpx2.Request, secrets: Mapping[str, str], url: httpx2.URL | None = None

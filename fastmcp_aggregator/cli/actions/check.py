@@ -40,6 +40,7 @@ from fastmcp_aggregator.version import VERSION
 
 _LOGINS = "Logins (OAuth):"
 _FINE = "Nothing to mend was found."
+_FINE_BUT_LOGINS = "Nothing to mend was found in the files. What logins need comes last."
 _NOT_SHARED = "Not shared by all clients, where there are several:"
 
 
@@ -107,6 +108,10 @@ def _without_connecting(
     elif logins.lines:
         put_lines(["", *_section(_LOGINS, logins.lines)])
     return code
+
+
+def _fine(settings: AggregatorSettings) -> str:
+    return _FINE_BUT_LOGINS if _has_logins(settings) else _FINE
 
 
 def _has_logins(settings: AggregatorSettings) -> bool:
@@ -190,7 +195,7 @@ def _in_full(
     yield ""
     yield from _versions_and_programs(examination)
     yield ""
-    yield from findings_in_full(examination.findings, config.source) if examination.findings else [_FINE]
+    yield from findings_in_full(examination.findings, config.source) if examination.findings else [_fine(settings)]
 
 
 def _in_brief(
@@ -209,7 +214,7 @@ def _in_brief(
     changed = [key for key in config.servers if any(notes(group.rule, key) for group in groups)]
     if changed:
         yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
-    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [_FINE]
+    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [_fine(settings)]
     yield "More of all this, the names that each client sees, and the programs: --all"
 
 

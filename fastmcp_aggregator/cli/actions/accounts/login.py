@@ -17,7 +17,7 @@ from fastmcp_aggregator.oauth.account import keep, kept_tokens
 from fastmcp_aggregator.oauth.authorization import Authorization
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
-from fastmcp_aggregator.oauth.errors import NoAnswer, NothingAsked, OAuthError
+from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import Vault
@@ -46,14 +46,20 @@ async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault,
     except NothingAsked as error:
         raise AggregatorError(f"{server.key!r} requires no login: {error}") from None
     except (OAuthError, VaultError) as error:
-        advice = f"\n{_NOBODY_THERE.format(config=options.config)}" if isinstance(error, NoAnswer) else ""
-        raise AggregatorError(f"logging in to {server.key!r} failed: {error}{advice}") from None
+        raise AggregatorError(f"logging in to {server.key!r} failed: {error}{_advice(error, options.config)}") from None
     finally:
         await vault.close()
     say(f"logged in to {server.key!r}; the tokens are kept in {vault}")
     if own is None:
         say(f"They are used once the settings have `oauth = true` under [servers.{server.key}].")
     return FINE
+
+
+def _advice(error: Exception, config: str) -> str:
+    """What to look at."""
+    if isinstance(error, NoAnswer):
+        return f"\n{_NOBODY_THERE.format(config=config)}"
+    return f"\n`fastmcp-aggregator check {config}` says what to write." if isinstance(error, ClientRefused) else ""
 
 
 async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault, options: argparse.Namespace) -> Tokens:
