@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 from joserfc.jwk import RSAKey
+from starlette.responses import PlainTextResponse
 from support.credentials import PAIR, Credentials, bearer, token
 from support.doubles import call
 from support.harness import config, connected, free_port, lean, until
@@ -27,10 +28,12 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError
 from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.local_hub.dashboard import Doors
 from fastmcp_aggregator.oauth.account import LoginAccount, keep
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
@@ -674,6 +677,103 @@ async def _(around: Around) -> None:
 
 def _full(_: bytes) -> int:
     raise OSError(28, "No space left on device")
+
+
+# Roles.
+
+
+async def operates(around: Around, headers: dict[str, str], **settings: Any) -> int:
+    credentials = Credentials(around.folder, {"ann": None})
+    auth = auth_from_settings(load_settings(**credentials.settings, **settings))
+    app = build_aggregator(config(a=lean()), auth=auth)
+    async with served(app) as front, front.browser() as http:
+        return (await http.get("/keys", headers=headers)).status_code
+
+
+@cell("roles", "missing")
+async def _(around: Around) -> None:
+    assert await operates(around, bearer(), jwt_roles_claim="roles") == 403
+    assert await operates(around, bearer(roles=["operate"])) == 403
+
+
+@cell("roles", "malformed")
+async def _(around: Around) -> None:
+    for roles in ("Operate", "call,operate", [["operate"]], {"operate": True}, 1, ["operate "]):
+        assert await operates(around, bearer(roles=roles), jwt_roles_claim="roles") == 403
+    credentials = Credentials(around.folder, {"ann": None})
+    document = json.loads(credentials.file.read_text())
+    document["keys"][0]["roles"] = ["call", "root"]
+    credentials.file.write_text(json.dumps(document))
+    start_is_refused("must be a list of one or more of", lambda: read_keys(credentials.file))
+
+
+@cell("roles", "stale")
+async def _(around: Around) -> None:
+    credentials = Credentials(around.folder, {"ann": None})
+    (before,) = read_keys(credentials.file)
+    write_keys(credentials.file, [replace(before, roles=frozenset({"operate"}))])
+    app = build_aggregator(config(a=lean()), auth=credentials.auth)
+    async with served(app) as front, front.browser() as http:
+        assert (await http.get("/keys", headers=credentials.of("ann"))).status_code == 200
+        write_keys(credentials.file, [before])
+        assert (await http.get("/keys", headers=credentials.of("ann"))).status_code == 403
+
+
+# The dashboard of a local hub.
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def page(scope: Any, receive: Any, send: Any) -> None:
+    await PlainTextResponse("page")(scope, receive, send)
+
+
+def through(doors: Doors) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(doors), base_url="http://127.0.0.1")
+
+
+@cell("addresses of a local hub's page", "missing")
+async def _(around: Around) -> None:
+    async with through(Doors(page, Clock())) as http:
+        for path in ("/", "/mcp", "/health", "/dashboard/state", "/open", "/open/"):
+            assert (await http.get(path)).status_code == 404
+
+
+@cell("addresses of a local hub's page", "malformed")
+async def _(around: Around) -> None:
+    doors = Doors(page, Clock())
+    address = doors.new_address()
+    ways = [
+        f"/{address}",
+        f"{address}/",
+        f"{address}x",
+        address[:-1],
+        address.upper(),
+        address.replace("/open", "/OPEN"),
+    ]
+    async with through(doors) as http:
+        for way in (*ways, "/open/%00", "/open/%ed%a0%80", "/open/" + "x" * 5000):
+            assert (await http.get(f"http://127.0.0.1{way}")).status_code == 404, way
+        for method in ("POST", "HEAD", "PUT", "OPTIONS"):
+            assert (await http.request(method, address)).status_code == 404
+        assert (await http.get(address)).status_code == 303
+
+
+@cell("addresses of a local hub's page", "stale")
+async def _(around: Around) -> None:
+    clock = Clock()
+    doors = Doors(page, clock)
+    used, old = doors.new_address(), doors.new_address()
+    async with through(doors) as http:
+        both = await asyncio.gather(http.get(used), http.get(used))
+        assert sorted(answer.status_code for answer in both) == [303, 404]
+        clock.now = 61.0
+        assert (await http.get(old)).status_code == 404
 
 
 # The page.
