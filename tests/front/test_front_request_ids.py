@@ -8,9 +8,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from mcp_types import JSONRPCRequest
 from support.harness import LEGACY, config, connected, lean, until
 from support.memory import build_aggregator
 from support.serving import Served, served
+
+from fastmcp_aggregator.front.stdio.conversation import Conversation
+from fastmcp_aggregator.message_streams import encode, read_message
 
 HELD = {"name": "a:hold", "arguments": {"n": 1}}
 ECHO = {"name": "a:echo", "arguments": {"n": 2}}
@@ -89,3 +93,18 @@ async def test_on_a_pipe(first: Any, fast_path: bool, modern: bool) -> None:
         await until(lambda: len(client.messages) == seen + 2)
         answers = [message for message in client.messages if message.get("id") == number]
         assert [json.loads(each["result"]["content"][0]["text"])["held"] for each in answers[1:]] == [{"n": 1}]
+
+
+def test_one_that_is_read_again_is_told_from_another_with_its_id() -> None:
+    """What the fast path has begun and the full path takes over is read a second time, after what came meanwhile."""
+    refused: list[Any] = []
+    conversation = Conversation(lambda: False, refused.append)
+    first, other = (encode(JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call", params=p)) for p in (HELD, ECHO))
+    conversation.began(7)
+    conversation.read_again(7, first)
+    assert not conversation.read(read_message(other))
+    assert conversation.read(read_message(first))
+    assert not conversation.read(read_message(first))
+    assert [(error.id, error.error.code) for error in refused] == [(7, -32600)] * 2
+    conversation.answered(7)
+    assert conversation.read(read_message(other))
