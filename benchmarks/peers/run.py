@@ -81,9 +81,9 @@ def joined(before: list[Figures], lines: list[Figures]) -> list[Figures]:
 
 
 def commit() -> str:
-    """What of this repository is measured."""
+    """The last commit that has changed the package, and whether there are changes since."""
     changes = "+" if git(ROOT, "status", "--porcelain", "--", "fastmcp_aggregator") else ""
-    return git(ROOT, "rev-parse", "--short", "HEAD") + changes
+    return git(ROOT, "log", "-1", "--format=%h", "--", "fastmcp_aggregator") + changes
 
 
 if __name__ == "__main__":
