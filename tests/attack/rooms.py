@@ -50,6 +50,8 @@ KEYS: dict[str, tuple[str, ...] | None] = {
     "few": ("red", "search"),
 }
 """The groups of each holder of a key; None: all."""
+OTHER_ROLES = {"watch": "observe", "meter": "metrics", "chief": "operate"}
+"""The role of each holder of a key that is not for calls."""
 GROUPS: dict[str, Any] = {
     "red": {"servers": ["red"]},
     "blue": {"servers": ["blue", "hostile"]},
@@ -257,6 +259,7 @@ def _limited(descriptors: int) -> None:
 def new_keys(path: Path) -> dict[str, str]:
     """A file of keys for everybody, and for who has one no more: the keys by their holders."""
     made = {name: new_key(name, groups, None, USUAL if groups else ROLES) for name, groups in KEYS.items()}
+    made |= {name: new_key(name, None, None, {role}) for name, role in OTHER_ROLES.items()}
     past = datetime.now(UTC) - timedelta(days=1)
     late, revoked = new_key("late", None, past), new_key("gone", None, None)
     kept: list[ApiKey] = [entry for _, entry in [*made.values(), late]]
@@ -277,6 +280,7 @@ jwt_issuer = "{ISSUER}"
 jwt_audience = "{AUDIENCE}"
 jwt_public_key_file = "../provider.pem"
 jwt_groups_claim = "groups"
+jwt_roles_claim = "roles"
 keys_file = "../keys.json"
 pins = "../pins.json"
 [callers.few]
@@ -408,6 +412,6 @@ def hubs_of(room: Any) -> list[Hub]:
     return [room.one, room.other] if isinstance(room, Team) else [room] if isinstance(room, Hub) else []
 
 
-def jwt_for(sub: str, *groups: str) -> str:
+def jwt_for(sub: str, *groups: str, **claims: Any) -> str:
     """A good token of the identity provider."""
-    return token(sub=sub, groups=list(groups))
+    return token(sub=sub, groups=list(groups), **claims)
