@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -29,6 +30,7 @@ from fastmcp_aggregator.children.session.ownership import OnProgress, asked_too_
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
 PENDING_TIMEOUT = 600.0
@@ -45,6 +47,10 @@ round's.
 """
 _MOST_PAUSES = 10
 """Of them in one round, for a child that goes on asking."""
+_MISSED_LIMIT = 16
+"""Reports of progress that are kept between two rounds, at most: the last ones."""
+_MISSED_LENGTH = 2000
+"""Characters of one that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ class PendingCall:
         """Who has authenticated for the request with which the call began."""
         self.holder = caller.holder
         self.wants_progress = caller.wants_progress
+        self._missed: deque[Mapping[str, Any]] = deque(maxlen=_MISSED_LIMIT)
+        """Reports of progress that came between two rounds."""
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
@@ -93,9 +101,11 @@ class PendingCall:
         return self._first.headers
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification to the client's present round; between rounds it is dropped."""
+        """Send a notification to the client's present round; between rounds progress is kept, and all else dropped."""
         if self._notify is not None:
             self._notify(method, params)
+        elif method == PROGRESS.name and len(repr(params)) <= _MISSED_LENGTH:
+            self._missed.append(params)
 
     def hang_up(self) -> None:
         """Nothing: a modern client cannot come back to a response."""
@@ -158,6 +168,8 @@ class PendingCall:
     def resume(self, notify: Notify, answers: Mapping[str, Any]) -> None:
         """The client is back, with answers by name. What it does not answer is asked again."""
         self._notify = notify
+        while self._missed:
+            notify(PROGRESS.name, self._missed.popleft())
         for name, answer in answers.items():
             question = self._questions.get(name)
             if question is not None and not question.answer.done() and isinstance(answer, dict):

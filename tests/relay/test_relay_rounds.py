@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from support.doubles import call
 from support.harness import RawClient, config, connected, talking, timed, until
 from support.memory import build_aggregator
 from support.serving import served
@@ -23,7 +24,9 @@ from ways import Way, cancel, ways
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
+from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.relay import pending_calls
+from fastmcp_aggregator.relay.pending_calls import PendingCall
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -281,6 +284,28 @@ async def test_progress_comes_under_the_token_of_the_round(way: Way, client: Raw
     await client.result("tools/call", {**with_answers(params, round_), "_meta": {"progressToken": "second"}})
     said = [(m["params"]["progressToken"], m["params"]["progress"]) for m in client.notifications]
     assert said == [("first", 1), ("second", 2)]
+
+
+async def test_the_last_progress_between_two_rounds_is_told_in_the_next() -> None:
+    async def work(owner: PendingCall) -> Message:
+        for number in range(1, 21):
+            asyncio.get_running_loop().call_soon(owner.notify, PROGRESS.name, {"progress": number})
+        asyncio.get_running_loop().call_soon(owner.notify, PROGRESS.name, {"progress": 21, "message": "x" * 5000})
+        asyncio.get_running_loop().call_soon(owner.notify, "notifications/message", {"data": "x"})
+        return {"answer": await owner.ask("roots/list", {}, _ignored)}
+
+    caller = call().caller
+    caller.__dict__.update(identity="i", account=None, holder="h", wants_progress=True, capabilities=EVERYTHING)
+    caller.notify = None
+    told: list[Any] = []
+    pending = PendingCall(caller, work)
+    assert await pending.round() is None
+    pending.resume(lambda method, params: told.append((method, dict(params))), {"input-1": {"roots": []}})
+    assert await pending.round() == {"answer": {"roots": []}}
+    assert told == [(PROGRESS.name, {"progress": number}) for number in range(5, 21)]
+
+
+async def _ignored(progress: float, total: float | None, message: str | None) -> None: ...
 
 
 # The end.
