@@ -484,7 +484,7 @@ async def test_a_server_whose_variable_has_no_value_fails_alone_and_is_not_tried
         assert {name.split(":")[0] for name in await client.names()} == {"good"}
         for key in ("bad", "far"):
             error = await client.error("tools/call", {"name": f"{key}:echo"})
-            assert error["message"].startswith(f"server '{key}': it is unavailable: {REASON}; set it, or write")
+            assert error["message"].startswith(f"server '{key}': it is unavailable: {REASON}, which `")
             assert "next try" not in error["message"]
             status = app.health()[key]
             assert (status.state, status.retry_in, status.restarts) == (ChildState.FAILED, None, 0)
