@@ -115,7 +115,8 @@ def conduct(row: Figures) -> str:
     lines = [
         [name_of(line), *(cell(line.get(key, {}), show, notes) for _, key, show in shown)] for line in row["lines"]
     ]
-    return under(table(["", *(head for head, _, _ in shown)], lines), notes, row["about"])
+    tried_once = {**row["about"], "size": {"rounds": 1}}
+    return under(table(["", *(head for head, _, _ in shown)], lines), notes, tried_once)
 
 
 def changed(found: Figures) -> str:
@@ -168,8 +169,9 @@ def under(text: str, notes: Notes, *abouts: Figures) -> str:
 
 def machine(about: Figures) -> str:
     """Where, when and of which commit a table is."""
+    rounds = about["size"]["rounds"]
     return (
-        f"*{about['date']}, commit `{about['commit']}`, {about['size']['rounds']} rounds; {about['system']}, "
+        f"*{about['date']}, commit `{about['commit']}`, {rounds} round{'s' * (rounds != 1)}; {about['system']}, "
         f"{about['cores']} cores of {about['processor']}, load {about['load']} at the start, Python {about['python']}*"
     )
 
