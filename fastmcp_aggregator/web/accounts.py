@@ -15,7 +15,6 @@ of all requests sees to that), and only from browsers that have been shown it.
 from __future__ import annotations
 
 import html
-import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -27,8 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
-from fastmcp_aggregator.front.http.connection import whole_body
-from fastmcp_aggregator.front.http.security import guarded_route, is_json
+from fastmcp_aggregator.front.http.security import guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import brought_by
@@ -282,14 +280,7 @@ def _unreadable(error: VaultError) -> Response:
 
 async def _names_in(request: Request) -> tuple[str, str] | None:
     """The server and the principal that a request names."""
-    body = await whole_body(request)
-    if body is None or not is_json(request.scope):
-        return None
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    match document:
+    match await json_body(request):
         case {"server": str(key), "principal": str(name)} if max(len(key), len(name)) <= _LONGEST_NAME:
             return key, name
     return None

@@ -15,7 +15,6 @@ Servers and tools are those of this replica, and what is done to them holds unti
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -30,8 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.verifiers import keys_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.http.connection import whole_body
-from fastmcp_aggregator.front.http.security import guarded_route, is_json
+from fastmcp_aggregator.front.http.security import guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
@@ -164,13 +162,7 @@ def _no_server(key: str) -> Response:
 
 async def _text_in(request: Request, name: str) -> str | None:
     """What the JSON body of a request says; None: it does not."""
-    body = await whole_body(request)
-    if body is None or not is_json(request.scope):
-        return None
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+    document = await json_body(request)
     text = document.get(name) if isinstance(document, Mapping) else None
     return text if isinstance(text, str) and 0 < len(text) <= _LONGEST else None
 

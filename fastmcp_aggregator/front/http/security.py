@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 
@@ -139,6 +140,17 @@ def is_json(scope: Scope) -> bool:
     """Whether a request says that its body is JSON: a web page of another origin cannot, without being asked first."""
     given = [value for name, value in scope["headers"] if name == b"content-type"]
     return len(given) == 1 and given[0].partition(b";")[0].strip().lower() == b"application/json"
+
+
+async def json_body(request: Request) -> Any:
+    """The document in the body of a request; None: it is not said to be JSON, is none, or is over the limit."""
+    body = await whole_body(request)
+    if body is None or not is_json(request.scope):
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 class Membership:

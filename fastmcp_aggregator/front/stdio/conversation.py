@@ -98,17 +98,17 @@ class Conversation:
         """A request is served."""
         self._open.add(request_id)
 
-    def answered(self, request_id: RequestId) -> None:
+    def answered(self, request_id: RequestId | None) -> None:
         """A request is answered."""
         self._open.discard(request_id)
+        self._again.pop(request_id, None)
         self.check()
 
     def written(self, message: Any) -> None:
         """A message went to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._answered_first(message)
-            self._open.discard(_identity(message.id))
-            self.check()
+            self.answered(_identity(message.id))
 
     def _answered_first(self, message: JSONRPCResponse | JSONRPCError) -> None:
         if self.first is None or self.introduced.is_set() or _identity(message.id) != _identity(self.first.id):
