@@ -6,13 +6,17 @@ import asyncio
 import errno
 import json
 import os
+import select
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 from support.harness import PATIENCE, config, free_port, lean, running
+from support.serving import served
 
 from fastmcp_aggregator.front.http.server import shortage_told
 
@@ -71,6 +75,40 @@ async def test_no_connection_that_was_accepted_is_reset_at_the_end(
         assert set.union(*found) <= statuses
         assert await silent.readline() == b""
         assert await server.wait() == 0
+
+
+def connecting(address: tuple[str, int]) -> socket.socket:
+    """A connection of which only the handshake has begun, so that nobody waits for it."""
+    client = socket.socket()
+    client.setblocking(False)
+    if sys.platform == "linux":
+        # Its last part of the handshake goes with the first bytes that it sends.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    client.connect_ex(address)
+    return client
+
+
+def is_connected(client: socket.socket) -> bool:
+    return bool(select.select([], [client], [], 0)[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the queue is only made shorter")
+@pytest.mark.parametrize("drain_wait", [0.0, 0.01])
+async def test_a_handshake_that_is_half_done_when_the_end_begins_is_finished_and_answered(drain_wait: float) -> None:
+    """Its client is connected, and cannot know that the program is not."""
+    async with served(Starlette(), drain_wait=drain_wait) as front:
+        address = ("127.0.0.1", int(front.origin.rpartition(":")[2]))
+        with connecting(address) as client:
+            assert is_connected(client)
+            front.stop.set()
+            while True:
+                with connecting(address) as other:
+                    if not is_connected(other):
+                        break
+                await asyncio.sleep(0)
+            client.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 100), PATIENCE)
+            assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 503"))
 
 
 async def test_a_shortage_is_told_once_and_other_errors_go_where_they_went_before(

@@ -279,8 +279,16 @@ _EMPTY_LOOKS = 3
 _LOOK = 0.005
 """Seconds between two looks."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
-_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
-"""A classic BPF program of one instruction: return 0 bytes of the packet."""
+_DROP_SYN = b"".join(
+    struct.pack("HBBI", *instruction)
+    for instruction in (
+        (0x30, 0, 0, 13),  # load the flags of the TCP header
+        (0x45, 0, 1, 0x02),  # skip the next unless SYN is set
+        (0x06, 0, 0, 0),  # return 0 bytes of the packet
+        (0x06, 0, 0, 0xFFFF),
+    )
+)
+"""A classic BPF program: packets that begin a connection are dropped, and all others pass."""
 
 
 _QUIET_BOUND = 0.5
@@ -318,9 +326,9 @@ async def _accept_queue(listener: socket.socket, connections: Connections) -> No
     """
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS:
+        await asyncio.sleep(_LOOK)
         is_empty = not connections.unasked and not select.select([listener], [], [], 0)[0]
         empty_looks = empty_looks + 1 if is_empty else 0
-        await asyncio.sleep(_LOOK)
 
 
 @contextmanager
@@ -328,14 +336,14 @@ def _refusing(listener: socket.socket) -> Iterator[None]:
     """Keep the queue of a listening socket from growing.
 
     A socket that is closed resets what stands in its queue, and no load balancer may try a request again whose
-    connection was reset: it may have been done. On Linux a filter drops what arrives for the listening socket; who
-    connects meanwhile tries again, and is refused once the socket is closed, which is tried elsewhere. On other systems
-    the queue is made as short as it can be.
+    connection was reset: it may have been done. On Linux a filter drops what begins a connection; who connects
+    meanwhile tries again, and is refused once the socket is closed, which is tried elsewhere. Handshakes that are half
+    done are finished: their clients may be connected already. On other systems the queue is made as short as it can be.
     """
     with suppress(OSError):
         if sys.platform == "linux":
-            program = ctypes.create_string_buffer(_DROP_ALL)
-            filter_ = struct.pack("HL", 1, ctypes.addressof(program))
+            program = ctypes.create_string_buffer(_DROP_SYN)
+            filter_ = struct.pack("HL", len(_DROP_SYN) // 8, ctypes.addressof(program))
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
         else:
             listener.listen(0)
