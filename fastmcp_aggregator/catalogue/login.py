@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 
 LOG_IN = "log_in"
-_CHANGES = {"listChanged": True}
-_CAPABILITIES: dict[str, Any] = {
-    "tools": _CHANGES,
-    "prompts": _CHANGES,
-    "resources": {**_CHANGES, "subscribe": True},
-    "completions": {},
-}
-"""What a server may have: clients are told once, and it is known only later."""
 
 
 def login_tool(server_key: str, *, prefix: bool) -> str:
@@ -30,4 +20,4 @@ def login_catalogue(server_key: str, *, prefix: bool, can_log_in: bool) -> Catal
         "description": about,
         "inputSchema": {"type": "object", "properties": {}},
     }
-    return Catalogue(0, {Kind.TOOL: (tool,) if can_log_in else ()}, capabilities=_CAPABILITIES)
+    return Catalogue(0, {Kind.TOOL: (tool,) if can_log_in else ()})

@@ -472,10 +472,14 @@ class Child:
         return self.state is ChildState.RUNNING
 
     @property
+    def is_without_login(self) -> bool:
+        """Whether it failed because a person has to log in."""
+        return self.last_failure is not None and self.last_failure.login_needed
+
+    @property
     def _is_login_needed(self) -> bool:
         """Whether a person has to log in, also while it still runs with what it was connected with."""
-        has_failed = self.last_failure is not None and self.last_failure.login_needed
-        return has_failed or self._connecting.endpoint.why_login_needed is not None
+        return self.is_without_login or self._connecting.endpoint.why_login_needed is not None
 
     def stderr(self, lines: int) -> tuple[str, ...]:
         """The last lines that its process has written to stderr, oldest first, without secrets."""

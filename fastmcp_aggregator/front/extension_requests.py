@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -14,7 +15,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
+from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions import table as extensions
@@ -29,7 +30,7 @@ from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task, unknown_task
 from fastmcp_aggregator.relay.task_streams import Listened
 from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
-from fastmcp_aggregator.routing.table import offered
+from fastmcp_aggregator.routing.table import RouteTable, offered
 from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
@@ -114,13 +115,14 @@ class ExtensionRequests:
     async def _list(self, caller: Caller, params: Params, row: Method) -> Result | None:
         """One page of one server; the next begins where it ends. A server that cannot list is passed over."""
         await self._directory.ready()
+        table = self._directory.table
         place, cursor = _read_cursor(params.get("cursor"))
         key = row.name.partition("/")[0]
         rest = {name: value for name, value in params.items() if name != "cursor"}
-        children = [child for child in _from(place, self._directory.children) if _offers(child, row)]
-        for child, following in zip(children, [*children[1:], None], strict=True):
+        children = [child for child in _from(place, self._directory.children) if _offers(table, child, row)]
+        for child, following in zip_longest(children, children[1:]):
             address = {"cursor": cursor} if cursor is not None and child.key == place else {}
-            target = Target(child, address, self._directory.table.publisher(child), publish_result=_publisher(row))
+            target = Target(child, address, table.publisher(child), publish_result=_publisher(row))
             try:
                 page = await self._forward(caller, rest, target)
             except RejectedCall:
@@ -128,18 +130,20 @@ class ExtensionRequests:
             except (ChildServerError, MCPError) as error:
                 logger.warning("server %r cannot answer %s, and is left out: %s", child.key, row.name, error)
                 continue
+            if not self._directory.is_same_for_all:
+                page |= CacheHint().as_fields()
             if isinstance(page.get("nextCursor"), str):
                 return {**page, "nextCursor": _cursor(child.key, page["nextCursor"])}
             if page.get(key):
                 return page if following is None else {**page, "nextCursor": _cursor(following.key, None)}
-        return {key: [], "ttlMs": 0, "cacheScope": "private"}
+        return {key: [], **CacheHint().as_fields()}
 
     async def _ask_by_address(self, caller: Caller, params: Params, row: Method) -> Result | None:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise errors.invalid_params("uri: must be a string")
         found = await self._directory.locate(uri) or self._without_prefix(uri, row)
-        if found is None or not _offers(found[0], row):
+        if found is None or not _offers(self._directory.table, found[0], row):
             if found is None and self._is_own(row.name):
                 return None
             raise MCPError(INVALID_PARAMS, f"There is nothing at {uri[:2048]} for {row.name}", {"uri": uri[:2048]})
@@ -152,8 +156,8 @@ class ExtensionRequests:
         """The child of an address that is not listed, where addresses do not tell: the only one that it can be."""
         if self._directory.naming.prefix:
             return None
-        able = [child for child in self._directory.children if _offers(child, row)]
         table = self._directory.table
+        able = [child for child in self._directory.children if _offers(table, child, row)]
         found = [child for child in able if _lists_below(table.catalogue_of(child), uri)] or able
         return (found[0], uri) if len(found) == 1 else None
 
@@ -179,16 +183,19 @@ def require_header(caller: Caller, name: str) -> None:
         raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body")
 
 
-def _offers(child: Child, row: Method) -> bool:
-    """Whether a child, which is up, has declared a method of an extension."""
-    if child.session is None or child.session.era not in row.eras:
+def _offers(table: RouteTable, child: Child, row: Method) -> bool:
+    """Whether a child, which is up, has declared a method of an extension to the present caller."""
+    if child.stands_for_instances:
+        own = table.known_of(child)
+        if own is None:
+            return row.recipient is Recipient.CHILD  # who asks for something there may log in first
+        capabilities = own.capabilities
+    elif child.session is None or child.session.era not in row.eras:
         return False
-    settings = extensions.relayed(child.session.capabilities).get(extensions.OF_METHOD[row.name].identifier)
-    if settings is None:
-        return False
-    return (
-        row.recipient is not Recipient.CHILD or row.name not in _OPTIONAL or settings.get(_OPTIONAL[row.name]) is True
-    )
+    else:
+        capabilities = child.session.capabilities
+    settings = extensions.relayed(capabilities).get(extensions.OF_METHOD[row.name].identifier)
+    return settings is not None and (row.name not in _OPTIONAL or settings.get(_OPTIONAL[row.name]) is True)
 
 
 _OPTIONAL = {DIRECTORY_READ.name: "directoryRead"}

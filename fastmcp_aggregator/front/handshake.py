@@ -8,7 +8,14 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from fastmcp_aggregator.callers.caller import SESSION_PLACE, Caller, Context, SoleClient, remember_declared
+from fastmcp_aggregator.callers.caller import (
+    PRESENT_CALLER,
+    SESSION_PLACE,
+    Caller,
+    Context,
+    SoleClient,
+    remember_declared,
+)
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
@@ -46,7 +53,7 @@ class Handshakes:
         if ctx.method == "initialize":
             return await self._initialize(ctx, call_next)
         result = await call_next(ctx)
-        return self._completed(result, "modern") if ctx.method == "server/discover" else result
+        return await self._completed(ctx, result, "modern") if ctx.method == "server/discover" else result
 
     async def _initialize(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The handshake of a legacy client, which is told of changes from now on."""
@@ -59,7 +66,7 @@ class Handshakes:
         place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
         if place is not None:
             place.keep_until(connection.exit_stack)
-        return self._completed(result, "legacy")
+        return await self._completed(ctx, result, "legacy")
 
     def record_capabilities(self, ctx: Context) -> None:
         """Record the capabilities that a modern client sent with a request."""
@@ -73,9 +80,12 @@ class Handshakes:
         if is_first:
             self._directory.client_is_known()
 
-    def _completed(self, result: HandlerResult, era: Era) -> HandlerResult:
+    async def _completed(self, ctx: Context, result: HandlerResult, era: Era) -> HandlerResult:
         if result is None:
             return None
+        if not self._directory.is_same_for_all:
+            PRESENT_CALLER.set(Caller.of(ctx))
+            await self._directory.until_listed()
         plain = result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
         self._own_capabilities = plain.get("capabilities") or {}
         return {**plain, **self.present(era)}
@@ -83,7 +93,8 @@ class Handshakes:
     def present(self, era: Era) -> dict[str, Any]:
         """What depends on the children, of the answer to a handshake, as of now."""
         children = self._directory.children
-        known = [KnownServer(child.key, child.server.description, child.catalogue) for child in children]
+        table = self._directory.table
+        known = [KnownServer(child.key, child.server.description, table.known_of(child)) for child in children]
         return {
             "capabilities": extensions.of_era(capabilities_together(known, self._own_now()), era),
             "instructions": instructions_together(known),

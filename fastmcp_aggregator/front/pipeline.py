@@ -229,13 +229,13 @@ class Pipeline:
         child = call.destination
         assert runtime is not None  # a route leads to a child of the present run
         assert child is not None
-        if call.task is not None:
-            result = await runtime.tasks.ask(call, call.task)
-        elif "requestState" in call.params and runtime.rounds.continues_pending(call):
+        if "requestState" in call.params and runtime.rounds.continues_pending(call):
             result = await runtime.rounds.resume(call)
         # A server at which callers have accounts is never shared (`isolation/decision.py`).
         elif not child.evidence.is_shared and (site := site_of(child)) is not None:
             result = await runtime.account_calls.call(call, site)
+        elif call.task is not None:
+            result = await runtime.tasks.ask(call, call.task)
         elif call.started is not None or self._backend.profile.is_single:
             result = await runtime.tasks.call(child, call)
         else:

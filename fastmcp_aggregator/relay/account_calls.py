@@ -6,6 +6,8 @@
 | modern, the same | gets an `InputRequiredResult`; the call that comes back goes on when the login is finished |
 | any other | an error (-32042) with the address, in words that a person can follow |
 
+A modern client is asked over a call, a read or a prompt alone, for other requests have no such answer.
+
 An address is for one principal, and links nothing for anybody else (`oauth/logins.py`). A call that a server has
 refused for its token was not executed, so it may be made again.
 """
@@ -17,6 +19,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, URL_ELICITATION_REQUIRED
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 
 from fastmcp_aggregator.callers.call import Call, Denied
 from fastmcp_aggregator.catalogue.login import login_tool
@@ -32,10 +35,18 @@ from fastmcp_aggregator.oauth.logins import LIFETIME, Login, LoginOverError, Log
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
-from fastmcp_aggregator.protocol.methods import ELICIT, ELICITATION_COMPLETE, PROMPTS_GET, TOOLS_CALL
+from fastmcp_aggregator.protocol.methods import (
+    ELICIT,
+    ELICITATION_COMPLETE,
+    METHODS,
+    PROMPTS_GET,
+    TOOLS_CALL,
+    Recipient,
+)
 from fastmcp_aggregator.relay.instances.caller_catalogues import CallerCatalogues
 from fastmcp_aggregator.relay.instances.instances import Instances
-from fastmcp_aggregator.relay.rounds import RETRY_PARAMS
+from fastmcp_aggregator.relay.remote_tasks import RemoteOwner
+from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.relay.tasks import Tasks
 
 _PREFIX = "login-"
@@ -70,6 +81,8 @@ class AccountCalls:
         if not isinstance(principal, str):
             reason = "it is called with each caller's own account, so callers have to authenticate"
             raise ChildServerError(site.key, "runtime", reason)
+        if METHODS[call.method].recipient is Recipient.CHILDREN:
+            return await (self._proceed(call) if site.settings.lists == "caller" else _listed_to_all(call))
         if site.settings.account == "exchange":
             return await self._exchanged(call, site, principal)
         try:
@@ -123,6 +136,8 @@ class AccountCalls:
         return False
 
     async def _proceed(self, call: Call) -> Result:
+        if call.task is not None:
+            return await self._tasks.ask(call, call.task)
         async with self._instances.serving(call.child, call.caller) as child:
             if call.child.stands_for_instances:
                 if child.session is None:
@@ -183,8 +198,10 @@ class AccountCalls:
 
     def _require_askable(self, call: Call, login: Login) -> None:
         """Tell a client that cannot be asked what its person is to do."""
-        can_be_asked = client_capabilities.has(call.caller.capabilities, _URL)
-        if can_be_asked and not (call.is_inner and call.caller.is_modern):
+        is_answered_by_question = call.method in INPUT_REQUIRED_METHODS and not call.is_inner
+        if client_capabilities.has(call.caller.capabilities, _URL) and (
+            is_answered_by_question or not call.caller.is_modern
+        ):
             return
         question = {**self._question(login), "elicitationId": login.id}
         text = f"server {login.server!r}: {question['message']} Open {question['url']} and then call again."
@@ -193,6 +210,13 @@ class AccountCalls:
     def _question(self, login: Login) -> dict[str, Any]:
         message = f"Log in to {login.server!r} with your own account, as {login.principal}, to go on."
         return {"mode": "url", "url": self._logins.address(login), "message": message}
+
+
+async def _listed_to_all(call: Call) -> Result:
+    """A page of what the hub's own account sees, asked for in nobody's name."""
+    nobody = RemoteOwner(None, call.caller.capabilities)
+    nobody.holder = call.caller.holder
+    return await call.child.calls.request(call.method, forwarded(call.child, call.params, call.address), owner=nobody)
 
 
 def _after_login(call: Call) -> Result:

@@ -77,7 +77,10 @@ class Polling:
         """What the server says now; the same as before, if it cannot be asked for a moment."""
         try:
             task = await self._ask(TASKS_GET.name)
-        except ChildServerError:
+        except ChildServerError as error:
+            if error.login_needed:  # who logs in now must not have the call made again, which was taken
+                why = f"server {error.server_key!r}: the task can be asked for no longer: {error.reason}"
+                raise MCPError(INTERNAL_ERROR, why) from error
             if self._clock() - self._last_answer > _LOST_BOUND:
                 raise
         else:

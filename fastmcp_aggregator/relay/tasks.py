@@ -16,7 +16,8 @@ it cannot without (-32021) is it called again, with the declaration.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.incoming import OnNotification
 from fastmcp_aggregator.children.session.ownership import Owner
@@ -127,16 +129,26 @@ class Tasks:
         await self._listen_here(question.refs, question.owner, partial(notify_replica, say))
         return {}
 
-    def server_of(self, ref: TaskRef) -> Child:
-        """The child, or the instance of it, that has made a task.
+    @asynccontextmanager
+    async def _server_of(self, ref: TaskRef, owner: Owner) -> AsyncIterator[Child]:
+        """The child, or the instance of it, that has made a task, or has its owner's account; released afterwards.
 
         Raises:
             MCPError: it is gone, and its task with it.
+            ChildServerError: there are too many instances.
         """
         child = self._instances.tasks.named(ref.instance) if ref.instance else self._children().get(ref.server)
         if child is None or child.key != ref.server:
             raise lost_task(ref)
-        return child
+        if has_accounts(child) and isinstance(owner, Caller):
+            async with self._instances.serving(child, owner) as instance:
+                yield instance
+            return
+        try:
+            yield child
+        finally:
+            if ref.instance:
+                self._instances.release(child)
 
     async def close(self) -> None:
         """Do not wait any longer for servers to take note of cancelled tasks."""
@@ -155,18 +167,16 @@ class Tasks:
         return await self._ask_here(ref, call.method, call.params, call.caller)
 
     async def _ask_here(self, ref: TaskRef, method: str, params: Params, owner: Owner) -> Result:
-        child = self.server_of(ref)
-        try:
+        async with self._server_of(ref, owner) as child:
             told = forwarded(child, params, {"taskId": ref.task})
             result = await child.calls.request(method, told, owner=owner)
-            if method == TASKS_GET.name:
+            if method == TASKS_GET.name and not has_accounts(child):
                 self._instances.tasks.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
             return result
-        finally:
-            if ref.instance:
-                self._instances.release(child)
 
     def _made(self, child: Child, call: Call, result: Result) -> TaskRef:
+        if has_accounts(child):  # any connection with the task's account can ask for it, also one to come
+            return TaskRef(child.key, result["taskId"], call.name)
         is_instance = child is not call.child
         name = self._instances.tasks.hold(child, result["taskId"], result.get("ttlMs"))
         is_here = is_instance or isinstance(child.server, StdioServer)
@@ -175,19 +185,19 @@ class Tasks:
 
     async def _listen_here(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
         """A server that has a new session is asked again."""
-        child = self.server_of(refs[0])
-        while True:
-            session = await child.calls.session()
-            if session.era != "modern":
-                return
-            try:
-                await session.listen_for_tasks([ref.task for ref in refs], owner, on_notification)
-            except MCPError as error:
-                if not session.is_over(error):
-                    raise
-            if not session.lost.is_set():
-                return
-            await asyncio.sleep(_LISTEN_PAUSE)
+        async with self._server_of(refs[0], owner) as child:
+            while True:
+                session = await child.calls.session()
+                if session.era != "modern":
+                    return
+                try:
+                    await session.listen_for_tasks([ref.task for ref in refs], owner, on_notification)
+                except MCPError as error:
+                    if not session.is_over(error):
+                        raise
+                if not session.lost.is_set():
+                    return
+                await asyncio.sleep(_LISTEN_PAUSE)
 
     async def _polled(self, child: Child, call: Call, task: Result) -> Result:
         """The result of a task, for a client that takes none; cancelled with the call."""
@@ -214,6 +224,11 @@ class Tasks:
                 await child.calls.request(TASKS_CANCEL.name, {"taskId": task_id}, owner=owner)
         except (ChildServerError, MCPError, TimeoutError):
             return  # it has ended, or the server has
+
+
+def has_accounts(child: Child) -> bool:
+    """Whether each caller has an account of its own at a server."""
+    return child.options.endpoint.access.is_per_caller
 
 
 def requires_tasks(error: MCPError) -> bool:

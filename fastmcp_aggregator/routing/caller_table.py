@@ -49,6 +49,9 @@ class CallerTable(RouteTable):
     def catalogue_of(self, child: Child) -> Catalogue | None:
         return super().catalogue_of(child) if child.key in self._by_key else self._shared.catalogue_of(child)
 
+    def known_of(self, child: Child) -> Catalogue | None:
+        return self._catalogues.get(child.key) if child.key in self._by_key else self._shared.known_of(child)
+
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         return [*self._shared.listing(kind, rule), *super().listing(kind, rule)]
 

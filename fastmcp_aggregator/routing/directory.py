@@ -190,7 +190,7 @@ class Directory:
         if self._startup_error is not None:
             raise self._startup_error
         if self._own:
-            await self._until_listed()
+            await self.until_listed()
 
     @property
     def can_list(self) -> bool:
@@ -206,7 +206,7 @@ class Directory:
         while (found := self.table.find(kind, name)) is None and (child := self._starting_owner(name)):
             await child.until_settled()
         if found is None and self._own:
-            await self._until_listed()
+            await self.until_listed()
             found = self.table.find(kind, name)
             if found is None and isinstance(table := self.table, CallerTable):
                 found = table.unknown(kind, name)
@@ -291,7 +291,7 @@ class Directory:
         known = self._children if self._lists is not None else ()
         self._own = [child for child in known if child.stands_for_instances]
 
-    async def _until_listed(self) -> None:
+    async def until_listed(self) -> None:
         """Wait until it is known what the present caller is listed, or for as long as lists wait for servers."""
         if self._lists is not None:
             await self._lists.known(self._own, self._ready_wait)

@@ -150,6 +150,10 @@ class RouteTable:
         """What is known of what a child offers here."""
         return self._catalogues.get(child.key, child.catalogue)
 
+    def known_of(self, child: Child) -> Catalogue | None:
+        """The same; None where all that is known is how to log in."""
+        return self.catalogue_of(child)
+
     def _serving(self, uri: str) -> tuple[Child, str] | None:
         route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
         if route is not None:

@@ -56,6 +56,17 @@ async def test_a_client_that_cannot_be_asked_is_told_where_to_log_in(tmp_path: P
         assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
 
 
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_client_that_cannot_be_asked_logs_in_again_and_calls_at_once(tmp_path: Path, modern: bool) -> None:
+    async with around(tmp_path) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        place.server.revoke("alice-there", also_refresh=True)
+        client = await place.client("alice", modern=modern, can_be_asked=False)
+        (elicitation,) = (await client.error("tools/call", CALL))["data"]["elicitations"]
+        assert (await log_in(place, elicitation["url"], "alice")).status_code == 200
+        assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+
+
 async def test_lists_come_with_the_hubs_account_and_calls_never(tmp_path: Path) -> None:
     async with around(tmp_path) as place:
         client = await place.client("bob", modern=True)

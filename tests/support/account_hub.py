@@ -80,15 +80,18 @@ async def around(
     servers: int = 1,
     people: Sequence[str] = PEOPLE,
     lists: str = "hub",
+    url: str | None = None,
     roles: Any = None,
     keys_of: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Around]:
-    """`lists` is whose account the servers list with; the hub has one where it is the hub's. `roles` and `keys_of` are
-    roles and groups of people, where these are not the usual ones.
+    """`lists` is whose account the servers list with; the hub has one where it is the hub's. `url` is that of a server
+    that takes the tokens of the first. `roles` and `keys_of` are roles and groups of people, where these are not the
+    usual ones.
     """
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(account_server()) for _ in range(servers)]
+        found[0].url = url or found[0].url
         keys = ["crm", *(f"crm{number}" for number in range(1, servers))][:servers]
         credentials = Credentials(folder, {**dict.fromkeys(people), **(keys_of or {})}, roles or {})
         vault = FileVault(folder / "tokens")

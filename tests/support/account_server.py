@@ -37,6 +37,8 @@ class AccountServer(TokenVerifier):
     def __init__(self, origin: str) -> None:
         super().__init__()
         self.origin = origin
+        self.url = f"{origin}/mcp"
+        """Of the server that the tokens are for."""
         self.lifetime = 3600.0
         self.access: dict[str, tuple[str, float]] = {}
         self.refresh: dict[str, str] = {}
@@ -72,10 +74,6 @@ class AccountServer(TokenVerifier):
         self.app.add_middleware(OwnTools(self))
         for path, handler, methods in self._routes():
             self.app.custom_route(path, methods=methods)(handler)
-
-    @property
-    def url(self) -> str:
-        return f"{self.origin}/mcp"
 
     def whoami(self) -> dict[str, str]:
         """Whose account the call came with."""

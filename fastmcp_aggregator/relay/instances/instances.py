@@ -211,6 +211,8 @@ class Instances:
             reason = "it is called with each caller's own account, so callers have to authenticate"
             raise ChildServerError(child.key, "runtime", reason)
         known = self._of.setdefault(child, {})
+        if account in known and known[account].is_without_login:
+            self._close(known[account])  # the caller may have others by now
         if account not in known:
             self._begin_for(child, account, caller, ClientProfile())
             self._idle[known[account]] = child.context.timings.session_idle
