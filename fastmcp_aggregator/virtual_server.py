@@ -46,6 +46,7 @@ from fastmcp_aggregator.front.stdio.socket import Say, SocketClient, socket_stre
 from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
@@ -340,6 +341,10 @@ class VirtualServer(FastMCP[None]):
     def routes(self) -> RouteTable:
         """The present route table: what is listed, and the child of each name."""
         return self._directory.table
+
+    async def made_routes(self, rule: NameRule) -> RouteTable:
+        """The same with all that is listed under a rule, made while others go on."""
+        return await self._directory.made(Kind, rule)
 
     async def public_name(self, kind: Kind, name: str) -> str:
         """The public name of what may be named without its server; see `Directory`."""

@@ -55,7 +55,8 @@ from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.routing.addresses import published_error, publishing_errors
 from fastmcp_aggregator.routing.directory import Directory
-from fastmcp_aggregator.routing.table import Route
+from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.table import target_of_completion, target_of_prompt, target_of_tool
 from fastmcp_aggregator.routing.target import Target
 
 CANCELLED = "notifications/cancelled"
@@ -283,11 +284,11 @@ class Pipeline:
         name = text_param(params, "name")
         require_object(params, "arguments")
         if name == CALL_TOOL and self._own.is_searching and (found := await self._found_tool(params)):
-            return await self._forward(caller, found[1], found[0].of_tool())
+            return await self._forward(caller, found[1], target_of_tool(found[0]))
         route = await self._route(caller, params, Kind.TOOL, name)
         if route is None:
             return None
-        return await self._forward(caller, params, route.of_tool())
+        return await self._forward(caller, params, target_of_tool(route))
 
     async def _found_tool(self, params: Params) -> tuple[Route, Params] | None:
         """The tool that a call by way of the search is of, and the call's parameters; None: FastMCP says what is wrong.
@@ -307,7 +308,7 @@ class Pipeline:
         route = await self._route(caller, params, Kind.PROMPT, name)
         if route is None:
             return None
-        return await self._forward(caller, params, route.of_prompt())
+        return await self._forward(caller, params, target_of_prompt(route))
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
         found = await self._locate(caller, params, text_param(params, "uri"))
@@ -327,7 +328,7 @@ class Pipeline:
         route = await self._route(caller, params, Kind.PROMPT, text_param(ref, "name"))
         if route is None:
             return None
-        return await self._forward(caller, params, route.of_completion(ref))
+        return await self._forward(caller, params, target_of_completion(route, ref))
 
     async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
         found = await self._locate(caller, params, text_param(ref, "uri"))

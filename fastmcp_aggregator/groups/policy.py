@@ -28,7 +28,9 @@ class ToolFilter:
         self._prefixed = [(_pattern(key), _pattern(name)) for key, _, name in prefixed]
         bare = [tool for tool in group.tools if ":" not in tool]
         self._patterns = [_pattern(tool) for tool in bare if "*" in tool]
-        self._names = {name for name in bare if "*" not in name and owner_of(name, group, offered)}
+        self._names = frozenset(name for name in bare if "*" not in name and owner_of(name, group, offered))
+        self.basis = group, self._names
+        """All that the answers follow from."""
 
     def has(self, server_key: str, name: str) -> bool:
         """Whether a tool, by its server and its own name, belongs to the group."""

@@ -13,7 +13,7 @@ Separator = Literal[":", "__", ".", "_"]
 SeparatorSetting = Literal["auto", ":", "__", ".", "_"]
 
 _FILLER = "_"
-_HASH_DIGITS = 8
+HASH_DIGITS = 8
 _HASH_ALPHABET = frozenset("0123456789abcdef")
 _SMALLEST_LIMIT = 16
 
@@ -68,11 +68,8 @@ class NameRule:
     def _hashed(self, server_key: str, original_name: str, joined: str) -> str:
         # This can equal the plain name of another tool only if that tool's name was made for it; the route
         # table settles such a case like any other conflict: the first in config order has the name.
-        # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
-        identity = f"{server_key}\0{original_name}".encode(errors="surrogatepass")
-        digest = hashlib.sha256(identity).hexdigest()[:_HASH_DIGITS]
-        kept = None if self.limit is None else self.limit - len(_FILLER) - _HASH_DIGITS
-        return f"{self._sanitised(joined)[:kept]}{_FILLER}{digest}"
+        kept = None if self.limit is None else self.limit - len(_FILLER) - HASH_DIGITS
+        return f"{self._sanitised(joined)[:kept]}{_FILLER}{hash_of(server_key, original_name)}"
 
     def _sanitised(self, name: str) -> str:
         if self.alphabet is None:
@@ -129,6 +126,13 @@ CLIENT_RULES: tuple[ClientRule, ...] = (
     ClientRule("Visual-Studio-Code", "VS Code", PLAIN),
     ClientRule("gemini-cli-mcp-client", "Gemini CLI", PLAIN),
 )
+
+
+def hash_of(server_key: str, original_name: str) -> str:
+    """What a name that a client refuses ends with; the same under every rule."""
+    # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
+    identity = f"{server_key}\0{original_name}".encode(errors="surrogatepass")
+    return hashlib.sha256(identity).hexdigest()[:HASH_DIGITS]
 
 
 def loose(name: str) -> str:

@@ -13,7 +13,9 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, K
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import SEPARATORS, NameRule
-from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
+from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.section import Section
+from fastmcp_aggregator.routing.table import Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 
@@ -34,9 +36,6 @@ class CallerTable(RouteTable):
         self._shared = shared
         super().__init__(children, names, tools, changes, withdrawn, catalogues)
 
-    def find(self, kind: Kind, name: str) -> Route | None:
-        return self._shared.find(kind, name) or super().find(kind, name)
-
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
         listed = self.find(Kind.RESOURCE, uri) or self.find(Kind.TEMPLATE, uri)
         if listed is not None and listed.child.key in self._by_key:
@@ -54,6 +53,10 @@ class CallerTable(RouteTable):
 
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         return [*self._shared.listing(kind, rule), *super().listing(kind, rule)]
+
+    def named_of_each(self, kind: Kind, rule: NameRule) -> Iterator[tuple[Child, list[tuple[str, Route]]]]:
+        yield from self._shared.named_of_each(kind, rule)
+        yield from super().named_of_each(kind, rule)
 
     def cache_hint(self, kind: Kind) -> CacheHint:
         """What it may be kept for is not told by what only this principal sees: it is nobody else's, ever."""
@@ -77,6 +80,9 @@ class CallerTable(RouteTable):
                 return Route(child, original, {SPECS[kind].id_field: original}, publish=self.publisher(child))
         return None
 
+    def sections(self) -> dict[str, Section]:
+        return {**self._shared.sections(), **super().sections()}
+
     def owners(self, kind: Kind, name: str) -> list[str]:
         return [*self._shared.owners(kind, name), *super().owners(kind, name)]
 
@@ -87,8 +93,16 @@ class CallerTable(RouteTable):
         yield from self._shared.served(kind)
         yield from super().served(kind)
 
-    def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
-        yield from self._shown(super().served(kind), kind, rule)
+    def _parts_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
+        yield from self._shared._parts_as_json(kind, rule, is_modern=is_modern)
+        yield from super()._parts_as_json(kind, rule, is_modern=is_modern)
+
+    def _search(self, kind: Kind, name: str) -> Route | None:
+        return self._shared.find(kind, name) or super()._search(kind, name)
+
+    def _has_rivals(self, child: Child, kind: Kind) -> bool:
+        """What all share comes first."""
+        return True
 
     def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
         """Where the principal has no account, the way to one, whatever a group has of the server's own tools."""

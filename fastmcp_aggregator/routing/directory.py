@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -24,15 +25,19 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
-from fastmcp_aggregator.naming.rules import loose
+from fastmcp_aggregator.naming.rules import NameRule, loose
 from fastmcp_aggregator.routing.caller_table import CallerTable
-from fastmcp_aggregator.routing.table import Naming, Route, RouteTable, offered
+from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.section import Section
+from fastmcp_aggregator.routing.table import Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 _HEAD = 40
 """Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
 
 
+_AT_A_TIME = 0.005
+"""Seconds for which a table is made before others have a turn."""
 _MOST_TABLES = 1000
 """Principals of which a table is kept."""
 
@@ -78,6 +83,8 @@ class Directory:
         self._first: frozenset[Child] = frozenset()
         """Those that a strict start depends on; a child that comes later never ends the program."""
         self._table: RouteTable | None = None
+        self._sections: dict[str, Section] = {}
+        """Those of the last table, for the next one."""
         self._own: Sequence[Child] = ()
         """Those that list to each caller what its own account sees."""
         self._lists: CallerLists | None = None
@@ -101,18 +108,20 @@ class Directory:
         """Forget the children."""
         self._children, self._first, self._opened_at = (), frozenset(), None
         self._own, self._lists = (), None
+        self._sections.clear()
         self.forget_tables()
         self.is_ready, self._startup_error = False, None
 
     def exchange(self, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up the children of a new config; the kinds of which something else is listed from now on."""
-        before = self._listed()
+        before = self.table.sections()
         self._take_up(children)
         self._first &= frozenset(children)
         self.invalidate()
         if self._startup_error is not None:
             self._startup_error = self._find_startup_error()
-        return frozenset(kind for kind, routes in self._listed().items() if routes != before[kind])
+        after = self.table.sections()
+        return frozenset(kind for kind in Kind if _differ(before, after, kind))
 
     @property
     def is_restricted(self) -> bool:
@@ -156,8 +165,22 @@ class Directory:
         """The routes as of now, for a principal."""
         if self._table is None:
             shared = [child for child in self._children if child not in self._own] if self._own else self._children
-            self._table = self._made_table(shared, self._tools({}))
+            self._table = self._made_table(shared, self._tools({}), self._sections)
         return self._own_table(self._table, principal) if self._own else self._table
+
+    async def made(self, kinds: Iterable[Kind], rule: NameRule) -> RouteTable:
+        """The routes as of now, for the present caller, with what is listed under a rule. It is made by and by: others
+        go on meanwhile.
+        """
+        began = time.monotonic()
+        while True:
+            table = self.table
+            for _ in chain.from_iterable(table.named_of_each(kind, rule) for kind in kinds):
+                if time.monotonic() - began > _AT_A_TIME:
+                    await asyncio.sleep(0)
+                    began = time.monotonic()
+            if table is self.table:
+                return table
 
     def header_schema(self, name: str) -> Mapping[str, Any] | None:
         """The part of a tool's input schema by which the SDK checks `Mcp-Param-*` headers; it walks it at each call.
@@ -288,6 +311,8 @@ class Directory:
 
     def _take_up(self, children: Sequence[Child]) -> None:
         self._children = self._of_group(children)
+        for key in self._sections.keys() - {child.key for child in self._children}:
+            del self._sections[key]
         known = self._children if self._lists is not None else ()
         self._own = [child for child in known if child.stands_for_instances]
 
@@ -318,6 +343,8 @@ class Directory:
         """What the group has of the tools, if these catalogues are used instead of those of the children."""
         if self._group is None or not self._group.tools:
             return None
+        if all(":" in tool or "*" in tool for tool in self._group.tools):  # then it does not matter what others offer
+            return ToolFilter(self._group, {})
         known = {child.key: catalogues.get(child.key, child.catalogue) for child in self._children}
         listed = {
             key: [*(tool["name"] for tool in offered(catalogue, Kind.TOOL)), *(catalogue.left_out.get(Kind.TOOL) or ())]
@@ -325,12 +352,6 @@ class Directory:
             if catalogue is not None
         }
         return ToolFilter(self._group, listed)
-
-    def _listed(self) -> dict[Kind, list[Any]]:
-        """What clients see, whichever child it is that has a key."""
-        return {
-            kind: [(r.child.key, r.original, r.renamed, r.component) for r in self.table.served(kind)] for kind in Kind
-        }
 
     def _find_startup_error(self) -> StartupError | None:
         first = [child for child in self._children if child in self._first]
@@ -347,9 +368,11 @@ class Directory:
             ]
         return StartupError(failures) if failures else None
 
-    def _made_table(self, children: Sequence[Child], tools: ToolFilter | None) -> RouteTable:
+    def _made_table(
+        self, children: Sequence[Child], tools: ToolFilter | None, sections: dict[str, Section] | None = None
+    ) -> RouteTable:
         withdrawn = {key: frozenset(names) for key, names in self._withdrawn.items()}
-        return RouteTable(children, self.naming, tools, self._changes, withdrawn)
+        return RouteTable(children, self.naming, tools, self._changes, withdrawn, sections=sections)
 
     def _starting_owner(self, name: str) -> Child | None:
         starting = (child for child in self._children if not child.settled.is_set())
@@ -369,3 +392,11 @@ class Directory:
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])
+
+
+def _differ(before: Mapping[str, Section], after: Mapping[str, Section], kind: Kind) -> bool:
+    """Whether clients see something else of a kind, whichever child it is that has a key."""
+    old, new = ({key: section for key, section in each.items() if section.routes[kind]} for each in (before, after))
+    return list(old) != list(new) or any(
+        section is not old[key] and section.shown(kind) != old[key].shown(kind) for key, section in new.items()
+    )

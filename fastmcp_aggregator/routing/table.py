@@ -1,9 +1,11 @@
 """The route table: every name that is accepted → the child it belongs to and what that child calls it.
 
-Theory. A table is immutable and made whole from the children's catalogues; a change in one of them makes the next
-reader build a new one. It is built on demand, so a hundred children that arrive one after the other cost one
-table. Names are looked up whole and never taken apart. A failed child keeps its routes, from its last good
-catalogue, so that a call can say what is wrong; only its listings are gone, when it does not come back soon.
+Theory. A table is immutable: a change in one of the children's catalogues makes the next reader build a new one. What
+a child offers is its section of the table, made when it is looked at first and taken over by the next tables until it
+is another, so what a change costs does not grow with other children. A name is looked for in the sections of the few
+children whose keys it can begin with, in each of its possible spellings, and then known. A failed child keeps its
+routes, from its last good catalogue, so that a call can say what is wrong; only its listings are gone, when it does not
+come back soon.
 
 Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
 then those that some client is shown under the present settings, then all other spellings; within each, config order.
@@ -16,12 +18,12 @@ that is not as pinned, keeps its name, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import takewhile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain, takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw
 
@@ -30,55 +32,26 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, C
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
-from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, every_spelling, rule_for
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, loose, rule_for
 from fastmcp_aggregator.naming.uris import fits, host_of, public_uri, split_public_uri
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params
-from fastmcp_aggregator.protocol.legacy import tools_for_legacy
-from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import (
     Publish,
-    publish_addresses,
     publish_prompt_result,
     publish_read_result,
     publish_tool_result,
 )
+from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.section import NAMED, Section, is_hashed, text_of
 from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.sections import ToolChanges
 
-Spell = Callable[[str, str], Iterable[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where one component is: its child, what the child calls it, and how it is listed, but for its public name."""
-
-    child: Child
-    original: str
-    component: Component
-    renamed: str | None = None
-    """What we call it instead, before any prefix."""
-    publish: Publish = field(default=None, compare=False)
-    """How the child's addresses are written for clients; None where they stay as they are."""
-
-    @property
-    def name(self) -> str:
-        """What its public name is made of."""
-        return self.original if self.renamed is None else self.renamed
-
-    def of_tool(self) -> Target:
-        """The target of a tool's call."""
-        address, schema = {"name": self.original}, self.component.get("inputSchema")
-        return Target(self.child, address, self.publish, schema, publish_tool_result, addressed="content")
-
-    def of_prompt(self) -> Target:
-        """The target of a request for a prompt."""
-        address = {"name": self.original}
-        return Target(self.child, address, self.publish, None, publish_prompt_result, addressed="messages")
-
-    def of_completion(self, ref: Params) -> Target:
-        """The target of a completion for a prompt's argument."""
-        return Target(self.child, {"ref": {**ref, "name": self.original}})
+T = TypeVar("T")
+Claim = tuple[int, int, int]
+"""The level of a claim to a name, and the places of the child and of the component: the least has it."""
+_HEAD = 40
+"""Characters of a key, as the strictest client writes it, that stand in front of each spelling with the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +82,11 @@ class RouteTable:
         changes: ToolChanges = MappingProxyType({}),
         withdrawn: Mapping[str, frozenset[str]] = MappingProxyType({}),
         catalogues: Mapping[str, Catalogue] = MappingProxyType({}),
+        sections: dict[str, Section] | None = None,
     ) -> None:
         """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown. Those
         that are `withdrawn`, by server key, are not there, and keep their names. `catalogues` are used instead of those
-        of the children.
+        of the children. `sections` are those of the tables before it, of the same directory, and are kept up.
         """
         self._withdrawn = withdrawn
         self._catalogues = catalogues
@@ -123,16 +97,23 @@ class RouteTable:
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
         self._places = {child.key: place for place, child in enumerate(children)}
-        self._routes: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
+        self._listed_rules = names.listed_rules()
+        self._latest = {} if sections is None else sections
+        self._sections: dict[str, Section] = {}
+        self._by_head: dict[str, list[Child]] = {}
+        for child in children:
+            self._by_head.setdefault(_head_of(child), []).append(child)
+        self._without_key: dict[Kind, dict[str, list[Child]]] = {}
+        self._found: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
-        self._kept_back = self._find_kept_back()
-        for kind in Kind:
-            self._fill(kind)
 
     def find(self, kind: Kind, name: str) -> Route | None:
         """The route of a name in any accepted spelling."""
-        return self._routes[kind].get(name)
+        route = self._found[kind].get(name)
+        if route is None and (route := self._search(kind, name)) is not None:
+            self._found[kind][name] = route
+        return route
 
     def has(self, kind: Kind, name: str) -> bool:
         """Whether a name, or an address, leads to a child."""
@@ -155,7 +136,7 @@ class RouteTable:
         return self.catalogue_of(child)
 
     def _serving(self, uri: str) -> tuple[Child, str] | None:
-        route = self._routes[Kind.RESOURCE].get(uri) or self._routes[Kind.TEMPLATE].get(uri)
+        route = self.find(Kind.RESOURCE, uri) or self.find(Kind.TEMPLATE, uri)
         if route is not None:
             return route.child, route.original
         if self._prefix:
@@ -176,7 +157,9 @@ class RouteTable:
         """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
         listing = self._listings.get((kind, rule))
         if listing is None:
-            listing = self._listings[kind, rule] = list(self._list(kind, rule))
+            listing = self._listings[kind, rule] = []
+            for child in self._listed():
+                listing += self._items(child, kind, rule)
         return listing
 
     def listing_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Raw:
@@ -187,17 +170,18 @@ class RouteTable:
         """
         text = self._texts.get((kind, rule, is_modern))
         if text is None:
-            items = self.listing(kind, rule)
-            if kind is Kind.TOOL and not is_modern:
-                items = tools_for_legacy(items)
-            text = self._texts[kind, rule, is_modern] = Raw(encode(items))
+            parts = filter(None, self._parts_as_json(kind, rule, is_modern=is_modern))
+            text = self._texts[kind, rule, is_modern] = Raw(b"[" + b",".join(parts) + b"]")
         return text
+
+    def _parts_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
+        return (self._text(child, kind, rule, is_modern=is_modern) for child in self._listed())
 
     def cache_hint(self, kind: Kind) -> CacheHint:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
         where names depend on who asks.
         """
-        found = [self.catalogue_of(child) for child in self._children if child.is_listed]
+        found = [self.catalogue_of(child) for child in self._listed()]
         serving = [catalogue for catalogue in found if catalogue is not None]
         hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
         is_same_for_all = len(self._names.listed_rules()) == 1
@@ -208,21 +192,23 @@ class RouteTable:
 
     def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
         """The listed public names (or URIs) of a kind."""
-        id_field = SPECS[kind].id_field
-        return (component[id_field] for component in self.listing(kind, rule))
+        return (public for public, _ in self.named(kind, rule))
 
     def served(self, kind: Kind) -> Iterator[Route]:
         """What is listed, in order."""
-        for child in self._children:
-            if child.is_listed:
-                yield from self._offered(child, kind)
+        for child in self._listed():
+            yield from self._section(child).routes[kind]
+
+    def sections(self) -> dict[str, Section]:
+        """What is listed of each child, in order."""
+        return {child.key: self._section(child) for child in self._listed()}
 
     def owners(self, kind: Kind, name: str) -> list[str]:
         """The servers that offer something by its own name, as they were last listed, be it taken up or not."""
         return [
             child.key
             for child in self._children
-            if any(r.name == name for r in self._offered(child, kind)) or name in self._left_out(child, kind)
+            if self._section(child).place(kind, name) is not None or name in self._left_out(child, kind)
         ]
 
     def unlisted(self, kind: Kind) -> list[str]:
@@ -231,7 +217,11 @@ class RouteTable:
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
         """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
-        return self._named_in(self.served(kind), kind, rule)
+        return chain.from_iterable(pairs for _, pairs in self.named_of_each(kind, rule))
+
+    def named_of_each(self, kind: Kind, rule: NameRule) -> Iterator[tuple[Child, list[tuple[str, Route]]]]:
+        """The same by child. While nothing is another in what a child has, its list is the same object."""
+        return ((child, self._named_of(child, kind, rule)) for child in self._listed())
 
     def of_page(self, child: Child, original: str, rule: NameRule) -> Target:
         """The target of a request for the page of an app, which may use its server's own names."""
@@ -259,10 +249,10 @@ class RouteTable:
         """The target of a call whose component is known; None for all else."""
         if method == methods.TOOLS_CALL.name:
             route = self._named(Kind.TOOL, params.get("name"))
-            return route.of_tool() if route else None
+            return target_of_tool(route) if route else None
         if method == methods.PROMPTS_GET.name:
             route = self._named(Kind.PROMPT, params.get("name"))
-            return route.of_prompt() if route else None
+            return target_of_prompt(route) if route else None
         if method == methods.RESOURCES_READ.name:
             found = self._addressed(params.get("uri"))
             return self.of_resource(*found) if found else None
@@ -274,7 +264,7 @@ class RouteTable:
             found = self._addressed(ref.get("uri"))
             return self.of_template_completion(*found, ref) if found else None
         route = self._named(Kind.PROMPT, ref.get("name"))
-        return route.of_completion(ref) if route else None
+        return target_of_completion(route, ref) if route else None
 
     def _named(self, kind: Kind, name: Any) -> Route | None:
         return self.find(kind, name) if isinstance(name, str) else None
@@ -287,11 +277,14 @@ class RouteTable:
         found = []
         for kind in Kind:
             owners: dict[str, str] = {}
-            for route in self.served(kind):
-                public = self.public_id(kind, rule, route)
-                owner = owners.setdefault(public, route.child.key)
-                if owner != route.child.key:
-                    found.append(NameConflictError(public, owner, route.child.key))
+            for child in self._listed():
+                if kind in NAMED and not self._has_rivals(child, kind):
+                    continue
+                pairs = self._section(child).named(kind, rule).pairs
+                for public, _ in (pairs[place] for place in self._doubtful(child, kind, rule)):
+                    owner = owners.setdefault(public, child.key)
+                    if owner != child.key:
+                        found.append(NameConflictError(public, owner, child.key))
         return found
 
     def public_id(self, kind: Kind, rule: NameRule, route: Route) -> str:
@@ -300,51 +293,128 @@ class RouteTable:
             return rule.public_name(route.child.key, route.name)
         return public_uri(route.child.key, route.original) if self._prefix else route.original
 
+    def _listed(self) -> Iterator[Child]:
+        return (child for child in self._children if child.is_listed)
+
     def _names_of(self, child: Child, kind: Kind, rule: NameRule) -> dict[str, str]:
         """The public name of each component of a child that is listed, by its own name."""
-        return {route.original: public for public, route in self._named_in(self._offered(child, kind), kind, rule)}
+        return {route.original: public for public, route in self._named_of(child, kind, rule)}
 
-    def _named_in(self, routes: Iterable[Route], kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
-        for route in routes:
-            public = self.public_id(kind, rule, route)
-            owner = self.find(kind, public)
-            if owner is not None and (owner.child, owner.original) == (route.child, route.original):
-                yield public, route
+    # What is listed of one child.
 
-    def _list(self, kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
-        yield from self._shown(self.served(kind), kind, rule)
+    def _named_of(self, child: Child, kind: Kind, rule: NameRule) -> list[tuple[str, Route]]:
+        return self._kept(self._section(child).named(kind, rule).pairs, child, kind, rule)
 
-    def _shown(self, routes: Iterable[Route], kind: Kind, rule: NameRule) -> Iterator[dict[str, Any]]:
-        for public, route in self._named_in(routes, kind, rule):
-            component = {**route.component, SPECS[kind].id_field: public}
-            yield publish_addresses(component, self.publisher(route.child))
+    def _items(self, child: Child, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
+        return self._kept(self._section(child).items(kind, rule), child, kind, rule)
+
+    def _text(self, child: Child, kind: Kind, rule: NameRule, *, is_modern: bool) -> bytes:
+        section, items = self._section(child), self._items(child, kind, rule)
+        if items is not section.items(kind, rule):
+            return text_of(kind, items, is_modern=is_modern)
+        return section.text(kind, rule, is_modern=is_modern)
+
+    def _kept(self, listed: list[T], child: Child, kind: Kind, rule: NameRule) -> list[T]:
+        """Without those whose public names lead elsewhere; the same list, if there are none."""
+        pairs = self._section(child).named(kind, rule).pairs
+        lost = {place for place in self._doubtful(child, kind, rule) if not self._is_owner(kind, *pairs[place])}
+        return [each for place, each in enumerate(listed) if place not in lost] if lost else listed
+
+    def _is_owner(self, kind: Kind, public: str, route: Route) -> bool:
+        owner = self.find(kind, public)
+        return owner is not None and (owner.child, owner.original) == (route.child, route.original)
+
+    def _doubtful(self, child: Child, kind: Kind, rule: NameRule) -> Collection[int]:
+        """The places in the list of a child of what is under a name that something else can have."""
+        named = self._section(child).named(kind, rule)
+        return range(len(named.pairs)) if self._has_rivals(child, kind) else named.doubtful
+
+    def _has_rivals(self, child: Child, kind: Kind) -> bool:
+        """Whether others may have any of a child's names, because one key begins like the other."""
+        if not self._prefix or kind not in NAMED:
+            return not self._prefix and len(self._children) > 1
+        return child.key in self._rivals
+
+    @cached_property
+    def _rivals(self) -> frozenset[str]:
+        found: set[str] = set()
+        for head in self._by_head:
+            rivals = list(self._beginning(head))
+            found.update(child.key for child in rivals if len(rivals) > 1)
+        return frozenset(found)
+
+    def _beginning(self, start: str) -> Iterator[Child]:
+        """The children with whose keys this begins, if it is written as strictly as they are."""
+        return chain.from_iterable(self._by_head.get(start[:end], ()) for end in range(1, len(start) + 1))
 
     def publisher(self, child: Child) -> Publish:
         """How this child's addresses are written for clients; None where they stay as they are."""
         return partial(public_uri, child.key) if self._prefix else None
 
-    def _fill(self, kind: Kind) -> None:
-        table = self._routes[kind]
-        routes = [route for child in self._children for route in self._offered(child, kind)]
-        for spell in self._spellings(kind):
-            for route in routes:
-                for name in self._entitled(kind, route, spell):
-                    table.setdefault(name, route)
+    # Who has a name.
 
-    def _entitled(self, kind: Kind, route: Route, spell: Spell) -> Iterable[str]:
-        if self._prefix or not self._is_kept_back(kind, route):
-            return spell(route.child.key, route.name)
-        return every_spelling(route.child.key, route.name) if kind in (Kind.TOOL, Kind.PROMPT) else ()
+    def _search(self, kind: Kind, name: str) -> Route | None:
+        claims = (claim for child in self._claimants(kind, name) for claim in self._claims(child, kind, name))
+        best = min(claims, default=None)
+        return None if best is None else self._section(self._children[best[1]]).routes[kind][best[2]]
+
+    def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
+        """The children that can have a name."""
+        if kind in NAMED:
+            with_key = self._beginning(loose(name[:_HEAD]))
+            if self._prefix:
+                return with_key
+            return self._children if is_hashed(name) else chain(with_key, self._having(kind, name))
+        parts = split_public_uri(name) if self._prefix else None
+        if parts is None:
+            return self._having(kind, name)
+        return [self._by_key[parts[0]]] if parts[0] in self._by_key else ()
+
+    def _having(self, kind: Kind, name: str) -> Iterable[Child]:
+        """The children that have something of this name without a key."""
+        by_name = self._without_key.get(kind)
+        if by_name is None:
+            by_name = self._without_key[kind] = {}
+            for child in self._children:
+                for each in self._section(child).without_key(kind):
+                    by_name.setdefault(each, []).append(child)
+        return by_name.get(name, ())
+
+    def _claims(self, child: Child, kind: Kind, name: str) -> Iterator[Claim]:
+        section, place = self._section(child), self._places[child.key]
+        if kind not in NAMED:
+            for level, known in enumerate((section.addresses, section.rewritten)):
+                found = known[kind].get(name)
+                if found is not None and not self._is_kept_back(kind, section.routes[kind][found]):
+                    yield level, place, found
+            return
+        for found in section.spelled(kind, name):
+            route = section.routes[kind][found]
+            yield (0 if self._is_kept_back(kind, route) else self._level(route, name)), place, found
+        for found in () if self._prefix else section.bare(kind, name):
+            route = section.routes[kind][found]
+            if not self._is_kept_back(kind, route):
+                yield self._level(route, name), place, found
+
+    def _level(self, route: Route, name: str) -> int:
+        """How a spelling ranks among all spellings of a component."""
+        key = route.child.key
+        if name == (f"{key}:{route.name}" if self._prefix else route.name):
+            return 0
+        return 1 if any(name == rule.public_name(key, route.name) for rule in self._listed_rules) else 2
 
     def _is_kept_back(self, kind: Kind, route: Route) -> bool:
         """Whether a name without a prefix may belong to a child before this one."""
+        if self._prefix:
+            return False
         place = self._places[route.child.key]
         return self._kept_back.get((kind, ""), place) < place or self._kept_back.get((kind, route.name), place) < place
 
-    def _find_kept_back(self) -> dict[tuple[Kind, str], int]:
+    @cached_property
+    def _kept_back(self) -> dict[tuple[Kind, str], int]:
         """By name, the place of the first child that may have it and does not show it; "" stands for any name."""
         found: dict[tuple[Kind, str], int] = {}
-        for place, child in enumerate(() if self._prefix else self._children):
+        for place, child in enumerate(self._children):
             for kind in Kind:
                 names = {""} if self._may_have_more(child, kind) else self._left_out(child, kind)
                 for name in names:
@@ -361,6 +431,20 @@ class RouteTable:
         hidden = self._changes.get(child.key, {}).keys()
         in_group = (name for name in left_out if self._tools is None or self._tools.has(child.key, name))
         return frozenset(name for name in in_group if name not in hidden)
+
+    def _section(self, child: Child) -> Section:
+        """What a child has here, made when it is looked at first."""
+        section = self._sections.get(child.key)
+        if section is None:
+            tools = None if self._tools is None else self._tools.basis
+            basis = child, self.catalogue_of(child), self._withdrawn.get(child.key), tools
+            section = self._latest.get(child.key)
+            if section is None or section.basis != basis:
+                routes = {kind: tuple(self._offered(child, kind)) for kind in Kind}
+                section = Section(child.key, basis, routes, self.publisher(child), prefix=self._prefix)
+                self._latest[child.key] = section
+            self._sections[child.key] = section
+        return section
 
     def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
         id_field = SPECS[kind].id_field
@@ -387,25 +471,29 @@ class RouteTable:
         catalogue = self.catalogue_of(child)
         return catalogue is None or catalogue.left_out.get(kind, frozenset()) is None
 
-    def _spellings(self, kind: Kind) -> Sequence[Spell]:
-        """Ways to spell a component, in the order in which they are entitled to a name."""
-        if kind not in (Kind.TOOL, Kind.PROMPT):
-            exact: Spell = lambda key, uri: (public_uri(key, uri) if self._prefix else uri,)  # noqa: E731
-            return [exact, lambda key, uri: map(_as_pydantic_writes, exact(key, uri))]
-        listed = self._names.listed_rules()
-        return [
-            lambda key, name: (f"{key}:{name}" if self._prefix else name,),
-            lambda key, name: (rule.public_name(key, name) for rule in listed),
-            lambda key, name: every_spelling(key, name, prefix=self._prefix),
-        ]
 
-
-def _as_pydantic_writes(uri: str) -> str:
-    """`file://key//path` becomes `file://key/path` in FastMCP's models, and so it comes back from their readers."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri
+def _head_of(child: Child) -> str:
+    """What each spelling with the child's key begins with, as the strictest client writes it."""
+    return loose(f"{child.key}_")[:_HEAD]
 
 
 def offered(catalogue: Catalogue | None, kind: Kind) -> Sequence[Component]:
     """What is listed of a kind."""
     return catalogue.of(kind) if catalogue is not None else ()
+
+
+def target_of_tool(route: Route) -> Target:
+    """The target of a tool's call."""
+    address, schema = {"name": route.original}, route.component.get("inputSchema")
+    return Target(route.child, address, route.publish, schema, publish_tool_result, addressed="content")
+
+
+def target_of_prompt(route: Route) -> Target:
+    """The target of a request for a prompt."""
+    address = {"name": route.original}
+    return Target(route.child, address, route.publish, None, publish_prompt_result, addressed="messages")
+
+
+def target_of_completion(route: Route, ref: Params) -> Target:
+    """The target of a completion for a prompt's argument."""
+    return Target(route.child, {"ref": {**ref, "name": route.original}})

@@ -335,3 +335,21 @@ async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting_and_told_
     files.fail()
     with pytest.raises(ChildServerError, match=r"it exited with code 3\), next try in 4 s"):
         await waiting.result()
+
+
+async def test_a_table_is_made_while_others_go_on_and_is_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.routing.directory._AT_A_TIME", 0)
+    one, other = Child("one"), Child("other")
+    directory = opened(one, other)
+    one.arrive("x")
+    other.arrive("y")
+    directory.invalidate()
+
+    async def change() -> None:
+        other.arrive("z")
+        directory.invalidate()
+
+    rule = directory.naming.rule(None)
+    made, _ = await asyncio.gather(directory.made(Kind, rule), change())
+    assert made is directory.table
+    assert list(made.names(Kind.TOOL, rule)) == ["one:x", "other:z"]

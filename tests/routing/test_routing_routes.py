@@ -393,3 +393,37 @@ def test_what_is_left_out_has_an_owner_all_the_same(kind: Kind) -> None:
     assert table(without("good", kind, "send"), evil).owners(kind, "send") == ["good", "evil"]
     assert table(without("good", kind), evil).unlisted(kind) == ["good"]
     assert table(without("good", kind, "other"), evil).owners(kind, "send") == ["evil"]
+
+
+# A change of one child.
+
+
+def test_what_a_change_makes_anew_is_of_the_child_that_has_changed() -> None:
+    still, changing = child("still", "x", resources=["n://x"]), child("changing", "y")
+    rule, sections = Naming().rule(CLAUDE), {}
+    before = RouteTable([still, changing], Naming(), sections=sections)  # type: ignore[arg-type]
+    listed_before = {one.key: pairs for one, pairs in before.named_of_each(Kind.TOOL, rule)}
+    changing.catalogue = child("changing", "z").catalogue
+    after = RouteTable([still, changing], Naming(), sections=sections)  # type: ignore[arg-type]
+    listed_after = {one.key: pairs for one, pairs in after.named_of_each(Kind.TOOL, rule)}
+    assert listed_after["still"] is listed_before["still"]
+    assert after.sections()["still"] is before.sections()["still"]
+    assert listed(after, CLAUDE) == ["still__x", "changing__z"]
+    assert found(after, "changing:y") is None
+
+
+def test_a_name_is_looked_for_in_the_children_alone_whose_keys_it_can_begin_with() -> None:
+    sections: dict[str, Any] = {}
+    others = [child(f"server-{number}", "x") for number in range(20)]
+    routes = RouteTable([*others, child("a", "x", resources=["n://x"])], Naming(), sections=sections)  # type: ignore[arg-type]
+    assert found(routes, "server-1:x") == found(routes, "server-1__x") == ("server-1", "x")
+    assert found(routes, "server-19:y") is None
+    assert routes.find_uri("n://a/x") is not None
+    assert set(sections) == {"server-1", "server-19", "a"}
+
+
+def test_a_listed_name_that_ends_like_a_shortened_one_is_listed_once() -> None:
+    (hashed,) = listed(table(child("a", "odd name"), prefix=False), CLAUDE, prefix=False)
+    both = child("a", "odd name", hashed)
+    assert listed(table(both, prefix=False), CLAUDE, prefix=False) == [hashed]
+    assert found(table(both, prefix=False), hashed) == ("a", hashed)

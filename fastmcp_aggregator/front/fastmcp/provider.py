@@ -40,7 +40,7 @@ from fastmcp_aggregator.routing.addresses import (
     publishing_errors,
 )
 from fastmcp_aggregator.routing.directory import Directory
-from fastmcp_aggregator.routing.table import Route
+from fastmcp_aggregator.routing.route import Route
 
 Forward = Callable[..., Awaitable[dict[str, Any]]]
 """`Pipeline.call`."""

@@ -47,9 +47,10 @@ class ToolIndex:
         """The tools that fit best, under the names that a rule gives them."""
         await self._directory.ready()
         async with self._one_at_a_time:
-            table = self._directory.table
+            plain = self._directory.naming.rule(None)
+            table = await self._directory.made([Kind.TOOL], plain)
             if table is not self._table:
-                named = list(table.named(Kind.TOOL, self._directory.naming.rule(None)))
+                named = list(table.named(Kind.TOOL, plain))
                 texts = [(route.name, route.child.key, route.component) for _, route in named]
                 self._ranking = await asyncio.to_thread(_ranking_of, texts)
                 self._names, self._table = [name for name, _ in named], table

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.routing.table import Route, RouteTable
+from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.table import RouteTable
+
+Listed = list[tuple[str, Route]]
 
 
-@dataclass(slots=True)
 class Part:
     """What a group has of one server: its tools by public name, with their own names; numbers of the rest."""
 
-    tools: dict[str, str] = field(default_factory=dict)
-    resources: int = 0
-    prompts: int = 0
+    def __init__(self, listed: Mapping[Kind, Listed]) -> None:
+        self.listed = listed
+        self.tools = {public: route.original for public, route in listed.get(Kind.TOOL, ())}
+        self.resources = len(listed.get(Kind.RESOURCE, ())) + len(listed.get(Kind.TEMPLATE, ()))
+        self.prompts = len(listed.get(Kind.PROMPT, ()))
 
-    def add(self, kind: Kind, public: str, route: Route) -> None:
-        """Count one more component."""
-        if kind is Kind.TOOL:
-            self.tools[public] = route.original
-        elif kind is Kind.PROMPT:
-            self.prompts += 1
-        else:
-            self.resources += 1
+    def has_tools_of(self, other: Part) -> bool:
+        """Whether its tools are those of another."""
+        mine, others = self.listed.get(Kind.TOOL, []), other.listed.get(Kind.TOOL, [])
+        return mine is others or [(name, route.component) for name, route in mine] == [
+            (name, route.component) for name, route in others
+        ]
+
+
+_NOTHING = Part({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Contents:
 
     def of(self, key: str) -> Part:
         """What it has of one server."""
-        return self.parts.get(key) or Part()
+        return self.parts.get(key, _NOTHING)
 
 
 class KnownContents:
@@ -48,17 +52,18 @@ class KnownContents:
     def __init__(self, rule: NameRule) -> None:
         """`rule` is how names are listed on the JSON face."""
         self._rule = rule
-        self._known: dict[str, tuple[RouteTable, list[Any], Contents]] = {}
+        self._known: dict[str, tuple[RouteTable, Contents]] = {}
 
     def of(self, group_id: str, table: RouteTable) -> Contents:
         """What a group has now."""
         known = self._known.get(group_id)
         if known is None or known[0] is not table:
-            tools, parts = _read(table, self._rule)
-            is_same = known is not None and known[1] == tools
-            edition = known[2].edition if known is not None and is_same else secrets.token_hex(4)
-            known = self._known[group_id] = (table, tools, Contents(edition, parts))
-        return known[2]
+            before = None if known is None else known[1]
+            parts = _read(table, self._rule, {} if before is None else before.parts)
+            is_same = before is not None and _have_same_tools(parts, before.parts)
+            edition = before.edition if before is not None and is_same else secrets.token_hex(4)
+            known = self._known[group_id] = (table, Contents(edition, parts))
+        return known[1]
 
     def keep(self, group_ids: Iterable[str]) -> None:
         """Forget the groups that are gone."""
@@ -66,12 +71,20 @@ class KnownContents:
             del self._known[group_id]
 
 
-def _read(table: RouteTable, rule: NameRule) -> tuple[list[Any], dict[str, Part]]:
-    tools: list[Any] = []
-    parts: dict[str, Part] = {}
+def _read(table: RouteTable, rule: NameRule, before: Mapping[str, Part]) -> dict[str, Part]:
+    """What there is by server; the same part as before where nothing is another."""
+    found: dict[str, dict[Kind, Listed]] = {}
     for kind in Kind:
-        for public, route in table.named(kind, rule):
-            parts.setdefault(route.child.key, Part()).add(kind, public, route)
-            if kind is Kind.TOOL:
-                tools.append((public, route.component))
-    return tools, parts
+        for child, listed in table.named_of_each(kind, rule):
+            found.setdefault(child.key, {})[kind] = listed
+    return {key: _part(listed, before.get(key)) for key, listed in found.items()}
+
+
+def _part(listed: Mapping[Kind, Listed], before: Part | None) -> Part:
+    is_same = before is not None and all(listed[kind] is before.listed.get(kind) for kind in listed)
+    return before if before is not None and is_same else Part(listed)
+
+
+def _have_same_tools(parts: Mapping[str, Part], before: Mapping[str, Part]) -> bool:
+    mine, others = ([key for key, part in each.items() if part.tools] for each in (parts, before))
+    return mine == others and all(parts[key] is before[key] or parts[key].has_tools_of(before[key]) for key in mine)

@@ -12,7 +12,6 @@ it works under any prefix. Credentials are a header that the page adds: with no 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Collection, Hashable, Mapping
@@ -122,7 +121,8 @@ class _States:
         self._hub = hub
         self._path = path
         self._calls = hub.policies.record_calls()
-        self._contents = KnownContents(Naming(hub.settings.separator, hub.settings.prefix).rule(None))
+        self._rule = Naming(hub.settings.separator, hub.settings.prefix).rule(None)
+        self._contents = KnownContents(self._rule)
         self._watch = Watch(self._look)
 
     async def answer(self, request: Request) -> Response:
@@ -179,10 +179,11 @@ class _States:
         self._contents.keep(group.id for group in groups)
         mine = {}
         for group in groups:
-            # A large group's table takes a while to make. Others go on in between, and the groups may be exchanged.
-            await asyncio.sleep(0)
-            if viewer.may_see(group.id) and group in self._hub.groups():
-                mine[group.id] = (group, self._contents.of(group.id, self._hub.group(group.id).routes))
+            if not viewer.may_see(group.id) or group not in self._hub.groups():
+                continue
+            routes = await self._hub.group(group.id).made_routes(self._rule)
+            if group in self._hub.groups():  # which may be others meanwhile
+                mine[group.id] = (group, self._contents.of(group.id, routes))
         children, withdrawn = self._hub.children, self._hub.withdrawn
         return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_local(request.scope))
 
