@@ -12,11 +12,16 @@ os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 
 import functools
+import shutil
+import sys
 
 import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 from support.usual import USUAL
+
+# To compile what is tested, and the tests, takes longer than most of what is done with them.
+sys.dont_write_bytecode = False
 
 # A busy machine is slow at making examples, too; that says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +42,7 @@ def usual_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say in the last line what a plain run leaves out."""
+    shutil.rmtree(os.environ["FASTMCP_HOME"], ignore_errors=True)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     marks = config.getoption("markexpr").removeprefix("not ").strip("()").split(" or ")
     if reporter is not None and not hasattr(config, "workerinput") and len(marks) > 1:

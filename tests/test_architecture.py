@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -169,7 +170,11 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if "templates" not in path.parts}
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 def room_of(module: str) -> str:
@@ -179,7 +184,7 @@ def room_of(module: str) -> str:
 
 def imports_of(module: str) -> Iterator[str]:
     """Every absolute name that the module imports, wherever in the file."""
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -233,7 +238,7 @@ def test_no_room_is_crowded() -> None:
 
 
 def test_the_public_names_are_imported_for_type_checkers_only() -> None:
-    at_run_time = [node for node in TREES[""].body if isinstance(node, ast.Import | ast.ImportFrom)]
+    at_run_time = [node for node in tree_of("").body if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in at_run_time}
     assert modules <= {"__future__", "importlib", "typing"}
 
@@ -259,7 +264,7 @@ for module in {modules!r}:
 
 def wall_clock_readings(module: str) -> Iterator[str]:
     """What in the module reads the wall clock."""
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
             if node.attr in WALL_CLOCK.get(owner, ()):

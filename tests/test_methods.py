@@ -7,7 +7,7 @@ import ast
 import pytest
 from mcp_types import methods as sdk
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from test_architecture import TREES
+from test_architecture import MODULES, tree_of
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.extensions.table import EXTENSIONS, OF_METHOD
@@ -73,8 +73,8 @@ def test_what_servers_send_is_spelled_in_the_table_alone() -> None:
     of_servers = {name for name, row in METHODS.items() if row.sender == "server"}
     spelling = {
         module
-        for module, tree in TREES.items()
-        for node in ast.walk(tree)
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Constant) and node.value in of_servers
     }
     assert spelling == {"protocol.methods"}
