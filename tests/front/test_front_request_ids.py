@@ -95,6 +95,25 @@ async def test_on_a_pipe(first: Any, fast_path: bool, modern: bool) -> None:
         assert [json.loads(each["result"]["content"][0]["text"])["held"] for each in answers[1:]] == [{"n": 1}]
 
 
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_of_a_stream_that_is_open_on_a_pipe(fast_path: bool) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=fast_path)
+    async with app, connected(app, modern=True) as client:
+        number, _ = client.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await until(lambda: any(m.get("method", "").endswith("acknowledged") for m in client.messages))
+
+        async def refused(method: str, params: Any) -> bool:
+            seen = len(client.messages)
+            client.write({"id": number, "method": method, "params": client._enveloped(params)})
+            await until(lambda: len(client.messages) > seen)
+            return bool(client.messages[-1].get("error", {}).get("code") == -32600)
+
+        assert await refused("tools/call", ECHO)
+        assert await refused("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        client.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+        assert not await refused("tools/call", ECHO)
+
+
 def test_one_that_is_read_again_is_told_from_another_with_its_id() -> None:
     """What the fast path has begun and the full path takes over is read a second time, after what came meanwhile."""
     refused: list[Any] = []

@@ -47,6 +47,8 @@ class Conversation:
         self._has_more = has_more
         self._refuse = refuse
         self._open: set[Any] = set()
+        self._streams: set[Any] = set()
+        """The requests for streams that are open: nobody waits for their answers."""
         self._again: dict[Any, bytes] = {}
         """The lines of those among them that are read a second time, as they came."""
         self._over = asyncio.Event()
@@ -56,11 +58,13 @@ class Conversation:
         if isinstance(message, JSONRPCRequest) and self._is_twice(message):
             self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
             return False
-        if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
+        if isinstance(message, JSONRPCRequest) and message.method == _NEVER_ANSWERED:
+            self._streams.add(_identity(message.id))
+        elif isinstance(message, JSONRPCRequest):
             self.first = self.first or message
             self._open.add(_identity(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._open.discard(_identity((message.params or {}).get("requestId")))
+            self._forget(_identity((message.params or {}).get("requestId")))
         self.check()
         return True
 
@@ -70,11 +74,15 @@ class Conversation:
         if key in self._again and read_message(self._again[key]) == request:
             del self._again[key]
             return False
-        return key in self._open
+        return self.is_open(key)
 
-    def is_open(self, request_id: RequestId) -> bool:
+    def is_open(self, request_id: RequestId | None) -> bool:
         """Whether a request of this id is not answered yet."""
-        return request_id in self._open
+        return request_id in self._open or request_id in self._streams
+
+    def _forget(self, request_id: RequestId | None) -> None:
+        self._open.discard(request_id)
+        self._streams.discard(request_id)
 
     def read_again(self, request_id: RequestId, line: bytes) -> None:
         """This line, with a request that is served, is going to be read a second time."""
@@ -100,7 +108,7 @@ class Conversation:
 
     def answered(self, request_id: RequestId | None) -> None:
         """A request is answered."""
-        self._open.discard(request_id)
+        self._forget(request_id)
         self._again.pop(request_id, None)
         self.check()
 
