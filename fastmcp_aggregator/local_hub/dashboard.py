@@ -1,7 +1,8 @@
 """The dashboard of a local hub: on loopback, on a free port, behind an address that only its user learns.
 
 A token that is good once, for a minute, leads to the page; the page and all that it loads are below an address of
-random characters, for all addresses in it are relative. Whoever knows neither is answered with 404.
+random characters, for all addresses in it are relative. Whoever knows neither is answered with 404. On Linux others can
+read the command line of a browser, and so its token: there it is good for connections of the hub's user alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fastmcp_aggregator.access.connected_user import is_of_this_user
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.front.http.server import serve_http
@@ -40,7 +42,7 @@ class HubDashboard:
             AggregatorError: no port can be had.
         """
         if self._doors is None:
-            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time)
+            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time, is_of_this_user)
             listener = listening_socket(_HOST, 0)
             self._origin = url_of(listener, _HOST)
             self._serving = asyncio.create_task(serve_http(self._doors, listener, self._ending), name="dashboard")
@@ -55,9 +57,13 @@ class HubDashboard:
 class Doors:
     """An ASGI layer: what is below a secret address is the app's, and tokens lead there."""
 
-    def __init__(self, app: ASGIApp, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, app: ASGIApp, clock: Callable[[], float], is_known: Callable[[Scope], bool] = lambda _: True
+    ) -> None:
+        """`is_known` tells whether who connects may use a token."""
         self._app = app
         self._clock = clock
+        self._is_known = is_known
         self._secret = f"/{secrets.token_urlsafe(24)}"
         self._tokens: dict[str, float] = {}
         """Until when each is good."""
@@ -78,7 +84,7 @@ class Doors:
         start, _, rest = path[1:].partition("/")
         if secrets.compare_digest(f"/{start}".encode(), self._secret.encode()) and "/" in path[1:]:
             await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
-        elif start == "open" and scope["method"] == "GET" and self._is_good(rest):
+        elif start == "open" and scope["method"] == "GET" and self._is_known(scope) and self._is_good(rest):
             await RedirectResponse(f"{self._secret}/", 303, _HEADERS)(scope, receive, send)
         else:
             await PlainTextResponse("Not Found", 404, _HEADERS)(scope, receive, send)

@@ -66,3 +66,12 @@ async def test_all_else_is_not_found(doors: Doors, path: str) -> None:
         assert (await client.get(path)).status_code == 404
         assert (await client.post(doors.new_address())).status_code == 404
     await asyncio.sleep(0)
+
+
+async def test_an_address_leads_nowhere_for_a_process_of_another_user_and_stays_good(clock: Clock) -> None:
+    users = iter([False, True])
+    doors = Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, lambda _: next(users))
+    address = doors.new_address()
+    async with browser(doors) as client:
+        assert (await client.get(address)).status_code == 404
+        assert (await client.get(address)).status_code == 303

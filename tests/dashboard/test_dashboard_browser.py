@@ -21,6 +21,7 @@ from support.harness import PATIENCE, config, lean
 from test_dashboard_http import _token
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, expect
@@ -337,6 +338,25 @@ def test_an_operator_sees_stderr_and_stops_and_starts_a_server(chromium: Browser
         expect(row(page, "a")).to_contain_text("running")
         page.get_by_role("link", name="Access").click()
         expect(page.locator("#pins-summary")).to_have_text("Pins are off.")
+
+
+def test_definitions_are_approved_once_all_that_differs_was_shown(chromium: Browser, tmp_path: Path) -> None:
+    pins = tmp_path / "pins.json"
+    write_pins(pins, {})
+    app = build_aggregator(config(a=lean(tool_names=[f"t{number}" for number in range(70)])), pins=str(pins))
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        expect(row(page, "a")).to_contain_text("running")
+        page.get_by_role("link", name="Access").click()
+        differences, approve = page.locator("#pins-list details"), page.get_by_role("button", name="Approve all of a")
+        expect(differences).to_have_count(50)
+        expect(approve).to_be_hidden()
+        page.get_by_role("button", name=re.compile("Show .* more")).click()
+        expect(approve).to_be_visible()
+        assert differences.count() > 70
+        approve.click()
+        page.locator("dialog.question").get_by_role("button", name="Approve").click()
+        expect(page.locator("#pins-summary")).to_have_text("Everything is as pinned.")
+    assert "a" in read_pins(pins)
 
 
 def test_who_does_not_operate_is_offered_nothing_of_it(chromium: Browser, closed_hub: str) -> None:

@@ -5,7 +5,7 @@ import { asked, copyButton, dialog } from "./controls.js";
 import { byId, element, setText } from "./dom.js";
 import { count } from "./words.js";
 
-const MOST_ROWS = 200;
+const MOST_ROWS = 200, MOST_DIFFERENCES = 50;
 
 let keys = [];
 
@@ -102,8 +102,19 @@ function pinned(key, offer, found) {
     if (!(await asked(`Pin what ${key} offers now? ${count(found.length, "difference")} would be approved.`, "Approve"))) return;
     await operate("pins", key, { offer }).then(showOperator, (error) => setText(approve, error.message));
   }
-  const shown = found.slice(0, 50).map((one) => element("details", {}, element("summary", {}, `${one.what}: ${one.kind}`), element("pre", { class: "block", tabindex: "0" }, one.diff.join("\n"))));
-  return element("article", { class: "card" }, element("h3", {}, key), shown, found.length > 50 ? element("p", {}, `and ${found.length - 50} more`) : null, element("p", { class: "actions" }, approve));
+  const shown = element("div"), more = element("button", { type: "button", class: "quiet", onclick: show });
+  show();
+  return element("article", { class: "card" }, element("h3", {}, key), shown, element("p", { class: "actions" }, more, approve));
+
+  /** Show the next differences; nothing may be approved before all are shown. */
+  function show() {
+    const next = found.slice(shown.childElementCount, shown.childElementCount + MOST_DIFFERENCES);
+    shown.append(...next.map((one) => element("details", {}, element("summary", {}, `${one.what}: ${one.kind}`), element("pre", { class: "block", tabindex: "0" }, one.diff.join("\n")))));
+    const left = found.length - shown.childElementCount;
+    setText(more, `Show ${Math.min(left, MOST_DIFFERENCES)} of ${left} more`);
+    more.hidden = left === 0;
+    approve.hidden = left > 0;
+  }
 }
 
 byId("keys-filter").addEventListener("input", showKeys);
