@@ -70,6 +70,8 @@ class Bridge:
         self._probe = Probe(identity.id)
         self._known: KnownClient | None = None
         self._is_known_read = False
+        self._listed: dict[str, str] = {}
+        """What the hub was told of the lists that the client has got."""
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._is_idle = False
@@ -191,7 +193,8 @@ class Bridge:
             self._serve_alone(str(why))
             return
         if peer is not None:
-            about = {**self._about, "listed": self._session.listed}
+            self._listed = dict(self._session.listed)
+            about = {**self._about, "listed": self._listed}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
             return
         self._next_attempt = now + _RETRY
@@ -293,7 +296,9 @@ class Bridge:
             what, about = greeting.read(line)
         except greeting.Malformed:
             return
-        if what == greeting.READY:
+        if what == greeting.READY and self._listed != self._session.listed:
+            self._drop(connection)  # the client has got lists while the hub started: tell it of these, too
+        elif what == greeting.READY:
             if about.get("config") != self._identity.config:
                 greeting.say(f"The hub {self._identity.name} serves {about.get('config')}.")
             self._attached(connection)

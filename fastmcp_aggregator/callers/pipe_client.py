@@ -9,8 +9,10 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
+from fastmcp_aggregator.children.session.ownership import Attached
 
-class PipeClient:
+
+class PipeClient(Attached):
     """One client, from its first byte to its last, whichever era it speaks."""
 
     def __init__(self, working_folder: str | None = None, *, is_one_of_many: bool = False) -> None:
@@ -26,6 +28,7 @@ class PipeClient:
 
     def leave(self) -> None:
         """It is gone: do what is to be done then, the last first."""
+        self.has_left = True
         self._at_end.close()
 
 

@@ -17,6 +17,7 @@ from fastmcp_aggregator.callers.caller import (
     remember_declared,
 )
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.session.ownership import Attached
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.introduction import (
@@ -61,8 +62,11 @@ class Handshakes:
         connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")
         remember_declared(connection, declared)
-        self._record(declared, "legacy", SoleClient(connection))
-        self._live_clients.add(ctx.session, Caller.of(ctx).account)
+        caller, client = Caller.of(ctx), SoleClient(connection)
+        self._record(declared, "legacy", client)
+        self._live_clients.add(ctx.session, caller.account)
+        if isinstance(caller.holder, Attached):
+            caller.holder.between_requests = client
         place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
         if place is not None:
             place.keep_until(connection.exit_stack)

@@ -47,10 +47,13 @@ Subscriber = Connection | object
 
 @dataclass(frozen=True, slots=True)
 class _Subscription:
-    """The address that a subscriber used, who has authenticated for it, and whether it is still theirs to hear."""
+    """The address that a subscriber used, who has authenticated for it, whose share it takes, and whether it is still
+    theirs to hear.
+    """
 
     public: str
     principal: Hashable
+    holder: Hashable
     may_hear: Callable[[], bool]
 
 
@@ -65,16 +68,16 @@ class SubscribedResource:
         self._session: ChildSession | None = None
         self._stream: asyncio.Task[None] | None = None
 
-    async def ensure(self, child: Child, principals: Iterable[Hashable], holder: Hashable = None) -> None:
-        """Have the child report updates for these principals, unless it does already; `holder` is whose share it takes.
+    async def ensure(self, child: Child, subscriptions: Iterable[_Subscription], holder: Hashable = None) -> None:
+        """Have the child report updates for these, unless it does already; `holder` is whose share the request takes.
 
         Raises:
             ChildServerError: the child cannot be asked.
             MCPError: the child's own error.
         """
         session = await child.calls.session()
-        for principal in principals:
-            session.serves(principal)
+        for each in subscriptions:
+            session.serves(each.principal, each.holder)
         async with self._lock:
             session = await child.calls.session()
             if self._session is session:
@@ -161,9 +164,9 @@ class Subscriptions:
             subscriber.exit_stack.callback(self._forget, subscriber)
         of_child = self._resources.setdefault(child.place, {})
         entry = of_child.setdefault(original, SubscribedResource(child.place, original))
-        entry.subscribers[subscriber] = _Subscription(public, principal, may_hear)
+        subscription = entry.subscribers[subscriber] = _Subscription(public, principal, holder, may_hear)
         try:
-            await entry.ensure(child, [principal], holder)
+            await entry.ensure(child, [subscription], holder)
         except BaseException:
             entry.subscribers.pop(subscriber, None)
             self._start(self._release(entry))
@@ -240,7 +243,7 @@ class Subscriptions:
     async def _subscribe_again(self, child: Child, subscribed: SubscribedResource) -> None:
         try:
             if subscribed.subscribers:
-                await subscribed.ensure(child, {each.principal for each in subscribed.subscribers.values()})
+                await subscribed.ensure(child, list(subscribed.subscribers.values()))
         except (ChildServerError, MCPError) as error:
             logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 

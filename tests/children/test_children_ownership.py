@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.wire import PATIENCE
 
-from fastmcp_aggregator.children.session.ownership import InFlight, Ownership, request_of
+from fastmcp_aggregator.children.session.ownership import Attached, InFlight, Ownership, request_of
 
 
 class Owner:
@@ -71,6 +71,23 @@ def test_where_there_is_no_resident_nobody_gets_what_comes_between_requests() ->
     assert ownership.owner_of(None) is None
     with ownership.request(None, None):
         assert ownership.owner_of(None) is None
+
+
+def test_between_requests_it_is_for_the_only_attached_client_that_has_used_the_session() -> None:
+    ownership = Ownership()
+    one, other, modern = Attached(), Attached(), Attached()
+    one.between_requests, other.between_requests = ALICE, BOB  # type: ignore[assignment]
+    with ownership.request(Owner("alice", one), None):  # type: ignore[arg-type]
+        pass
+    assert ownership.owner_of(None) is ALICE
+    ownership.serves(None, other)
+    assert ownership.owner_of(None) is None
+    one.has_left = True
+    assert ownership.owner_of(None) is BOB
+    ownership.serves(None, modern)
+    assert ownership.owner_of(None) is None
+    other.has_left = True
+    assert ownership.owner_of(None) is None
 
 
 LATE = {

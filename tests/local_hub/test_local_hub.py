@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import PATIENCE, config, lean, until
+from support.harness import PATIENCE, config, lean, talking, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.attach import greeting
@@ -38,6 +40,13 @@ class Peer:
         message: dict[str, Any] = json.loads(line) if line else {}
         return message
 
+    async def heard_until(self, last: str) -> list[str]:
+        """The methods of what comes before this."""
+        methods = []
+        while (method := (await self.read())["method"]) != last:
+            methods.append(method)
+        return methods
+
     async def request(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
         self.send(id=self._number, method=method, params=params)
@@ -51,9 +60,10 @@ class Peer:
 
 
 class Hub:
-    def __init__(self, app: Aggregator, path: Path) -> None:
+    def __init__(self, app: Aggregator, path: Path, served: LocalHub) -> None:
         self.app = app
         self.path = path
+        self.served = served
 
     async def greet(self, what: str = greeting.CLIENT, **about: Any) -> tuple[Peer, dict[str, Any]]:
         """Connect and say what is wanted; the hub's answer."""
@@ -70,9 +80,11 @@ class Hub:
 
 
 @asynccontextmanager
-async def hub(tmp_path: Path, idle: float = 60.0, why: str = "", **options: Any) -> AsyncIterator[Hub]:
+async def hub(
+    tmp_path: Path, idle: float = 60.0, why: str = "", entry: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Hub]:
     """A hub with one server, `a`."""
-    app = build_aggregator(config(a=lean()), strict=False, **options)
+    app = build_aggregator(config(a=entry or lean()), strict=False, **options)
     path = tmp_path / "hub.sock"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -80,7 +92,7 @@ async def hub(tmp_path: Path, idle: float = 60.0, why: str = "", **options: Any)
     served = LocalHub(app, listener, HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=idle)
     running = asyncio.create_task(served.run())
     try:
-        yield Hub(app, path)
+        yield Hub(app, path, served)
     finally:
         served.end("the test is over")
         assert await asyncio.wait_for(running, PATIENCE) == (why or "the test is over")
@@ -119,6 +131,27 @@ async def test_a_client_that_is_gone_takes_its_calls_with_it_and_no_others(tmp_p
         one.writer.close()
         await until(lambda: child.calls.in_flight == 1)
         await other.request("tools/call", name="a:release", arguments={})
+
+
+async def test_between_calls_a_server_is_heard_by_the_only_client_here_that_has_used_it(tmp_path: Path) -> None:
+    async with hub(tmp_path, entry=talking()) as here:
+        one, other = await here.client(), await here.client()
+        said = {"say": "notifications/message", "params": {"level": "info", "data": "between"}}
+        script = [{"later": [said, {"changed": "tools"}]}]
+
+        async def heard() -> list[list[str]]:
+            """What each client hears of what the server says now, up to the change that all are told."""
+            os.kill(here.app.health()["a"].pid or 0, signal.SIGUSR1)
+            return [await peer.heard_until("notifications/tools/list_changed") for peer in (one, other)]
+
+        await one.request("tools/call", name="a:play", arguments={"script": script})
+        assert await heard() == [["notifications/message"], []]
+        assert "result" in await other.request("resources/subscribe", uri="talk://a/play/x")
+        assert await heard() == [[], []]
+        one.writer.close()
+        await until(lambda: len(here.served.clients) == 1)
+        one = await here.client()
+        assert await heard() == [[], ["notifications/message"]]
 
 
 async def test_a_client_that_writes_nothing_more_still_gets_its_answers(tmp_path: Path) -> None:

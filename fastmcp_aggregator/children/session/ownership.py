@@ -5,8 +5,8 @@ that came on the response stream of a request (streamable HTTP) belongs to that 
 Any other message carries nothing that tells, and a server may speak after it has answered. So between principals it is
 for nobody: once anything was sent on this session for a second principal, that is never known again. As long as there
 has been one, or where nobody authenticates, it belongs to the caller of everything that is in flight, if that is one
-caller; with nothing in flight, to the sole client, if there is one: that of a stdio front, or the one that an
-isolated child is for.
+caller; with nothing in flight, to the sole client, if there is one: that of a stdio front, the one that an isolated
+child is for, or the only one of the clients now attached to a hub for which this session has been used.
 """
 
 from __future__ import annotations
@@ -75,6 +75,14 @@ class Owner(Protocol):
             MCPError: the client's error, or why it cannot be asked.
         """
         ...
+
+
+class Attached:
+    """One of many clients that have a pipe each, so that it is known when one leaves; the `holder` of its requests."""
+
+    between_requests: Owner | None = None
+    """The client while it has no request in flight; None: it can be told and asked nothing then."""
+    has_left = False
 
 
 def asked_too_late() -> MCPError:
@@ -171,11 +179,15 @@ class Ownership:
         self._in_flight: dict[int, InFlight] = {}
         self._principals: set[Hashable] = set()
         """For whom the session has been used: two at most, for more tell nothing more."""
+        self._attached: set[Attached] = set()
+        """Clients for which it has been used; those that have left are dropped when another comes."""
 
-    def serves(self, principal: Hashable) -> None:
-        """Something is sent on this session for a principal."""
+    def serves(self, principal: Hashable, holder: Hashable = None) -> None:
+        """Something is sent on this session for a principal, and takes this holder's share."""
         if len(self._principals) < 2:
             self._principals.add(principal)
+        if isinstance(holder, Attached) and holder not in self._attached:
+            self._attached = {each for each in self._attached if not each.has_left} | {holder}
 
     @contextmanager
     def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
@@ -192,7 +204,7 @@ class Ownership:
         """Take up a request that is to be sent; `end` it."""
         request = InFlight(next(self._tokens), owner, deadline)
         if owner is not None:
-            self.serves(owner.account)
+            self.serves(owner.account, owner.holder)
         self._in_flight[request.token] = request
         return request
 
@@ -223,4 +235,10 @@ class Ownership:
         if request is not None and request.owner is not None:
             return request.owner
         is_shared = any(other.owner for other in self._in_flight.values())
-        return None if is_shared and request is None else self._sole_client()
+        if is_shared and request is None:
+            return None
+        return self._sole_client() or self._only_attached()
+
+    def _only_attached(self) -> Owner | None:
+        present = [each for each in self._attached if not each.has_left]
+        return present[0].between_requests if len(present) == 1 else None

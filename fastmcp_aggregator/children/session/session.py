@@ -74,9 +74,9 @@ class ChildSession:
             capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
         )
 
-    def serves(self, principal: Hashable) -> None:
+    def serves(self, principal: Hashable, holder: Hashable) -> None:
         """Something is sent for a principal by a request that has no owner; see `Ownership`."""
-        self._ownership.serves(principal)
+        self._ownership.serves(principal, holder)
 
     async def request(
         self,
@@ -229,7 +229,7 @@ class ChildSession:
         Raises:
             MCPError: the child's error, or the connection ended.
         """
-        self.serves(owner.account)
+        self.serves(owner.account, owner.holder)
         stream = f"tasks-{next(_STREAMS)}"
         # No owner: it is open for long, and nothing else that the child says belongs to it.
         with self._ownership.request(None, None) as request, self._incoming.listening(stream, on_notification):
