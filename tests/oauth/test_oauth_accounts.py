@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +336,8 @@ class MemoryKeyring:
         return self.kept.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
+        if len(password.encode("utf-16-le")) > 2560 or len(username) > 513:
+            raise OSError("CredWrite: as Windows' Credential Manager has it")
         self.kept[service, username] = password
 
 
@@ -353,14 +358,64 @@ async def test_the_key_is_in_the_systems_keyring_where_there_is_one(
         await FileVault(tmp_path).read("tokens", "a")
 
 
-def test_a_keyring_that_hangs_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
+async def test_tokens_of_any_size_are_kept_where_a_keyring_takes_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = MemoryKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    large = b"t" * 20_000
+    await FileVault(tmp_path).keep("tokens", "a", large)
+    assert await FileVault(tmp_path).read("tokens", "a") == large
+    assert len(ring.kept) == 1
+    nested = tmp_path / ("n" * 200) / ("m" * 200) / ("o" * 200)
+    await FileVault(nested).keep("tokens", "a", large)
+    assert await FileVault(nested).read("tokens", "a") == large
 
-    forever = threading.Event()
+
+def test_a_key_that_two_processes_make_at_once_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class SlowKeyring(MemoryKeyring):
+        def get_password(self, service: str, username: str) -> str | None:
+            found = super().get_password(service, username)
+            with suppress(threading.BrokenBarrierError):  # who has looked alone goes on alone
+                both.wait(0.2)
+            return found
+
+    both, ring = threading.Barrier(2), SlowKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.map(lambda _: SealingKeys(tmp_path).new(), range(2))
+    assert first == second == ("keyring", SealingKeys(tmp_path).of("keyring"))
+
+
+def test_a_directory_has_one_key_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = MemoryKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    monkeypatch.chdir(tmp_path)
+    assert SealingKeys(Path("tokens")).new() == SealingKeys(tmp_path / "tokens").new()
+
+
+def test_a_keyring_that_hangs_is_done_without_and_not_asked_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[threading.Event] = []
+    ring = MemoryKeyring()
+
+    def hang() -> MemoryKeyring:
+        asked.append(event := threading.Event())
+        event.wait()
+        return ring
+
     monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._PATIENCE", 0.01)
-    monkeypatch.setattr(keyring, "get_keyring", forever.wait)
-    assert SealingKeys(tmp_path).new()[0] == "file"
-    forever.set()
+    monkeypatch.setattr(keyring, "get_keyring", hang)
+    keys = SealingKeys(tmp_path)
+    for _ in range(3):
+        assert keys.new()[0] == "file"
+    assert len(asked) == 1
+    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._PATIENCE", 10)
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    asked[0].set()
+    while keys.new()[0] == "file":
+        pass
 
 
 def test_short_tokens_are_used_for_most_of_their_life() -> None:

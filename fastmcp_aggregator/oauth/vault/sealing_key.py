@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.files.atomic import PRIVATE
 from fastmcp_aggregator.files.kept_key import kept_key
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 
@@ -35,9 +36,11 @@ class SealingKeys:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._name = f"oauth tokens in {directory}"
+        self._name = f"oauth tokens in {directory.absolute()}"
         self._known: dict[str, bytes] = {}
         self._lock = threading.Lock()
+        self._asking: Future[bytes | None] | None = None
+        """What the keyring was asked last."""
 
     def new(self) -> tuple[str, bytes]:
         """The source and the key for what is sealed now.
@@ -79,8 +82,11 @@ class SealingKeys:
         return key
 
     def _in_keyring(self, *, make: bool) -> bytes | None:
+        if self._asking is not None and not self._asking.done():
+            return None  # it hangs, or waits for a person: one question is enough
+        self._asking = _in_thread(partial(self._ask_keyring, make=make))
         try:
-            return _within_patience(partial(self._ask_keyring, make=make))
+            return self._asking.result(_PATIENCE)
         except TimeoutError:
             logger.warning("the system's keyring does not answer")
         except Exception as error:
@@ -89,27 +95,27 @@ class SealingKeys:
 
     def _ask_keyring(self, *, make: bool) -> bytes | None:
         import keyring  # noqa: PLC0415 - for servers with OAuth only
+        from filelock import FileLock  # noqa: PLC0415 - the same
 
         backend = keyring.get_keyring()
         if backend.priority < _LEAST_PRIORITY:
             return None
         kept = backend.get_password(_SERVICE, self._name)
         if kept is None and make:
-            kept = base64.b64encode(secrets.token_bytes(_BYTES)).decode()
-            backend.set_password(_SERVICE, self._name, kept)
-            kept = backend.get_password(_SERVICE, self._name)
+            with FileLock(self._directory / ".key.lock", mode=PRIVATE):  # the first who makes one makes that of all
+                kept = backend.get_password(_SERVICE, self._name)
+                if kept is None:
+                    kept = base64.b64encode(secrets.token_bytes(_BYTES)).decode()
+                    backend.set_password(_SERVICE, self._name, kept)
+                    kept = backend.get_password(_SERVICE, self._name)
         key = None if kept is None else base64.b64decode(kept)
         if key is not None and len(key) != _BYTES:
             raise AggregatorError("the keyring has something else there")
         return key
 
 
-def _within_patience(function: Callable[[], bytes | None]) -> bytes | None:
-    """What a function returns that may hang for good; it is left to itself then.
-
-    Raises:
-        TimeoutError: it hangs.
-    """
+def _in_thread(function: Callable[[], bytes | None]) -> Future[bytes | None]:
+    """What a function returns that may hang for good; it does not keep the program from ending."""
     result: Future[bytes | None] = Future()
 
     def run() -> None:
@@ -119,4 +125,4 @@ def _within_patience(function: Callable[[], bytes | None]) -> bytes | None:
             result.set_exception(error)
 
     threading.Thread(target=run, name="keyring", daemon=True).start()
-    return result.result(_PATIENCE)
+    return result
