@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 OWN = 64
 """Those of the program itself, and those that starting a process takes for a moment."""
 PER_PROCESS = 5
-"""Three pipes, one to learn of its end (from Python 3.12 on), and the file for its stderr."""
+"""Three pipes, one to learn of its end (on Linux), and the file for its stderr."""
 PER_REMOTE = 2
 """The stream of its notifications, and a request of ours."""
 _PLENTY = 10_240

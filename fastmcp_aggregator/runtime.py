@@ -48,7 +48,7 @@ class ServedView:
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """A child offers something else, or nothing any more."""
-        self.directory.invalidate()
+        self.directory.child_changed(kinds)
         if child in self.directory.children:
             self.tell(kinds)
 

@@ -231,6 +231,7 @@ class Child:
                 self._startup = None
         self._phase = "runtime"
         self._serve(session, catalogue)
+        await asyncio.sleep(0)  # the requests that have waited for it go first
         self._keep(session)
 
     async def _until_roots_are_taken_up(self) -> None:

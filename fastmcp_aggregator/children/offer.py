@@ -92,9 +92,11 @@ class Offer:
 
     def read(self, catalogue: Catalogue) -> frozenset[Kind]:
         """The lists were read; what differs from before."""
-        before = self.catalogue
-        self._latest = catalogue.in_order_of(before)
-        return self._latest.differences(before)
+        before, latest = self.catalogue, catalogue.in_order_of(self.catalogue)
+        # The same object for the same offer, so that what was made of it can be seen to go on being true.
+        is_same = before is not None and replace(latest, version=before.version) == before
+        self._latest = before if is_same else latest
+        return latest.differences(before)
 
     def keep(self, client_kind: str, protocol_version: str, era: str) -> None:
         """Keep it for the next run, for such clients."""

@@ -85,6 +85,8 @@ class Directory:
         self._table: RouteTable | None = None
         self._sections: dict[str, Section] = {}
         """Those of the last table, for the next one."""
+        self._offers: Sequence[object] = ()
+        """Of what the table was made."""
         self._own: Sequence[Child] = ()
         """Those that list to each caller what its own account sees."""
         self._lists: CallerLists | None = None
@@ -144,10 +146,15 @@ class Directory:
         self.forget_tables()
         self.invalidated.set()
 
+    def child_changed(self, kinds: Collection[Kind]) -> None:
+        """A child offers something else of these kinds, or is up, or down: a table goes on while it is still true."""
+        if kinds or self._own or self._offers != self._present_offers():
+            self.invalidate()
+
     def forget_tables(self, principal: Hashable = None) -> None:
         """Make tables anew when they are looked at next: all, or that of one principal."""
         if principal is None:
-            self._table = None
+            self._table, self._offers = None, ()
             self._own_tables.clear()
         self._own_tables.pop(principal, None)
 
@@ -165,6 +172,7 @@ class Directory:
         """The routes as of now, for a principal."""
         if self._table is None:
             shared = [child for child in self._children if child not in self._own] if self._own else self._children
+            self._offers = self._present_offers()
             self._table = self._made_table(shared, self._tools({}), self._sections)
         return self._own_table(self._table, principal) if self._own else self._table
 
@@ -367,6 +375,9 @@ class Directory:
                 if (conflict.public_name, conflict.server_keys) not in known
             ]
         return StartupError(failures) if failures else None
+
+    def _present_offers(self) -> Sequence[object]:
+        return [(child, child.catalogue, child.is_listed, child.settled.is_set()) for child in self._children]
 
     def _made_table(
         self, children: Sequence[Child], tools: ToolFilter | None, sections: dict[str, Section] | None = None

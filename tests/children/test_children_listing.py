@@ -12,7 +12,7 @@ from support.harness import LEGACY, PATIENCE, lean
 from support.sessions import session_with
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
-from fastmcp_aggregator.children.session.listing import read_catalogue
+from fastmcp_aggregator.children.session.listing import CheckedList, read_catalogue
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}
@@ -268,3 +268,16 @@ async def test_a_real_child_that_lists_nothing_of_what_it_declares_has_none_of_t
         catalogue = await read_catalogue("lean", session, version=1)
     assert catalogue.of(Kind.TOOL)
     assert catalogue.of(Kind.PROMPT) == ()
+
+
+async def test_what_is_listed_as_before_is_neither_checked_nor_reported_again(caplog: pytest.LogCaptureFixture) -> None:
+    offered = [["x", "x"], ["x", "x"], ["x", "y"]]
+    session = Session(lambda kind, _: page(kind, *offered.pop(0)), {"tools": {}})
+    checked: dict[Kind, CheckedList] = {}
+    first, second, third = [await session.catalogue(checked=checked) for _ in range(3)]
+    assert second.of(Kind.TOOL) is first.of(Kind.TOOL)
+    assert caplog.messages == ["server 'files' lists 'x' twice among its tools; the first is used"]
+    assert [tool["name"] for tool in third.of(Kind.TOOL)] == ["x", "y"]
+    session.protocol_version = "2025-06-18"
+    offered.append(["x", "y"])
+    assert (await session.catalogue(checked=checked)).of(Kind.TOOL) is not third.of(Kind.TOOL)

@@ -116,6 +116,20 @@ async def test_a_server_is_stopped_when_its_idle_time_ends_between_two_ticks_of_
             assert app.health()["a"].state is ChildState.SLEEPING
 
 
+async def test_what_was_made_of_an_offer_goes_on_being_used_when_its_server_sleeps_and_wakes() -> None:
+    document = config(a=lean(), b=lean())
+    await learned(document)
+    async with run(document, idle_timeout=60) as (app, scripts, client):
+        await names(client)
+        table = app._directory.table
+        for lives in (1, 2):
+            await call(client, "a:echo", text="hello")
+            await asyncio.sleep(61)
+            assert app.children["a"].state is ChildState.SLEEPING
+            assert len(scripts["a"].lives) == lives
+        assert app._directory.table is table
+
+
 async def test_a_server_with_a_request_in_flight_is_not_stopped() -> None:
     async with run(config(a=lean()), idle_timeout=60) as (app, scripts, client):
         _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {}})

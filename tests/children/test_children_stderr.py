@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from support.wire import PATIENCE
 
 from fastmcp_aggregator.children.process.stderr import ChildStderr
-from fastmcp_aggregator.observability.redaction import Redactor
 
 pytestmark = pytest.mark.process
 
@@ -65,7 +64,7 @@ def test_nothing_is_written_to_our_stdout(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_secrets_are_hidden_wherever_the_lines_go(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    stderr = ChildStderr("files", tmp_path, secrets=Redactor(["s3cret"]))
+    stderr = ChildStderr("files", tmp_path, secrets=lambda: ["s3cret"])
     stderr.feed(b"token s3c")
     stderr.feed(b"ret\nnext\ns3cret")
     stderr.end()

@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 from fastmcp_aggregator.children.process.environment import NOT_STARTED, child_environment, spawn_failure
@@ -29,7 +30,6 @@ from fastmcp_aggregator.children.process.start_slots import EARLY
 from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.observability.secret_values import secrets_in
 from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
@@ -65,7 +65,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def __init__(self, server: StdioServer, options: EndpointOptions) -> None:
         self.server_key = server.key
-        secrets = Redactor(secrets_in(server))
+        secrets = partial(secrets_in, server)
         self.stderr = ChildStderr(server.key, options.stderr_dir, secrets=secrets, as_json=options.json_stderr)
         self.exited = asyncio.Event()
         """Set when the process has exited."""

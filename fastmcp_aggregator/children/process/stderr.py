@@ -9,8 +9,9 @@ from __future__ import annotations
 import select
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
@@ -38,13 +39,15 @@ class ChildStderr:
         server_key: str,
         directory: Path | None = None,
         *,
-        secrets: Redactor | None = None,
+        secrets: Callable[[], Iterable[str]] = tuple,
         as_json: bool = False,
     ) -> None:
-        """`directory` is where a file of it is kept; `as_json`, how it is passed on."""
+        """`directory` is where a file of it is kept; `as_json`, how it is passed on. `secrets` are asked for once, when
+        something is said.
+        """
         self._key = server_key
         self._directory = directory
-        self._secrets = secrets or Redactor()
+        self._secrets = secrets
         self._as_json = as_json
         self._file: StderrFile | None = None
         self._splitter = LineSplitter(_LINE_LIMIT)
@@ -66,10 +69,14 @@ class ChildStderr:
         """Return the last lines, oldest first."""
         return tuple(map(_text, tuple(self._tail)[-lines:]))
 
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(self._secrets())
+
     def _take(self, lines: list[bytes]) -> None:
         if not lines:
             return
-        lines = self._secrets.data(b"\n".join(lines)).split(b"\n")
+        lines = self._redactor.data(b"\n".join(lines)).split(b"\n")
         self._tail += lines
         self._tail_size += sum(map(len, lines)) + len(lines)
         while self._tail_size > _TAIL_BYTES:

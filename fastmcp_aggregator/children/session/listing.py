@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -22,16 +23,34 @@ logger = logging.getLogger(__name__)
 _PAGE_LIMIT = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedList:
+    """What a child has listed of a kind, and what of it can be served."""
+
+    items: list[Any]
+    protocol_version: str
+    kept: tuple[Component, ...]
+    ids: frozenset[str]
+
+
 async def read_catalogue(
-    server_key: str, session: ChildSession, *, version: int, max_tools: int | None = None
+    server_key: str,
+    session: ChildSession,
+    *,
+    version: int,
+    max_tools: int | None = None,
+    checked: dict[Kind, CheckedList] | None = None,
 ) -> Catalogue:
     """List everything the child offers, of its tools at most `max_tools`. The caller sets the deadline.
+
+    What was `checked` before is not checked again; what is checked now is put there.
 
     Raises:
         MCPError: the child answered with an error, or the connection ended.
     """
     kinds = [kind for kind in Kind if _declares(session.capabilities, SPECS[kind].capability)]
-    lists = await asyncio.gather(*(_read_kind(server_key, session, kind) for kind in kinds))
+    checked = {} if checked is None else checked
+    lists = await asyncio.gather(*(_read_kind(server_key, session, kind, checked) for kind in kinds))
     components = {kind: items for kind, (items, _, _) in zip(kinds, lists, strict=True)}
     offered = {kind: ids for kind, (_, _, ids) in zip(kinds, lists, strict=True)}
     tools = components.get(Kind.TOOL, ())
@@ -56,7 +75,7 @@ def _declares(capabilities: dict[str, Any], name: str) -> bool:
 
 
 async def _read_kind(
-    server_key: str, session: ChildSession, kind: Kind
+    server_key: str, session: ChildSession, kind: Kind, checked: dict[Kind, CheckedList]
 ) -> tuple[tuple[Component, ...], CacheHint | None, frozenset[str] | None]:
     """What can be served of a kind; for how long; and the ids of all that is listed, None if that is not known."""
     try:
@@ -68,8 +87,11 @@ async def _read_kind(
             raise
         logger.warning("server %r cannot list its %s, which are left out: %s", server_key, kind, error.message)
         return (), None, None
-    kept = usable(server_key, kind, await conforming(server_key, kind, items, session.protocol_version))
-    return kept, hint, ids_of(kind, items)
+    version, before = session.protocol_version, checked.get(kind)
+    if before is None or (before.protocol_version, before.items) != (version, items):
+        kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
+        before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items))
+    return before.kept, hint, before.ids
 
 
 async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:
@@ -118,6 +140,7 @@ class Lists:
         self._screen = screen
         self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
+        self._checked: dict[Kind, CheckedList] = {}
         self.are_due = asyncio.Event()
 
     def have_changed(self, kinds: frozenset[Kind]) -> None:
@@ -139,7 +162,9 @@ class Lists:
             MCPError: the child cannot list.
         """
         self._times_read += 1
-        offered = await read_catalogue(self._key, session, version=self._times_read, max_tools=self._max_tools)
+        offered = await read_catalogue(
+            self._key, session, version=self._times_read, max_tools=self._max_tools, checked=self._checked
+        )
         return offered.reduced_to(self._screen(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:

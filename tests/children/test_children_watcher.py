@@ -1,0 +1,35 @@
+"""How the program hears that a child's process has ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+from support.harness import lean
+
+from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.cli.running.starting import run_to_end
+from fastmcp_aggregator.config import StdioServer
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors of processes are Linux's")
+def test_no_thread_waits_for_a_process_and_its_end_is_heard() -> None:
+    entry = lean()
+    server = StdioServer(key="a", label="a", command=entry["command"], args=tuple(entry["args"]))
+    threads: list[str] = []
+
+    async def work() -> int:
+        process = await ChildProcess.spawn(server)
+        threads.extend(thread.name for thread in threading.enumerate())
+        os.kill(process.pid, 9)
+        await process.exited.wait()
+        await process.stop()
+        assert process.returncode is not None
+        return -process.returncode
+
+    assert run_to_end(work(), exit_code_on_signal=None) == 9
+    assert not [name for name in threads if "waitpid" in name]
