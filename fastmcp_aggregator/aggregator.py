@@ -210,7 +210,7 @@ class Aggregator(VirtualServer):
         if errors:
             is_old = isinstance(config, McpConfig)
             kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
-            text = "%s cannot be taken up, and what it said before is kept; %s is in use as it is now: %s"
+            text = "%s cannot be used as it is now, so what it said before stays in use (%s is used as it is now): %s"
             logger.warning(text, kept, taken, errors[0])
         await self._backend.exchanged()
 

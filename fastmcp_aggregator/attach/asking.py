@@ -104,5 +104,7 @@ def _read(line: bytes, hub_id: str) -> Mapping[str, Any] | None:
     try:
         what, about = greeting.read(line)
     except greeting.Malformed:
-        raise Unusable(f"the hub {hub_id} answers with something else") from None
+        raise Unusable(
+            f"the hub {hub_id} answers in a way that is not understood here; is it of another version?"
+        ) from None
     return None if what in (greeting.STOPPING, greeting.FAILED) else about

@@ -200,7 +200,9 @@ class Bridge:
         self._next_attempt = now + _RETRY
         self._read_known()
         if now > self._wanted_since + _START_TIMEOUT:
-            self._serve_alone("another hub has been ending for too long")
+            self._serve_alone(
+                f"the hub before it has not ended for {_START_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
+            )
 
     def _look_at_greeting(self, connection: Connection) -> None:
         if connection.age > _WARM:

@@ -151,7 +151,7 @@ class LocalHub:
             try:
                 peer, _ = await loop.sock_accept(self._listener)
             except OSError as error:
-                logger.warning("no connection can be accepted: %s", error.strerror)
+                logger.warning("clients cannot connect for now; trying again: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue
             peer.setblocking(False)
@@ -171,7 +171,7 @@ class LocalHub:
             what, about = greeting.read(data)
             await self._serve(peer, what, about, rest)
         except (TimeoutError, OSError, greeting.Malformed) as error:
-            logger.debug("a connection was closed: %r", error)
+            logger.debug("closed a connection that sent no valid greeting: %r", error)
         except Exception:
             logger.exception("unhandled exception while a client was served")
         finally:
@@ -206,7 +206,7 @@ class LocalHub:
 
     def _why_refused(self, about: Mapping[str, Any]) -> str | None:
         if about.get("version") != VERSION:
-            return f"the hub is of version {VERSION}"
+            return f"the hub is of another version ({VERSION}); `fastmcp-aggregator stop` ends it"
         if len(self.clients) >= MOST_CLIENTS:
             return f"the hub has {MOST_CLIENTS} clients already"
         group = about.get("group")
@@ -221,7 +221,7 @@ class LocalHub:
         assert task is not None
         self._tasks[task] = client
         self.clients.append(client)
-        logger.info("%s has come", client.described)
+        logger.info("%s connected", client.described)
         self._look_for_clients()
         try:
             server = await asyncio.shield(self._server(group or DEFAULT_GROUP, tool_search))
@@ -234,7 +234,7 @@ class LocalHub:
             await server.serve_socket(socket_client, client.stop, on_served=partial(self._served, client), keep=keep)
         finally:
             self.clients.remove(client)
-            logger.info("%s has left", client.described)
+            logger.info("%s disconnected", client.described)
             self._look_for_clients()
 
     def _served(self, client: HubClient, front: PipeFront | None, say: Say) -> None:

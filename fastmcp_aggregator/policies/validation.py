@@ -150,7 +150,7 @@ class _Check:
         if self._validator.is_valid(arguments):
             return None
         if not self._cost.may_tell(size):
-            return {"path": "$", "message": "something in it is not as the input schema wants it"}
+            return {"path": "$", "message": "the arguments do not match the input schema"}
         try:
             self._validator.validate(arguments)
         except jsonschema_rs.ValidationError as error:

@@ -245,7 +245,7 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
         assert f"as process {hub['pid']}" in logged
         assert f"as process {another}" in logged
         assert "there is no hub 'home': work" in (await command("stop", "home")).stderr
-        assert f"the client 'test' of process {os.getpid()} in {os.getcwd()} has left" in logged
+        assert f"the client 'test' of process {os.getpid()} in {os.getcwd()} disconnected" in logged
         assert "the hub work ends: `fastmcp-aggregator stop` has told it to" in logged
         assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in logged.splitlines())
         other = tmp_path / "other.json"

@@ -418,18 +418,18 @@ async def test_refused_credentials_are_tried_once_in_30_s_and_no_call_brings_tha
                     await app.children["r"].calls.request("tools/call", {"name": "echo"})
             assert len(server.requests) == attempts
             await client.names()
-    assert f"authentication failed (HTTP {status}): check its headers" in (health.last_error or "")
+    assert f"authentication failed (HTTP {status}): check its `headers`, or log in" in (health.last_error or "")
     assert health.retry_in == 30
 
 
 async def test_credentials_that_are_refused_later_take_the_server_down_and_calls_say_why() -> None:
     async with remote_server() as server, serving(server, always(401), STOPPED) as (app, client):
         error = await error_of(client)
-        assert error["message"] == "server 'r': authentication failed (HTTP 401): check its headers"
+        assert error["message"] == "server 'r': authentication failed (HTTP 401): check its `headers`, or log in"
         assert error["data"]["retryIn"] == 30
         await until(lambda: app.health()["r"].state == "failed")
         error = await error_of(client)
-        assert "authentication failed (HTTP 401): check its headers), next try in" in error["message"]
+        assert "authentication failed (HTTP 401): check its `headers`, or log in), next try in" in error["message"]
 
 
 async def test_one_call_that_is_forbidden_does_not_take_the_server_down() -> None:
@@ -614,7 +614,7 @@ class SseServer:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"refuse_with": 401}, "authentication failed (HTTP 401): check its headers"),
+        ({"refuse_with": 401}, "authentication failed (HTTP 401): check its `headers`, or log in"),
         ({"refuse_with": 500}, "HTTP status 500"),
         ({"flood": True}, "response too large: more than"),
     ],

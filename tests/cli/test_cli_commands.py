@@ -525,7 +525,7 @@ def test_call_of_a_tool_that_is_not_there_suggests_others(run: Run) -> None:
 def test_call_of_a_tool_that_answers_nonsense_says_so(run: Run) -> None:
     ended = run("call", "a:raw", "--args", '{"content": 5}', a=lean())
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("the answer of a:raw is no tool result: ")
+    assert ended.err.startswith("the server answered a:raw with no valid tool result (")
 
 
 def test_call_of_a_server_that_dies_meanwhile_says_so_once(run: Run) -> None:

@@ -123,5 +123,5 @@ async def test_check_does_not_say_that_all_is_well_before_it_has_asked(tmp_path:
             stdout=asyncio.subprocess.PIPE,
         )
         said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode()
-        assert "Nothing to mend was found in the files. What logins need comes last." in said
+        assert "No problems found in the files. What logins need comes last." in said
         assert "lets no client register itself" in said.partition("Logins (OAuth):")[2]

@@ -198,8 +198,8 @@ def test_check_tells_what_was_found_with_file_and_line(tmp_path: Path, capfd: py
         f'             {path}:6: $.mcpServers.a.env.API_KEY → "${{API_KEY}}"',
     ]
     clean = str(put(tmp_path / "d.json", json.dumps(config(a=lean()))))
-    assert check(capfd, clean, "--all")[1].endswith("\nNothing to mend was found.\n")
-    assert "\nNothing to mend was found.\n" in check(capfd, clean)[1]
+    assert check(capfd, clean, "--all")[1].endswith("\nNo problems found.\n")
+    assert "\nNo problems found.\n" in check(capfd, clean)[1]
 
 
 def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -110,12 +110,13 @@ async def test_a_child_that_writes_more_than_a_thousand_such_lines_a_minute_is_r
     async with build_aggregator(config(a=lean(), b=lean())) as app, connected(app) as client:
         _, held = client.begin("tools/call", {"name": "a:hold"})
         await client.send("tools/call", {"name": "a:junk", "arguments": {"lines": 3000}})
-        why = "it wrote too much to its stdout that is no MCP message while it was answering tools/call"
+        wrote = "it wrote too much to its stdout that is no MCP message (logs belong on stderr)"
+        why = f"{wrote} while it was answering tools/call"
         assert (await asyncio.wait_for(held, PATIENCE))["error"]["message"] == f"server 'a': {why}"
         await back_again(app, "a")
         assert await answers(client, "a")
         assert app.health()["b"].restarts == 0
-    assert sum("writes too much that is no MCP message" in message for message in caplog.messages) == 1
+    assert sum("writes too much to stdout that is no MCP message" in message for message in caplog.messages) == 1
 
 
 async def test_a_flood_of_notifications_is_dropped_and_counted_and_the_answer_behind_it_arrives() -> None:

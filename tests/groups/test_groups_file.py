@@ -50,7 +50,7 @@ async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path
             assert await clients[0].call("fetch:pid") == pid
             groups.write_text("{")
             await server.said(
-                f"{groups} cannot be taken up, and what it said before is kept; {servers} is in use as it is now"
+                f"{groups} cannot be used as it is now, so what it said before stays in use ({servers} is used as it is"
             )
             assert await clients[0].call("files:pid")
             assert not elsewhere.notifications
@@ -91,7 +91,10 @@ async def test_a_config_that_is_broken_does_not_hold_up_what_a_group_loses(
         files.config.write_text("{")
         files.groups.write_text(json.dumps({"web": {"servers": ["a"]}}))
         said = await files.read_again(caplog)
-        assert f"{files.config} cannot be taken up, and what it said before is kept; {files.groups} is in use" in said
+        assert (
+            f"{files.config} cannot be used as it is now, so what it said before stays in use ({files.groups} is used"
+            in said
+        )
         assert "is not valid JSON" in said
         assert files.hub.group_info("web").servers == ("a",)
         assert {tool.name.partition(":")[0] for tool in await files.hub.list_tools(group="web")} == {"a"}
@@ -106,7 +109,10 @@ async def test_a_groups_file_that_is_broken_does_not_hold_up_the_config(
         files.groups.write_text("{")
         files.config.write_text(json.dumps(config(a=lean(), c=lean(), b=lean())))
         said = await files.read_again(caplog)
-        assert f"{files.groups} cannot be taken up, and what it said before is kept; {files.config} is in use" in said
+        assert (
+            f"{files.groups} cannot be used as it is now, so what it said before stays in use ({files.config} is used"
+            in said
+        )
         assert list(files.hub.health()) == ["a", "c", "b"]
         assert files.hub.group_info("web").servers == ("a", "b")
         assert files.hub.group_info("default").servers == ("a", "c", "b")
@@ -144,7 +150,7 @@ async def test_a_config_without_a_server_that_a_group_names_does_not_hold_up_wha
         files.config.write_text(json.dumps(config(a=lean())))
         files.groups.write_text(json.dumps({"web": {"servers": ["a"]}, "other": {"servers": ["b"]}}))
         said = await files.read_again(caplog)
-        assert f"{files.config} cannot be taken up" in said
+        assert f"{files.config} cannot be used as it is now" in said
         assert "there is no server 'b'" in said
         assert files.hub.group_info("web").servers == ("a",)
         assert list(files.hub.health()) == ["a", "b"]

@@ -291,7 +291,7 @@ def test_large_arguments_of_the_usual_kinds_are_checked(schema: Any, arguments: 
 def test_what_is_wrong_is_not_worked_out_where_that_would_copy_too_much(schema: Any, arguments: Any) -> None:
     refusal = refusal_of(arguments, schema)
     assert refusal is not None
-    assert refusal.message == "Invalid arguments: $: something in it is not as the input schema wants it"
+    assert refusal.message == "Invalid arguments: $: the arguments do not match the input schema"
 
 
 async def test_a_schema_is_prepared_once_and_on_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

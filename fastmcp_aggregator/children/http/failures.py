@@ -54,7 +54,7 @@ def of_exception(error: Exception) -> HttpFailure:
     if lacking := shortage(error):
         return HttpFailure("unreachable", lacking)
     if isinstance(error, httpx2.ConnectTimeout):
-        return HttpFailure("unreachable", "no connection in time")
+        return HttpFailure("unreachable", "connection timed out; check its `url`, and the proxy if there is one")
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
         return HttpFailure("unreachable", "connection refused or host not found")
     return HttpFailure("broken", "the connection broke before it had answered")
@@ -71,7 +71,11 @@ def of_status(request: httpx2.Request, response: httpx2.Response, body: bytes) -
     if status in (400, 404) and "mcp-session-id" in request.headers and _is_expiry(status, own, request):
         return HttpFailure("expired", "its session had expired")
     if status == 401 or (status == 403 and own is None):
-        return HttpFailure("auth", f"authentication failed (HTTP {status}): check its headers", AUTH_PAUSE)
+        return HttpFailure(
+            "auth",
+            f"authentication failed (HTTP {status}): check its `headers`, or log in",
+            AUTH_PAUSE,
+        )
     if own is not None:
         return None
     pause = _pause(response) if status in (429, 503) else 0.0

@@ -111,7 +111,9 @@ class WatchedTransport(ClientTransport):
     def _count_dropped(self, count: int) -> None:
         self.tally.dropped_notifications += count
         if self._floods_reported.take(time.monotonic()):
-            logger.warning("server %r floods us with notifications; some are dropped", self.server_key)
+            logger.warning(
+                "server %r sends too many notifications, so some are dropped (no change of a list)", self.server_key
+            )
 
 
 @dataclass(slots=True)

@@ -136,12 +136,17 @@ class ProcessTransport(WatchedTransport):
         if self.lost.is_set():
             return
         if not self._junk_allowed.take(now):
-            logger.warning("server %r writes too much that is no MCP message", self.server_key)
-            self.why_lost = "it wrote too much to its stdout that is no MCP message"
+            logger.warning(
+                "server %r writes too much to stdout that is no MCP message; it is ended, and started again",
+                self.server_key,
+            )
+            self.why_lost = "it wrote too much to its stdout that is no MCP message (logs belong on stderr)"
             self.lost.set()
         elif self._reports_allowed.take(now):
             logger.warning(
-                "server %r writes to stdout what is no MCP message; ignored: %r", self.server_key, line[:120]
+                "server %r writes to stdout what is no MCP message, which is ignored; logs belong on stderr: %r",
+                self.server_key,
+                line[:120],
             )
 
 

@@ -142,7 +142,8 @@ async def _call_tool(
             message = error.message.replace("\n", "\n  ")
             raise AggregatorError(f"error {error.code}: {message}") from error
         except ValidationError as error:
-            raise AggregatorError(f"the answer of {name} is no tool result: {error.error_count()} faults") from error
+            what = f"the server answered {name} with no valid tool result ({error.error_count()} faults)"
+            raise AggregatorError(f"{what}; that is to be mended in the server") from error
     return result
 
 

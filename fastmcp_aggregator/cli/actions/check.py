@@ -39,8 +39,8 @@ from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
 
 _LOGINS = "Logins (OAuth):"
-_FINE = "Nothing to mend was found."
-_FINE_BUT_LOGINS = "Nothing to mend was found in the files. What logins need comes last."
+_FINE = "No problems found."
+_FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last."
 _NOT_SHARED = "Not shared by all clients, where there are several:"
 
 

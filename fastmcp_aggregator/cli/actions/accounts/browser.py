@@ -70,12 +70,14 @@ class Callback:
                 f"At the end the browser is sent to an address that begins with {self.address}. If it shows an error "
                 "there, copy that address from it, paste it here, and press Enter:"
             )
-        say(f"Waiting for you, for {PERSON_BOUND / 60:g} minutes.")
+        say(f"Waiting for the login, for {PERSON_BOUND / 60:g} minutes.")
         try:
             async with asyncio.timeout(PERSON_BOUND):
                 return await self._first(is_pasting=is_pasting)
         except TimeoutError:
-            raise AggregatorError(f"nobody has come back within {PERSON_BOUND / 60:g} minutes") from None
+            raise AggregatorError(
+                f"nobody logged in within {PERSON_BOUND / 60:g} minutes; run the command again"
+            ) from None
 
     async def _first(self, *, is_pasting: bool) -> Mapping[str, str]:
         """What the browser brings or the person pastes, whichever is first."""

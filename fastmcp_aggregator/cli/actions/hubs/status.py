@@ -56,7 +56,7 @@ def _open(word: str | None) -> int:
         say(str(why))
         return FAILED
     if answer is None:
-        say("no hub runs")
+        say("no hub runs; the next request of a client that attaches starts it")
         return FAILED
     import webbrowser  # noqa: PLC0415 - for this alone
 
