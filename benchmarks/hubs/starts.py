@@ -1,6 +1,7 @@
 """Many clients that start at once, cold: there is one hub each time, each client is served, and nothing is left.
 
-Clients come in waves of one round, so that memory bounds how many bridges there are at once, and not how many attach.
+So many begin at the same moment, with what a killed hub has left in every fifth round. The clients of a round that
+are more begin in groups, each when the one before is served, so that a machine that does other things bears it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 from benchmarks.hubs.machine import Client, Machine, lean, machine, until
 
@@ -18,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--at-once", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=500.0, help="no further round after these")
     options = parser.parse_args()
     began, done, most_hubs, left = time.monotonic(), 0, 0, 0
@@ -25,40 +28,31 @@ def main() -> None:
     with machine(hub_idle="0.2") as here:
         config = here.config(lean=lean())
         while done < options.rounds and time.monotonic() - began < options.seconds:
-            seconds, hubs, remaining = _round(here, config, options.clients, crash=done % 5 == 4)
+            seconds, hubs, remaining = _round(here, config, options.clients, options.at_once, crash=done % 5 == 4)
             done, slowest = done + 1, max(slowest, seconds)
             print(f"round {done}: {seconds:.1f} s", file=sys.stderr, flush=True)
             most_hubs, left = max(most_hubs, hubs), left + remaining
-    print(f"{done} rounds of {options.clients} simultaneous cold starts: at most {most_hubs} hub in each, {left} left")
+    print(
+        f"{done} rounds of {options.clients} cold starts, {min(options.clients, options.at_once)} at the same moment:"
+    )
+    print(f"at most {most_hubs} hub in each, {left} left")
     print(f"slowest round until all were served: {slowest:.1f} s")
 
 
-def _round(here: Machine, config: str, count: int, *, crash: bool) -> tuple[float, int, int]:
+def _round(here: Machine, config: str, count: int, at_once: int, *, crash: bool) -> tuple[float, int, int]:
     """Seconds until all were served, hubs at that time, and processes and files that were left.
 
     `crash`: the hub of the round before has not ended, but was killed, and its socket and lock file are still there.
     """
-    barrier, gate = os.pipe()
-    clients = [Client(here, "attach", config, "--no-strict", name=f"c{n}", barrier=barrier) for n in range(count)]
-    pids = set()
-    for client in clients:
-        client.send(id=0, method="initialize", params=_HELLO)
-        client.send(method="notifications/initialized")
-        client.send(id=1, method="tools/call", params={"name": "lean:pid", "arguments": {}})
+    groups = [_Group(here, config, min(at_once, count - first)) for first in range(0, count, at_once)]
     began = time.monotonic()
-    os.close(gate)
-    os.close(barrier)
-    for client in clients:
-        answers = {}
-        while 1 not in answers:
-            message = client.read()
-            answers[message.get("id")] = message
-        pids.add(answers[1]["result"]["content"][0]["text"])
+    pids = {pid for group in groups for pid in group.begin()}
     seconds = time.monotonic() - began
     hubs = here.hubs()
     assert len(pids) == 1, f"{len(pids)} servers"
     if crash:
         os.kill(hubs[0], signal.SIGKILL)
+    clients = [client for group in groups for client in group.clients]
     for client in clients:
         if crash:
             client.process.kill()
@@ -68,6 +62,30 @@ def _round(here: Machine, config: str, count: int, *, crash: bool) -> tuple[floa
     until(lambda: not here.processes() and not here.servers(), 60)
     files = [] if crash else [*here.root.rglob("*.sock"), *here.root.rglob("*.lock")]
     return seconds, len(hubs), len(here.processes()) + len(here.servers()) + len(files)
+
+
+class _Group:
+    """Clients that begin at the same moment, once they may."""
+
+    def __init__(self, here: Machine, config: str, count: int) -> None:
+        barrier, self._gate = os.pipe()
+        attach = partial(Client, here, "attach", config, "--no-strict", barrier=barrier)
+        self.clients = [attach() for _ in range(count)]
+        os.close(barrier)
+        for client in self.clients:
+            client.send(id=0, method="initialize", params=_HELLO)
+            client.send(method="notifications/initialized")
+            client.send(id=1, method="tools/call", params={"name": "lean:pid", "arguments": {}})
+
+    def begin(self) -> set[str]:
+        """Have them begin, and wait until all are served; which processes the servers are that have served them."""
+        os.close(self._gate)
+        pids = set()
+        for client in self.clients:
+            while (message := client.read()).get("id") != 1:
+                pass
+            pids.add(message["result"]["content"][0]["text"])
+        return pids
 
 
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
