@@ -38,7 +38,8 @@ class Caller:
         self.counts: Counter[str] = Counter()
         self.is_over = False
         self.process: asyncio.subprocess.Process | None = None
-        self.last_answer = 0.0
+        self.served_at = 0.0
+        """When the last call began that was answered."""
         self._calls = 0
 
     async def run(self) -> None:
@@ -61,11 +62,11 @@ class Caller:
         assert process.stdout is not None
         assert process.stderr is not None
         complaints = asyncio.create_task(process.stderr.read())
-        waiting: dict[Any, str] = {}
+        waiting: dict[Any, tuple[str, float]] = {}
         about = {"name": f"c{self._number}", "version": "1"}
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
         self._send(process, id=0, method="initialize", params=hello)
-        waiting[0] = "initialize"
+        waiting[0] = "initialize", time.monotonic()
         with suppress(ConnectionError):
             while True:
                 while len(waiting) < AT_ONCE and 0 not in waiting and not self.is_over:
@@ -84,19 +85,21 @@ class Caller:
         if said := await complaints:
             self.counts[f"stderr: {said[:200]!r}"] += 1
 
-    def _call(self, process: asyncio.subprocess.Process, waiting: dict[Any, str]) -> None:
+    def _call(self, process: asyncio.subprocess.Process, waiting: dict[Any, tuple[str, float]]) -> None:
         self._calls += 1
         nonce = f"{self._number}-{self._calls}-{random.random()}"
         server = random.randrange(SERVERS)
-        waiting[self._calls] = nonce
+        waiting[self._calls] = nonce, time.monotonic()
         params = {"name": f"s{server}:echo", "arguments": {"nonce": nonce}}
         self._send(process, id=self._calls, method="tools/call", params=params)
 
-    def _hear(self, process: asyncio.subprocess.Process, message: dict[str, Any], waiting: dict[Any, str]) -> None:
+    def _hear(
+        self, process: asyncio.subprocess.Process, message: dict[str, Any], waiting: dict[Any, tuple[str, float]]
+    ) -> None:
         if "method" in message:
             self.counts[f"told {message['method']}"] += 1
             return
-        nonce = waiting.pop(message.get("id"), None)
+        nonce, began = waiting.pop(message.get("id"), (None, 0.0))
         if nonce is None:
             self.counts["DOUBLED"] += 1
         elif nonce == "initialize":
@@ -106,7 +109,7 @@ class Caller:
             self.counts[f"error: {message['error']['message'][:60]}"] += 1
         elif nonce in message["result"]["content"][0]["text"]:
             self.counts["answered"] += 1
-            self.last_answer = time.monotonic()
+            self.served_at = max(self.served_at, began)
         else:
             self.counts["MISDELIVERED"] += 1
 
@@ -137,7 +140,7 @@ async def _kill_at_random(
             killed[kind] += 1
         if kind == "hub":
             at = time.monotonic()
-            while any(caller.last_answer <= at for caller in callers) and time.monotonic() < at + 20:
+            while any(caller.served_at <= at for caller in callers) and time.monotonic() < at + 20:
                 await asyncio.sleep(0.01)
             back.append(time.monotonic() - at)
     return killed, back

@@ -142,7 +142,8 @@ class Bridge:
         if client.has_unwritten:
             masks[client.stdout] = masks.get(client.stdout, 0) | select.POLLOUT
         if connection is not None:
-            masks[connection.peer.fileno()] = select.POLLIN if client.has_room else 0
+            if client.has_room:  # and not with an empty mask, for an end is told unasked
+                masks[connection.peer.fileno()] = select.POLLIN
             if connection.has_unwritten:
                 outlet = connection.outlet.fileno()
                 masks[outlet] = masks.get(outlet, 0) | select.POLLOUT

@@ -8,7 +8,6 @@ with its log as its only output, and with nothing else that the client has given
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -20,6 +19,9 @@ from typing import Any
 from fastmcp_aggregator.attach.folder import Unusable, lock_of, log_of, require_short, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
 from fastmcp_aggregator.attach.peer import is_of_this_user
+
+with suppress(ImportError):
+    import fcntl  # there is none on Windows, where no hub is ever found
 
 LISTENER, LOCK = 3, 4
 """The descriptors that a hub is started with."""

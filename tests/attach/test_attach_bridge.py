@@ -7,7 +7,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -40,6 +41,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     shutil.rmtree(runtime)
 
 
+def until_true(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def said_first(hub: socket.socket) -> tuple[socket.socket, dict[str, Any]]:
     """The next connection, and what the bridge says of its client there."""
     peer, _ = hub.accept()
@@ -47,34 +55,67 @@ def said_first(hub: socket.socket) -> tuple[socket.socket, dict[str, Any]]:
     return peer, json.loads(peer.recv(greeting.LONGEST))
 
 
-def test_a_hub_is_told_the_lists_that_were_answered_while_it_started(
-    hub: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are from the last run: what is listed since then, the client would never hear of."""
+class Bridged:
+    """A bridge that runs, and the ends of its client."""
+
+    def __init__(self) -> None:
+        (self._stdin, to_bridge), (from_bridge, self._stdout) = os.pipe(), os.pipe()
+        self.client, self.answers = os.fdopen(to_bridge, "wb", buffering=0), os.fdopen(from_bridge, "rb")
+        self.bridge = Bridge(
+            HubIdentity("h", None, "c", (), False, {}), {}, (), "", ClientEnd(self._stdin, self._stdout)
+        )
+        self._running = Thread(target=self.bridge.run, daemon=True)
+        self._running.start()
+
+    def request(self, number: int, method: str, params: Any) -> None:
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        self.client.write(json.dumps(request).encode() + b"\n")
+
+    def close(self) -> None:
+        self.client.close()
+        self.answers.close()
+        self._running.join(PATIENCE)
+        os.close(self._stdin)
+        os.close(self._stdout)
+
+
+@pytest.fixture
+def bridged(hub: socket.socket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bridged]:
     signature = signature_of(HELLO["protocolVersion"], HELLO["capabilities"], {"name": "x", "version": "1"})
     known = {signature: {"initialize": b"{}", "tools/list": LIST}}
     monkeypatch.setattr(bridge, "read_answers", lambda _: known)
-    (stdin, to_bridge), (from_bridge, stdout) = os.pipe(), os.pipe()
-    one = Bridge(HubIdentity("h", None, "c", (), False, {}), {}, (), "", ClientEnd(stdin, stdout))
-    running = Thread(target=one.run, daemon=True)
-    running.start()
-    with os.fdopen(to_bridge, "wb", buffering=0) as client, os.fdopen(from_bridge, "rb") as answers:
-        first, about = said_first(hub)
-        assert about["listed"] == {}
-        for number, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
-            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            client.write(json.dumps(request).encode() + b"\n")
-            assert json.loads(answers.readline())["id"] == number
+    one = Bridged()
+    yield one
+    one.close()
+
+
+def test_a_hub_is_told_the_lists_that_were_answered_while_it_started(hub: socket.socket, bridged: Bridged) -> None:
+    """They are from the last run: what is listed since then, the client would never hear of."""
+    first, about = said_first(hub)
+    assert about["listed"] == {}
+    for number, (method, params) in enumerate([("initialize", HELLO), ("tools/list", {})]):
+        bridged.request(number, method, params)
+        assert json.loads(bridged.answers.readline())["id"] == number
+    with first:
         first.sendall(greeting.line(greeting.READY, config="c"))
         assert first.recv(1) == b""
-        second, about = said_first(hub)
+    second, about = said_first(hub)
+    with second:
         assert about["listed"] == {"tools/list": digest_of(LIST)}
         second.sendall(greeting.line(greeting.READY, config="c"))
         assert json.loads(second.recv(greeting.LONGEST))["method"] == "initialize"
-        client.close()
-        second.close()
-        running.join(PATIENCE)
-    for end in (first, second):
-        end.close()
-    for descriptor in (stdin, stdout):
-        os.close(descriptor)
+
+
+def test_a_bridge_sleeps_until_a_client_reads_what_a_hub_has_left(hub: socket.socket, bridged: Bridged) -> None:
+    peer, _ = said_first(hub)
+    with peer:
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        bridged.request(1, "tools/call", {})
+        peer.recv(greeting.LONGEST)
+        peer.sendall(b'{"jsonrpc":"2.0","id":1,"result":{"text":"%s"}}\n' % (b"x" * 3_000_000))
+    until_true(lambda: not bridged.bridge._client.has_room)
+    turns = []
+    wait = bridged.bridge._wait
+    bridged.bridge._wait = lambda: (turns.append(1), wait())  # type: ignore[method-assign,func-returns-value]
+    time.sleep(0.05)
+    assert len(turns) < 10

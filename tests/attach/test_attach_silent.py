@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 from support.harness import PATIENCE
 
+import fastmcp_aggregator.attach
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
@@ -68,6 +70,16 @@ def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeyp
     hub("b")
     hub("c", serves=True, listens=False)
     assert [found["silent"] for found in running_hubs()] == [HANGS, STARTS, ENDS]
+
+
+def test_where_there_can_be_no_hubs_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows, where other instances can be asked all the same."""
+    monkeypatch.delattr(os, "getuid")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setattr(fastmcp_aggregator.attach, "starting", None)
+    monkeypatch.delitem(sys.modules, "fastmcp_aggregator.attach.starting")
+    importlib.import_module("fastmcp_aggregator.attach.starting")
+    assert running_hubs() == []
 
 
 def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
