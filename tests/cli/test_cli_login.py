@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import io
 import json
 import socket
 import stat
@@ -13,7 +15,7 @@ import time
 import webbrowser
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +38,7 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.cli.actions.accounts.login import logged_in
+from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
@@ -124,17 +127,47 @@ async def one_of_many(provider: IdentityProvider, announced: str) -> AsyncIterat
         yield OneOfMany(f"{origin}/mcp")
 
 
+@pytest.fixture(autouse=True)
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody whose browser agrees to everything, and whose tokens are kept in a folder of the test."""
+
+    def opened(url: str) -> bool:
+        visit = functools.partial(httpx2.get, url, follow_redirects=True, timeout=PATIENCE, trust_env=False)
+        threading.Thread(target=visit).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", opened)
+    monkeypatch.setenv("BROWSER", "any")
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_OAUTH_DIR", str(tmp_path / "tokens"))
+
+
 async def log_in(server: Addressed, folder: Path, *arguments: str) -> tuple[int, str]:
     """Run `login`; its exit code and what it said."""
     return await run(server, folder, ["login"], *arguments)
 
 
 async def run(server: Addressed, folder: Path, command: list[str], *arguments: str) -> tuple[int, str]:
-    """Run a command on the config; its exit code and what it said."""
+    """Run a command on the config, in a thread of this process; its exit code and what it said."""
+    said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    with redirect_stdout(said), redirect_stderr(said):
+        work = asyncio.to_thread(main, [*command, written(server, folder), *arguments])
+        code = await asyncio.wait_for(work, PATIENCE)
+    said.seek(0)
+    return code, said.read()
+
+
+def written(server: Addressed, folder: Path) -> str:
+    """The path of a config with this server."""
     servers = {"p": {"url": server.url}, "s": {"command": "x"}, "u": {"url": "http://${HOST_WITHOUT_VALUE}/"}}
-    (folder / "config.json").write_text(json.dumps(config(**servers)))
+    file = folder / "config.json"
+    file.write_text(json.dumps(config(**servers)))
+    return str(file)
+
+
+async def log_in_as_a_program(server: Addressed, folder: Path) -> tuple[int, str]:
+    """Run `login p` as a process, with a browser that is one, too."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fastmcp_aggregator", *command, str(folder / "config.json"), *arguments),
+        *(sys.executable, "-m", "fastmcp_aggregator", "login", written(server, folder), "p"),
         env={
             "PATH": "/usr/bin:/bin",
             "BROWSER": browser(folder),
@@ -167,7 +200,6 @@ async def change(folder: Path, **fields: Any) -> None:
 async def test_the_callback_is_served_before_the_browser_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BROWSER", "any")
     threads = []
 
     def opened(url: str) -> bool:
@@ -189,7 +221,7 @@ async def test_the_callback_is_served_before_the_browser_is_opened(
 
 async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> None:
     async with protected() as server:
-        code, said = await log_in(server, tmp_path, "p")
+        code, said = await log_in_as_a_program(server, tmp_path)
         assert code == 0, said
         assert "logged in to 'p'" in said
         assert "oauth = true" in said
