@@ -116,6 +116,14 @@ def has_session(endpoint: SessionEndpoint, session_id: str) -> bool:
     return manager is not None and session_id in manager._server_instances
 
 
+async def end_session(endpoint: SessionEndpoint, session_id: str) -> None:
+    """End a session, if it is there, as its client would."""
+    manager = endpoint.session_manager
+    transport = None if manager is None else manager._server_instances.get(session_id)
+    if transport is not None and not transport.is_terminated:
+        await transport.terminate()
+
+
 def open_session(endpoint: SessionEndpoint, session_id: str) -> ASGIApp:
     """What answers a request that opens a session, under an id that is given; nothing, if there is no room for it."""
 

@@ -308,6 +308,7 @@ class VirtualServer(FastMCP[None]):
             path=path,
             places=self._backend.places,
             policies=self.policies,
+            changes=self._backend.changes,
             shared=self._backend.shared_sessions,
         )
         options = parts.options(given)

@@ -1,4 +1,5 @@
-"""Change notices between replicas: list_changed, resource updates and reloaded files are published to all of them.
+"""Change notices between replicas: list_changed, resource updates, reloaded files and sessions that their clients have
+ended are published to all of them.
 
 Theory. A remote server may notify only one of its sessions of a change, and each replica has a session of its own. So
 a replica publishes what a remote server notifies it of. Usually the server notifies the other replicas' sessions too:
@@ -45,6 +46,8 @@ class Changes:
         self._children = children
         self._updated = updated
         self._read_files = read_files
+        self._end_session: dict[str, Callable[[str], None]] = {}
+        """By group, what ends a session here."""
         self._waiting: dict[tuple[str, str], asyncio.TimerHandle] = {}
         """Timers of the notices that wait, by server key and URI; the URI is empty for the lists."""
 
@@ -66,7 +69,15 @@ class Changes:
         """Publish that the config or the groups were reloaded, and differ."""
         self._peers.publish({"kind": "files"})
 
+    def session_ended(self, group_id: str, session_id: str) -> None:
+        """Publish that a client has ended its session."""
+        self._peers.publish({"kind": "session", "group": group_id, "id": session_id})
+
     # Subscribe.
+
+    def end_sessions_with(self, group_id: str, end: Callable[[str], None]) -> None:
+        """Call this with the id of each session of a group that its client has ended at another replica."""
+        self._end_session[group_id] = end
 
     def on_notice(self, notice: Message) -> None:
         """Handle what another replica has published. An unknown notice is ignored: a newer replica may send more."""
@@ -77,6 +88,8 @@ class Changes:
                 self._soon(key, "")
             case {"kind": "updated", "server": str(key), "uri": str(uri)} if uri and len(uri) <= _URI_LIMIT:
                 self._soon(key, uri)
+            case {"kind": "session", "group": str(group_id), "id": str(session_id)} if group_id in self._end_session:
+                self._end_session[group_id](session_id)
 
     def on_missed(self) -> None:
         """Refresh everything: notices may have been lost."""

@@ -505,6 +505,30 @@ async def test_a_session_goes_on_at_other_replicas_that_have_the_same_key(hubs: 
     await admin.aclose()
 
 
+@pytest.mark.parametrize("ended_at", [0, 1])
+async def test_a_session_that_its_client_ends_at_one_replica_ends_at_all(
+    hubs: Hubs, redis: RedisServer, ended_at: int
+) -> None:
+    await hubs.start(config(a=lean()), redis_key=SECRET)
+    client, other = await hubs.clients()
+    client._url = hubs._fronts[1].url
+    assert await client.call("a:pid")
+
+    async def status(replica: int, session: dict[str, str], method: str = "POST") -> int:
+        ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"} if method == "POST" else None
+        async with hubs._fronts[replica].browser(**{**client._headers({}), **session}) as http:
+            return (await http.request(method, "/mcp", json=ping)).status_code
+
+    session = client._session
+    assert [await status(replica, session) for replica in (0, 1)] == [200, 200]
+    assert await status(ended_at, session, "DELETE") == 200
+    assert await status(ended_at, session) == 404
+    async with asyncio.timeout(PATIENCE):
+        while await status(1 - ended_at, session) != 404:
+            await asyncio.sleep(0)
+    assert await status(1, other._session) == 200
+
+
 async def test_a_user_with_the_rights_that_are_documented_is_enough(hubs: Hubs, redis: RedisServer) -> None:
     redis.url = await of_hub(redis)
     await hubs.start(config(old=talking()), rate_limit=1, rate_burst=2)

@@ -35,6 +35,7 @@ from fastmcp_aggregator.front.http.security import (
 from fastmcp_aggregator.library_internals import SessionEndpoint
 from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.policies.stack import Policies
+from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 _RETRY_MS = 1000
@@ -53,6 +54,7 @@ class HttpParts:
     places: AdmissionQueue
     """One for all virtual servers of an aggregator."""
     policies: Policies
+    changes: Changes
     shared: Vault | None = None
     """What replicas share of sessions."""
 
@@ -208,6 +210,7 @@ def _takeover(parts: HttpParts, options: dict[str, Any], endpoint: SessionEndpoi
         scopes=None if parts.auth is None else parts.auth.required_scopes or (),
         on_denied=parts.policies.request_denied,
         opening=partial(_opening, parts.places),
+        changes=parts.changes,
     )
     return [Middleware(SessionTakeover, options=takeover)]
 

@@ -5,7 +5,9 @@ Theory. What the handshake said, and the few requests that change a session, are
 it does not know looks there, and if the session is the caller's, opens it: it says to the SDK's transport what the
 client has said to the other one, under the same id. The request then goes on as if it had always been here.
 
-What a replica alone has is lost: calls in flight and the events to come back for, and instances of servers.
+A client that ends its session ends it at all replicas that have opened it; at one that cannot hear of it, when it
+has not been used for long. What a replica alone has is lost: calls in flight and the events to come back for, and
+instances of servers.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, header, i
 from fastmcp_aggregator.front.http.resume.kept_sessions import CHANGES, SET_LEVEL, KeptSessions, SessionState
 from fastmcp_aggregator.library_internals import (
     SessionEndpoint,
+    end_session,
     has_session,
     open_session,
     requestor_of,
@@ -37,6 +40,7 @@ from fastmcp_aggregator.library_internals import (
     session_of,
 )
 from fastmcp_aggregator.protocol.methods import SUBSCRIBE
+from fastmcp_aggregator.replicas.changes import Changes
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +71,8 @@ class TakeoverOptions:
     """Those that a request must have authenticated with; None: everybody is let in."""
     on_denied: Callable[[Principal, str, str, str], None]
     opening: Opening = field(repr=False)
+    changes: Changes
+    """Tells the other replicas of sessions that have ended, and is told of theirs."""
 
 
 class SessionTakeover:
@@ -76,6 +82,8 @@ class SessionTakeover:
         self._app = app
         self._options = options
         self._kept = options.kept
+        self._ending: set[asyncio.Task[None]] = set()
+        options.changes.end_sessions_with(options.group_id, self._end)
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By the session, and who asks for it: one who may not have it keeps nobody else from it."""
 
@@ -92,9 +100,7 @@ class SessionTakeover:
         if scope["method"] == "POST":
             await self._change(session_id, scope, receive, send)
         else:
-            await self._app(scope, receive, send)
-            if scope["method"] == "DELETE" and not has_session(self._options.endpoint, session_id):
-                await self._forget(session_id, scope)
+            await self._app(scope, receive, send if scope["method"] != "DELETE" else self._forgetting(session_id, send))
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request without a session on; what a handshake says is kept before it is answered."""
@@ -120,10 +126,22 @@ class SessionTakeover:
         if found is not None:
             await self._kept.change(session_id, requestor_of(scope), *found)
 
-    async def _forget(self, session_id: str, scope: Scope) -> None:
-        state = await self._kept.read(session_id)
-        if state is not None and state.owner == requestor_of(scope):
-            await self._kept.forget(session_id)
+    def _forgetting(self, session_id: str, send: Send) -> Send:
+        """Sends the answer to a DELETE; a session that has ended is told to end everywhere, before its client knows."""
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 300:
+                await self._kept.forget(session_id)
+                self._options.changes.session_ended(self._options.group_id, session_id)
+            await send(message)
+
+        return watched
+
+    def _end(self, session_id: str) -> None:
+        """Its client has ended the session at another replica."""
+        ending = asyncio.create_task(end_session(self._options.endpoint, session_id))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _take_over(self, session_id: str, scope: Scope) -> None:
         """Open a session that is unknown here, is kept, and is the caller's: once for all requests that come for it."""
