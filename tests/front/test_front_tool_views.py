@@ -142,6 +142,22 @@ async def test_a_search_makes_no_list_and_computes_beside_the_event_loop(monkeyp
     assert elsewhere[-3:] == [True] * 3  # one index, and two searches in it
 
 
+async def test_the_lists_that_were_searched_last_stay_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(tool_index.ToolRanking):
+        def __init__(self, tools: Any) -> None:
+            made.append(self)
+            super().__init__(tools)
+
+    monkeypatch.setattr(tool_index, "ToolRanking", Counted)
+    index = tool_index.ToolIndex(hub()._directory)
+    lists = [[WEATHER | {"name": f"weather-{number}"}] for number in range(9)]
+    for tools in (*lists, lists[8], lists[0]):
+        assert (await index.best_of(tools, "weather", 5)).tools == tools
+    assert len(made) == 10  # the first was dropped for the ninth
+
+
 async def test_a_search_says_when_no_tool_fits() -> None:
     async with client(hub(tool_search=True)) as caller:
         told = (await caller.call_tool("search_tools", {"query": "bake a chocolate cake"})).content[0].text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from support.account_hub import CALL, Around, address_in, around, asked, give, log_in, retried
 from support.wire_http import HttpClient
 
+from fastmcp_aggregator.front.fastmcp import tool_index
+from fastmcp_aggregator.naming.tool_ranking import Tool
 from fastmcp_aggregator.oauth.account import kept_accounts
 from fastmcp_aggregator.oauth.revocation import revoke
 from fastmcp_aggregator.settings.oauth import OAuthSettings
@@ -222,6 +225,25 @@ async def test_a_search_finds_what_the_callers_own_account_sees(tmp_path: Path) 
             search = {"name": "search_tools", "arguments": {"query": "crm whoami whose account"}}
             found[who] = str(await client.result("tools/call", search))
         assert ("crm:whoami" in found["alice"], "crm:whoami" in found["carol"]) == (True, False)
+
+
+async def test_lists_of_callers_who_search_in_turn_are_indexed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class Counted(tool_index.ToolRanking):
+        def __init__(self, tools: Iterable[Tool]) -> None:
+            made.append(self)
+            super().__init__(tools)
+
+    async with around(tmp_path, lists="caller", tool_search=True) as place:
+        await logged_in(place, "alice")
+        monkeypatch.setattr(tool_index, "ToolRanking", Counted)
+        clients = [await place.client(who, modern=True) for who in ("alice", "carol", "bob")]
+        for client in clients * 3:
+            await client.result("tools/call", {"name": "search_tools", "arguments": {"query": "whose account"}})
+    assert len(made) == 2  # Alice's, and one for the two who have no account
 
 
 async def test_resources_and_prompts_are_those_of_the_own_account(tmp_path: Path) -> None:

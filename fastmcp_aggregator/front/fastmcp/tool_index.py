@@ -1,20 +1,25 @@
-"""The index of a search for tools: made once for a route table, beside the event loop, like each search in it."""
+"""The index of a search for tools: made once for a list of tools, beside the event loop, like each search in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.naming.tool_ranking import Ranked, ToolRanking, searched
+from fastmcp_aggregator.naming.tool_ranking import Tool, ToolRanking, searched
 from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
 
 Listed = Mapping[str, Any]
 
+_MOST_LISTS = 8
+"""Lists of tools of which an index is kept."""
 _MOST_WORDS = 50
 """Different words of a query that count; and characters of it that are read, for each of them."""
 _LONGEST_WORD = 20
@@ -33,43 +38,58 @@ class Found(NamedTuple):
     fits: bool
 
 
+class _Index(NamedTuple):
+    names: Sequence[str]
+    ranking: ToolRanking
+
+
 class ToolIndex:
-    """Searches the tools of a directory."""
+    """Searches the tools of a directory. Callers may be listed different ones: the lists searched last stay indexed."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._table: RouteTable | None = None
-        self._names: list[str] = []
-        self._ranking = ToolRanking([])
+        self._digests: WeakKeyDictionary[RouteTable, bytes] = WeakKeyDictionary()
+        self._indexes: OrderedDict[bytes, _Index] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
 
     async def best(self, query: str, most: int, rule: NameRule) -> Found:
         """The tools that fit best, under the names that a rule gives them."""
         await self._directory.ready()
+        table = self._directory.table
         async with self._one_at_a_time:
-            plain = self._directory.naming.rule(None)
-            table = await self._directory.made([Kind.TOOL], plain)
-            if table is not self._table:
-                named = list(table.named(Kind.TOOL, plain))
+            digest = self._digests.get(table, b"")
+            if digest not in self._indexes:
+                named = list(table.named(Kind.TOOL, self._directory.naming.rule(None)))
                 texts = [(route.name, route.child.key, route.component) for _, route in named]
-                self._ranking = await asyncio.to_thread(_ranking_of, texts)
-                self._names, self._table = [name for name, _ in named], table
-            found = await asyncio.to_thread(self._ranking.best, _bounded(query), most)
-            names = [self._names[number] for number in found.numbers]
+                digest = self._digests[table] = await self._made([name for name, _ in named], texts)
+            index = self._used(digest)
+            found = await asyncio.to_thread(index.ranking.best, _bounded(query), most)
+        names = [index.names[number] for number in found.numbers]
         listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
         routes = [route for name in names if (route := table.find(Kind.TOOL, name)) is not None]
         shown = [table.public_id(Kind.TOOL, rule, route) for route in routes]
         return Found([listed[name] for name in shown if name in listed], found.fits)
 
+    async def best_of(self, tools: Sequence[Listed], query: str, most: int) -> Found:
+        """The tools that fit best, of some that are listed."""
+        names = [tool["name"] for tool in tools]
+        async with self._one_at_a_time:
+            digest = await self._made(names, [(name, "", tool) for name, tool in zip(names, tools, strict=True)])
+            found = await asyncio.to_thread(self._used(digest).ranking.best, _bounded(query), most)
+        return Found([tools[number] for number in found.numbers], found.fits)
 
-async def best_of(tools: Sequence[Listed], query: str, most: int) -> Found:
-    """The tools that fit best, of some that are listed."""
+    async def _made(self, names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> bytes:
+        """The digest of a list of which there is an index then."""
+        digest, tools = await asyncio.to_thread(_digested, names, texts)
+        if digest not in self._indexes:
+            self._indexes[digest] = _Index(names, await asyncio.to_thread(ToolRanking, tools))
+            if len(self._indexes) > _MOST_LISTS:
+                self._indexes.popitem(last=False)
+        return digest
 
-    def search() -> Ranked:
-        return _ranking_of((tool["name"], "", tool) for tool in tools).best(_bounded(query), most)
-
-    found = await asyncio.to_thread(search)
-    return Found([tools[number] for number in found.numbers], found.fits)
+    def _used(self, digest: bytes) -> _Index:
+        self._indexes.move_to_end(digest)
+        return self._indexes[digest]
 
 
 def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
@@ -96,8 +116,9 @@ def _bounded(query: str) -> str:
     return " ".join(list(dict.fromkeys(query[: _MOST_WORDS * _LONGEST_WORD].split()))[:_MOST_WORDS])
 
 
-def _ranking_of(tools: Iterable[tuple[str, str, Listed]]) -> ToolRanking:
-    return ToolRanking(searched(*each) for each in tools)
+def _digested(names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> tuple[bytes, list[Tool]]:
+    tools = [searched(*each) for each in texts]
+    return sha256(repr((names, tools)).encode()).digest(), tools
 
 
 def _size(tools: Sequence[Listed]) -> int:

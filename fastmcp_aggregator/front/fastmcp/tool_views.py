@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
-from fastmcp_aggregator.front.fastmcp.tool_index import Listed, ToolIndex, best_of, in_a_line, within_bounds
+from fastmcp_aggregator.front.fastmcp.tool_index import Listed, ToolIndex, in_a_line, within_bounds
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import connection_of, sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
@@ -53,7 +53,7 @@ class ToolSearch(BM25SearchTransform):
         super().__init__(max_results=_MOST_FOUND, search_tool_name=SEARCH_TOOLS, call_tool_name=CALL_TOOL)
         self._directory = directory
         self._default = default
-        self._of_children = ToolIndex(directory)
+        self._tool_index = ToolIndex(directory)
         self._clients = clients
         self._found = FoundTools()
         self.has_others: Callable[[], bool] = lambda: True
@@ -104,9 +104,9 @@ class ToolSearch(BM25SearchTransform):
             """
             if self.has_others():
                 every = self._as_listed(await self.get_tool_catalog(get_context()))
-                found = await best_of(every, query, _MOST_NEAR)
+                found = await self._tool_index.best_of(every, query, _MOST_NEAR)
             else:
-                found = await self._of_children.best(query, _MOST_NEAR, self._rule())
+                found = await self._tool_index.best(query, _MOST_NEAR, self._rule())
             if not found.fits:
                 return self._nothing_fits(found.tools)
             told = within_bounds(found.tools[:_MOST_FOUND])
