@@ -93,6 +93,7 @@ class Backend:
         self.path_counts = PathCounts()
         """How requests have travelled, of all virtual servers."""
         self.policies = Policies(settings, has_auth=has_auth)
+        self.policies.stack.on_rejected = self.places.refused.refused
         self.pins = pins_from_settings(settings)
         self.withdrawn: dict[str, set[str]] = {}
         """Tools that are out of service, by server key and own name."""

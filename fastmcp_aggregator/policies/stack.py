@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Denied
-from fastmcp_aggregator.concurrency.limiter import Usage
+from fastmcp_aggregator.concurrency.limiter import Holder, Usage
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS, audit_of
@@ -47,6 +47,8 @@ class PolicyStack:
         self.policies = tuple(policies)
         self.recorders: tuple[Policy, ...] = ()
         """Told of every call, after all policies, and not asked before."""
+        self.on_rejected: Callable[[Holder], None] = lambda holder: None
+        """Told whose call was rejected."""
 
     async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, if every policy lets the call pass.
@@ -56,7 +58,7 @@ class PolicyStack:
             ChildServerError: as `send`.
         """
         admission = Admission(call, self.recorders)
-        with admission.recording_failure():
+        with admission.recording_failure(self.on_rejected):
             for pending in self._admit(call, admission):
                 await pending
         return await admission.around(send)
@@ -73,7 +75,7 @@ class PolicyStack:
         """
         admission = Admission(call, self.recorders)
         if self.policies:
-            with admission.recording_failure():
+            with admission.recording_failure(self.on_rejected):
                 for _ in self._admit(call, admission):
                     raise AssertionError("a policy that was ready has to wait")
         return admission
@@ -117,7 +119,7 @@ class Admission:
         self._notify(failure_of(self._call, error))
 
     @contextmanager
-    def recording_failure(self) -> Iterator[None]:
+    def recording_failure(self, on_rejected: Callable[[Holder], None] = lambda holder: None) -> Iterator[None]:
         """Tell the policies of what is raised here.
 
         Raises:
@@ -127,6 +129,7 @@ class Admission:
             yield
         except Rejected as rejection:
             self.failed(rejection)
+            on_rejected(self._call.caller.holder)
             raise as_error(rejection) from None
         except BaseException as error:
             self.failed(error)

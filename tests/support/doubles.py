@@ -35,7 +35,7 @@ def call(
 ) -> Call:
     """A call of a caller that nobody can reach."""
     caller: Any = SimpleNamespace(
-        principal=principal or Principal(), is_remote=is_remote, request_id=request_id, scope={}
+        holder=None, principal=principal or Principal(), is_remote=is_remote, request_id=request_id, scope={}
     )
     child: Any = SimpleNamespace(key=server)
     address = {"ref": ref} if ref is not None else {"uri" if method.startswith("resources/") else "name": name}

@@ -106,7 +106,12 @@ def stack_of(
             # Around all work, which is to belong to the trace that the request tells.
             Middleware(RemoteParent),
             # Outside of all that may refuse credentials, to see each refusal.
-            *_if(auth is not None, AuthenticationFailures, on_failure=policies.authentication_failed),
+            *_if(
+                auth is not None,
+                AuthenticationFailures,
+                on_failure=policies.authentication_failed,
+                refused=parts.places.refused,
+            ),
             *_if(auth is not None, RequestContextMiddleware),  # a token verifier may look it up
             # Before CORS and authentication: a page of another site is told nothing.
             *_checked(checks.host_guard, options.get("allowed_origins") or (), policies.address_denied),

@@ -36,6 +36,7 @@ from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
 from fastmcp_aggregator.front.wire.errors import id_in_use
 from fastmcp_aggregator.front.wire.parts import too_many_parts
 from fastmcp_aggregator.message_streams import encode
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
@@ -83,6 +84,7 @@ class AdmissionQueue:
         self.body_bytes = FairShare(limits.body_bytes)
         self.unread = FairShare(limits.unread_bytes)
         self.connections = FairShare(limits.connections, has_reserve=False)
+        self.refused = RefusedCallers()
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
@@ -203,10 +205,13 @@ class Gate:
         holder = scope[HOLDER]
         places = self._places
         if not places.admitted.try_acquire(holder):
+            places.refused.refused(holder)
+            await places.refused.turn(holder)
             await reject(scope, receive, send, "too many requests")
             return
         body = Body(receive, partial(places.body_bytes.try_acquire, holder))
         try:
+            await places.refused.turn(holder)
             try:
                 content = await body.read(
                     bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))

@@ -19,11 +19,13 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.access.keys import MARK
+from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnDenied = Callable[[Principal, str, str, str], None]
@@ -216,14 +218,16 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 
 
 class AuthenticationFailures:
-    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason.
+    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason. Many
+    of one address take turns.
 
     What FastMCP tells who has sent a wrong API key is about tokens that a client gets by itself: here it is about keys.
     """
 
-    def __init__(self, app: ASGIApp, on_failure: OnRefused) -> None:
+    def __init__(self, app: ASGIApp, on_failure: OnRefused, refused: RefusedCallers | None = None) -> None:
         self._app = app
         self._on_failure = on_failure
+        self._refused = refused or RefusedCallers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_about_key = False
@@ -232,6 +236,9 @@ class AuthenticationFailures:
             nonlocal is_about_key
             if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
                 self._on_failure(_address(scope), scope["path"], reason)
+                network = network_of(_address(scope))
+                self._refused.refused(network)
+                await self._refused.turn(network)
                 is_about_key = message["status"] == 401 and _has_key(scope)
                 if is_about_key:
                     message["headers"] = [_about_key(*header) for header in message["headers"]]
