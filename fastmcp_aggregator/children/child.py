@@ -489,7 +489,8 @@ class Child:
 
     def status(self) -> ServerStatus:
         """A snapshot for people and programs."""
-        catalogue = self.catalogue if self.is_listed and self.catalogue else Catalogue(0)
+        is_known = self.is_listed and not self.stands_for_instances  # there, what is listed is the way to log in
+        catalogue = self.catalogue if is_known and self.catalogue else Catalogue(0)
         return ServerStatus(
             server_key=self.key,
             state=self.state,

@@ -503,6 +503,17 @@ def test_thousands_of_tools_are_quick_to_filter_and_no_list_is_over_200_rows(chr
             assert page.locator("#tools-list a").count() == min(found, 200)
 
 
+def test_more_tools_are_listed_than_a_function_takes_arguments(chromium: Browser, hub: str) -> None:
+    listed = """async () => {
+        const { listAll } = await import("/dashboard/api.js");
+        window.fetch = async () => new Response(JSON.stringify({ tools: new Array(200000).fill({ name: "t" }) }));
+        return (await listAll("mcp", "tools/list", "tools")).length;
+    }"""
+    with page_of(chromium, f"{hub}#tools") as page:
+        page.locator("#tools-list a").first.wait_for()
+        assert page.evaluate(listed) == 200_000
+
+
 def test_keys_and_servers_are_shown_by_the_two_hundred(chromium: Browser) -> None:
     """What is listed for operators is bounded, too."""
     app = memory.build_aggregator(config(**{f"server-{number}": lean() for number in range(201)}), strict=False)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,6 +16,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from support import doubles
+from support.account_hub import around
 from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
 from support.serving import browser, served
@@ -371,3 +373,15 @@ async def test_a_group_that_is_gone_is_not_shown_any_more() -> None:
         groups.clear()
         await app.reload()
         assert [g["id"] for g in (await state(http))["groups"]] == ["default"]
+
+
+async def test_the_way_to_log_in_to_a_server_is_counted_as_none_of_its_tools(tmp_path: Path) -> None:
+    async with around(tmp_path, lists="caller") as place, place.front.browser() as http:
+        headers = place.credentials.of("bob")
+        view = (await http.get("/dashboard/state", headers=headers)).json()
+        assert [(server["tools"], server["for_each_caller"]) for server in view["servers"]] == [(0, True)]
+        parts = [part for group in view["groups"] for part in group["servers"]]
+        assert [(part["tools"], part["for_each_caller"]) for part in parts] == [(0, True)] * len(parts)
+        names = (await http.get("/dashboard/names", headers=headers)).json()
+        assert names["default"] == {"crm": []}
+        assert place.app.health()["crm"].tools == 0

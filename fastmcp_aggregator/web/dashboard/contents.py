@@ -76,6 +76,8 @@ def _read(table: RouteTable, rule: NameRule, before: Mapping[str, Part]) -> dict
     found: dict[str, dict[Kind, Listed]] = {}
     for kind in Kind:
         for child, listed in table.named_of_each(kind, rule):
+            if child.stands_for_instances:  # the way to log in is none of its tools
+                continue
             found.setdefault(child.key, {})[kind] = listed
     return {key: _part(listed, before.get(key)) for key, listed in found.items()}
 

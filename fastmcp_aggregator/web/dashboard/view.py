@@ -62,7 +62,7 @@ def view_of(sources: Sources) -> dict[str, Any]:
     return {
         "now": sources.calls.now,
         "servers": [_server(key, sources) for key in shown],
-        "groups": [_group(group, contents, sources.path) for group, contents in sources.groups.values()],
+        "groups": [_group(group, contents, sources) for group, contents in sources.groups.values()],
         "calls": [_call(call) for call in sources.calls.latest(CALLS_SHOWN, lambda call: _may_see(call, sources))],
     }
 
@@ -128,16 +128,22 @@ def _tools_of(key: str, sources: Sources) -> set[str]:
     return {own for _, contents in sources.groups.values() for own in contents.of(key).tools.values()}
 
 
-def _group(group: Group, contents: Contents, path: str) -> dict[str, Any]:
+def _group(group: Group, contents: Contents, sources: Sources) -> dict[str, Any]:
     parts = {key: contents.of(key) for key in group.servers}
     return {
         "id": group.id,
         "name": group.name,
         "description": group.description,
-        "endpoint": path.lstrip("/") if group.id == DEFAULT_GROUP else f"groups/{group.id}{path}",
+        "endpoint": sources.path.lstrip("/") if group.id == DEFAULT_GROUP else f"groups/{group.id}{sources.path}",
         "edition": contents.edition,
         "servers": [
-            {"key": key, "tools": len(part.tools), "resources": part.resources, "prompts": part.prompts}
+            {
+                "key": key,
+                "tools": len(part.tools),
+                "resources": part.resources,
+                "prompts": part.prompts,
+                "for_each_caller": key in sources.children and sources.children[key].stands_for_instances,
+            }
             for key, part in parts.items()
         ],
     }

@@ -86,7 +86,7 @@ export async function listAll(endpoint, method, field) {
   do {
     const page = await request(endpoint, method, cursor ? { cursor } : {});
     if (page.error) throw new Error(page.error.message);
-    found.push(...page[field]);
+    for (const each of page[field]) found.push(each); // more than a call may have arguments
     cursor = page.nextCursor;
   } while (cursor);
   return found;

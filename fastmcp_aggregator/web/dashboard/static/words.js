@@ -30,7 +30,8 @@ export function timeOfDay(date) {
 export const count = (number, noun) => joined(number, number === 1 ? noun : `${noun}s`);
 
 /** What a server or a group offers: only what there is. */
-export function offers({ tools, resources, prompts }) {
+export function offers({ tools, resources, prompts, for_each_caller: isForEach }) {
+  if (isForEach) return "as each account sees it";
   const parts = [[tools, "tool"], [resources, "resource"], [prompts, "prompt"]];
   return parts.filter(([number]) => number).map(([number, noun]) => count(number, noun)).join(", ");
 }
