@@ -238,6 +238,14 @@ def tasks(session: nox.Session) -> None:
 
 
 @nox.session
+def accounts(session: nox.Session) -> None:
+    """Make 10 000 calls of 50 principals, each with accounts of its own that end and are revoked meanwhile."""
+    install(session, "test", package=True)
+    environment = {"PYTHONPATH": "tests", "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
+    session.run("python", "benchmarks/accounts.py", *session.posargs, env=environment)
+
+
+@nox.session
 def operate(session: nox.Session) -> None:
     """Walk through operating a hub, write `docs/operating.md`, and make the pictures of the dashboard."""
     install(session, "test", package=True)

@@ -69,6 +69,8 @@ class Account(ABC):
             await self._renewed(refused=None)
         elif self._is_old:
             await self._look()
+        if self.tokens is None:  # forgotten just then
+            await self._renewed(refused=None)
         return self._header()
 
     async def renewed(self, refused: str) -> str:
@@ -118,7 +120,8 @@ class Account(ABC):
         """
 
     def _header(self) -> str:
-        assert self.tokens is not None
+        if self.tokens is None:
+            raise self._failed(LoginRequired("its login has just ended"))
         return f"Bearer {self.tokens.tokens.access_token}"
 
     async def _renewed(self, refused: str | None) -> None:

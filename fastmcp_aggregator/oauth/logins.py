@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -85,6 +86,7 @@ class Logins:
         self._accounts = accounts
         self._public_url = public_url.rstrip("/")
         self._begun: dict[tuple[str, str], Login] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._finished = asyncio.Event()
 
     @property
@@ -102,28 +104,37 @@ class Logins:
         Raises:
             VaultError: it cannot be kept.
         """
-        known = self._begun.get((principal, server))
-        now = time.time()
-        if known is not None and now - known.begun_at < LIFETIME / 2:
-            found = await self._found(known.id)
-            if found is not None and found.refused is None:
-                return found
-        login = Login(id=secrets.token_urlsafe(24), principal=principal, server=server, begun_at=now)
-        await self._keep(login)
-        self._begun.pop((principal, server), None)
-        while len(self._begun) >= _MOST:
-            self._begun.pop(next(iter(self._begun)))
-        self._begun[principal, server] = login
-        return login
+        lock = self._locks.setdefault((principal, server), asyncio.Lock())
+        async with lock:
+            known = self._begun.get((principal, server))
+            now = time.time()
+            if known is not None and now - known.begun_at < LIFETIME / 2:
+                found = await self.known(known.id)
+                if found is not None and found.refused is None:
+                    return found
+            login = Login(id=secrets.token_urlsafe(24), principal=principal, server=server, begun_at=now)
+            await self._keep(login)
+            self._begun.pop((principal, server), None)
+            while len(self._begun) >= _MOST:
+                self._begun.pop(next(iter(self._begun)))
+            self._begun[principal, server] = login
+            return login
 
-    def begun_by(self, principal: str, server: str, login_id: str) -> Login | None:
-        """The login of this id, if it was begun here for this principal and server; it may be finished by now."""
-        known = self._begun.get((principal, server))
-        return known if known is not None and known.id == login_id else None
+    async def known(self, login_id: str) -> Login | None:
+        """A login that is not finished; it may have been refused.
+
+        Raises:
+            VaultError: nobody can tell.
+        """
+        document = await self._accounts.vault.read(LOGINS, login_id)
+        try:
+            return None if document is None else Login.model_validate_json(document)
+        except ValidationError:
+            return None
 
     async def found(self, login_id: str) -> Login:
-        """Raises: LoginOverError, VaultError."""
-        login = await self._found(login_id)
+        """The same. Raises: LoginOverError, VaultError."""
+        login = await self.known(login_id)
         if login is None or login.refused is not None:
             raise LoginOverError("this login is over; call again, and open the new address")
         return login
@@ -195,7 +206,7 @@ class Logins:
             tokens = await kept_tokens(self._accounts.vault, url, login.principal)
             if tokens is not None and tokens.obtained_at >= login.begun_at and not tokens.is_refused:
                 return True
-            found = await self._found(login.id)
+            found = await self.known(login.id)
             if found is None:
                 return False
             if found.refused is not None:
@@ -220,13 +231,6 @@ class Logins:
             client = await client_for(provider, settings, self.callback)
             await vault.keep(CLIENTS, name, client.model_dump_json(exclude_none=True).encode(), lifetime=_CLIENT_LIFE)
         return client
-
-    async def _found(self, login_id: str) -> Login | None:
-        document = await self._accounts.vault.read(LOGINS, login_id)
-        try:
-            return None if document is None else Login.model_validate_json(document)
-        except ValidationError:
-            return None
 
     async def _keep(self, login: Login) -> None:
         await self._accounts.vault.keep(LOGINS, login.id, login.model_dump_json().encode(), lifetime=LIFETIME)

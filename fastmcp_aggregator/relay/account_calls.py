@@ -94,15 +94,19 @@ class AccountCalls:
         if _continues_login(call):
             login = await self._came_back(call, site, principal)
             call.params = {name: value for name, value in call.params.items() if name not in RETRY_PARAMS}
-            await self._until_finished(login, call, site)
+            if login is not None:
+                await self._until_finished(login, call, site)
         for _ in range(_LOGINS):
-            if not await self._is_needed(site, principal):
+            is_needed = await self._is_needed(site, principal)
+            if not is_needed:
                 try:
                     return await self._proceed(call)
                 except ChildServerError as error:
                     if not error.login_needed:
                         raise
             login = await self._logins.begin(principal, site.key)
+            if is_needed and not await self._is_needed(site, principal):
+                continue  # the person has just logged in, over another call
             if call.caller.is_modern:
                 return self._asked_first(call, login)
             await self._ask(call, login, site)
@@ -171,8 +175,8 @@ class AccountCalls:
         await self._until_finished(login, call, site)
         call.caller.notify(ELICITATION_COMPLETE.name, {"elicitationId": login.id})
 
-    async def _came_back(self, call: Call, site: Site, principal: str) -> Login:
-        """The login for which a modern client has come back.
+    async def _came_back(self, call: Call, site: Site, principal: str) -> Login | None:
+        """The login for which a modern client has come back; None: it is over, with tokens or without.
 
         Raises:
             MCPError: it is none of this principal and server, or the person has refused.
@@ -182,8 +186,8 @@ class AccountCalls:
         if not isinstance(answers, Mapping):
             raise MCPError(INVALID_PARAMS, "Invalid request parameters: inputResponses: must be an object")
         _require_accepted(answers.get(_NAME), site.key)
-        login = self._logins.begun_by(principal, site.key, login_id) or await self._logins.found(login_id)
-        if (login.principal, login.server) != (principal, site.key):
+        login = await self._logins.known(login_id)
+        if login is not None and (login.principal, login.server) != (principal, site.key):
             told = _not_logged_in(site.key, "this login is over; call again, and open the new address")
             raise Denied(told.code, told.message, reason="the login belongs to somebody else, or to another server")
         return login

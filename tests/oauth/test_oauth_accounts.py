@@ -276,6 +276,23 @@ async def test_hours_of_four_replicas_cost_no_login(
     assert (endpoint.number, len(endpoint.asked)) == (hours, hours)
 
 
+async def test_an_account_that_is_forgotten_just_as_it_is_renewed_has_tokens_all_the_same(
+    endpoint: TokenEndpoint, vault: FileVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a callback has it that comes over another call of the same principal."""
+    await logged_in(vault)
+    one = account(vault)
+    renew = one._renew
+
+    async def forgotten(refused: str | None) -> None:
+        await renew(refused)
+        monkeypatch.setattr(one, "_renew", renew)
+        asyncio.get_running_loop().call_soon(one.forget)
+
+    monkeypatch.setattr(one, "_renew", forgotten)
+    assert await one.authorization() == "Bearer access-1"
+
+
 async def test_scopes_that_a_call_wants_are_kept_for_the_next_login(endpoint: TokenEndpoint, vault: FileVault) -> None:
     given = {"access_token": "access-0", "refresh_token": "refresh-0", "scope": "read"}
     await logged_in(vault, tokens=given, expires_at=None)

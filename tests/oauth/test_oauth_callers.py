@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
+from support.account_crowd import crowd
 from support.account_hub import CALL, Browser, address_in, around, asked, give, key_of, log_in, retried
 from support.harness import config
 
@@ -269,6 +268,38 @@ def test_accounts_of_callers_need_an_address_that_their_browsers_come_back_to() 
         require_credentials(found, settings)
 
 
+@pytest.mark.parametrize("modern", [True, False])
+async def test_two_calls_at_once_are_one_login(tmp_path: Path, modern: bool) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice", modern=modern)
+        client.on_question = lambda method, params: {"result": {"action": "accept"}}
+        if modern:
+            results = await asyncio.gather(asked(client), asked(client))
+            (address,) = {address_in(result) for result in results}
+            answers = [client.begin("tools/call", retried(result))[1] for result in results]
+        else:
+            answers = [client.begin("tools/call", CALL)[1] for _ in range(2)]
+            while len(client.questions) < 2:
+                await client.result("ping")
+            (address,) = {question["params"]["url"] for question in client.questions}
+        assert (await log_in(place, address, "alice")).status_code == 200
+        for answer in answers:
+            assert (await answer)["result"]["structuredContent"] == {"who": "alice-there"}
+
+
+async def test_a_client_that_comes_back_for_a_login_that_is_over_has_its_call_made(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        client = await place.client("alice", modern=True)
+        first = await asked(client)
+        await log_in(place, address_in(first), "alice")
+        place.server.revoke("alice-there", also_refresh=True)
+        second = await asked(client)  # which is another login, by now
+        assert address_in(second) != address_in(first)
+        await log_in(place, address_in(second), "alice")
+        for result in (first, second):
+            assert (await client.result("tools/call", retried(result)))["structuredContent"] == {"who": "alice-there"}
+
+
 # Many.
 
 
@@ -277,40 +308,7 @@ def test_accounts_of_callers_need_an_address_that_their_browsers_come_back_to() 
 )
 async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int, servers: int, calls: int) -> None:
     """With tokens that end and are revoked all the time."""
-    names = [f"p{number}" for number in range(people)]
-    chance = random.Random(1)
-    async with around(
-        tmp_path, servers=servers, people=names, max_isolated_sessions=people * servers, rate_limit=0
-    ) as place:
-        clients = {who: await place.client(who, modern=True) for who in names}
-        keys = ["crm", *(f"crm{number}" for number in range(1, servers))]
-        logins = 0
-
-        async def call(who: str, key: str) -> None:
-            nonlocal logins
-            asking: dict[str, Any] = {"name": f"{key}:whoami", "arguments": {}}
-            message = asking
-            for _ in range(5):
-                answer = await clients[who].send("tools/call", message)
-                assert "error" not in answer, answer
-                result = answer["result"]
-                if result.get("resultType") != "input_required":
-                    assert result["structuredContent"] == {"who": f"{who}-there"}
-                    return
-                logins += 1
-                page = await log_in(place, address_in(result), who)
-                assert page.status_code in (200, 404)
-                message = {**asking, **{name: retried(result)[name] for name in ("requestState", "inputResponses")}}
-            pytest.fail("asked again and again")
-
-        done = 0
-        while done < calls:
-            batch = [(chance.choice(names), chance.choice(keys)) for _ in range(min(10, calls - done))]
-            await asyncio.gather(*(call(*each) for each in dict.fromkeys(batch)))
-            done += len(batch)
-            for _ in range(max(1, people // 50)):
-                server, who = chance.choice(place.servers), f"{chance.choice(names)}-there"
-                server.revoke(who, also_refresh=chance.random() < 0.3)
-        made = {who for server in place.servers for who in server.calls}
-        assert made <= {f"{who}-there" for who in names}
-        assert logins >= min(people * servers, calls) / 2
+    async with crowd(tmp_path, people, servers) as crowded:
+        await crowded.make(calls)
+        assert (crowded.ended["result"], crowded.is_clean) == (calls, True), crowded.told
+        assert crowded.ended["login"] >= min(people * servers, calls) / 4

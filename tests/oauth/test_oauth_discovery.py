@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,13 +11,15 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull
+from support.harness import free_port
 
+from fastmcp_aggregator.children.http.client import tls
 from fastmcp_aggregator.oauth import clients, discovery, grants
 from fastmcp_aggregator.oauth.authorization import Authorization, Refused, brought_by
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
-from fastmcp_aggregator.oauth.errors import ClientRefused, NothingAsked, OAuthError, Unreachable
-from fastmcp_aggregator.oauth.web import Answer
+from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError, Unreachable
+from fastmcp_aggregator.oauth.web import Answer, sent
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 URL = "https://mcp.example.com/team/mcp"
@@ -32,6 +35,15 @@ METADATA: dict[str, Any] = {
     "authorization_response_iss_parameter_supported": True,
 }
 PLAIN = OAuthSettings()
+
+
+async def test_a_request_reads_no_certificates_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    tls()
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: read.append(None))
+    with pytest.raises(NoAnswer):
+        await sent(httpx2.Request("GET", f"http://127.0.0.1:{free_port()}"))
+    assert read == []
 
 
 class Web:

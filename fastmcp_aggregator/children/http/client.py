@@ -63,8 +63,8 @@ _MOST_QUERIES = 10
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """For all servers: to read the certificates takes tens of milliseconds, in which nobody else is served."""
+def tls() -> ssl.SSLContext:
+    """For all servers and their authorization servers: to read the certificates takes tens of milliseconds of all."""
     return httpx2.create_ssl_context()
 
 
@@ -89,7 +89,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self.large_messages = LargeMessages()
         self._response_streams: dict[int | str | None, StreamBreaker] = {}
         self._network = httpx2.AsyncHTTPTransport(
-            verify=_tls(),
+            verify=tls(),
             proxy=_proxy_for(self.url),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE),
         )
