@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from demo_hub import GROUPS, servers
 from playwright.sync_api import Browser, Page
@@ -16,6 +16,7 @@ from support.harness import config
 from fastmcp_aggregator import build_aggregator
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
+Theme = Literal["light", "dark"]
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("git:git_status", {"path": "."}),
     ("search:search", {"query": "model context protocol"}),
@@ -57,24 +58,31 @@ def call_a_tool(page: Page) -> None:
     page.locator(".verdict").wait_for()
 
 
+WIDTHS = {"desk": (1160, 980), "tablet": (768, 900), "phone": (360, 720)}
+VIEWS: dict[str, tuple[Theme, Theme, Theme]] = {
+    "servers": ("light", "dark", "light"),
+    "groups": ("dark", "light", "dark"),
+    "tools": ("dark", "light", "dark"),
+}
+"""Each in which theme at which width."""
+
+
 def make(browser: Browser, hub: str) -> None:
     page = browser.new_page(viewport={"width": 1160, "height": 720}, color_scheme="light")
     page.goto(hub)
     page.locator("#servers-table tr[data-state=running]").first.wait_for()
     prepare(page, hub)
-    picture(page, "servers-light")
-    shown(page, "groups", "#groups-list .tools a")
-    picture(page, "groups-light")
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size({"width": 1160, "height": 980})
-    call_a_tool(page)
-    picture(page, "tools-dark")
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 360, "height": 720})
-    shown(page, "servers", "#servers-table tbody tr")
-    picture(page, "servers-phone")
-    shown(page, "tools/coding/git%3Agit_commit", "form.call")
-    picture(page, "tools-phone")
+    open_view = {
+        "servers": lambda: shown(page, "servers", "#servers-table tbody tr"),
+        "groups": lambda: shown(page, "groups", "#groups-list .tools a"),
+        "tools": lambda: call_a_tool(page),
+    }
+    for number, (width, (across, down)) in enumerate(WIDTHS.items()):
+        page.set_viewport_size({"width": across, "height": down})
+        for view, themes in VIEWS.items():
+            page.emulate_media(color_scheme=themes[number])
+            open_view[view]()
+            picture(page, f"{view}-{width}")
 
 
 def main() -> None:
