@@ -25,7 +25,7 @@ class Session:
     era = "legacy"
     lost = asyncio.Event()
 
-    def serves(self, principal: Hashable) -> None:
+    def serves(self, principal: Hashable, holder: Hashable = None) -> None:
         """Nothing depends on it here."""
 
 
