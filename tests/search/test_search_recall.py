@@ -1,9 +1,12 @@
 """The search for tools on real ones: 492 tools of 20 servers, and what a model may ask for.
 
-The ranking was adjusted on `questions.txt`. The others were written from names and descriptions of tools, those of
-`questions_sampled.txt` of tools drawn at random, and committed before they were first asked: the right tool was among
-five for 49 % of the former then, and for 69 % of the latter, after an adjustment on the former. They are
-kept so that it does not become worse.
+The ranking was adjusted on `questions.txt`, and once on `questions_held_out.txt`. The others were written from names
+and descriptions of tools that were drawn at random, and committed before they were first asked: for those of
+`questions_sampled.txt` the right tool was among five for 69 % then, for those of `questions_unseen.txt` for 74 %. They
+are kept so that it does not become worse; for new figures, write new questions.
+
+The right tools of a question are all whose descriptions say that they do what it asks, with what it names. The
+descriptions decide, never what a ranking finds.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ def tools() -> list[dict[str, Any]]:
     return json.loads((HERE / "tools.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-SETS = ("questions.txt", "questions_held_out.txt", "questions_sampled.txt")
+SETS = ("questions.txt", "questions_held_out.txt", "questions_sampled.txt", "questions_unseen.txt")
 
 
 @cache
@@ -60,16 +63,23 @@ def test_the_set_is_large_enough_and_right() -> None:
     assert not {name for _, wanted in every_question() for name in wanted} - names
 
 
-@pytest.mark.parametrize(("file", "share"), [*zip(SETS, (0.95, 0.85, 0.7), strict=True)])
+@pytest.mark.parametrize(("file", "share"), [*zip(SETS, (0.95, 0.85, 0.7, 0.73), strict=True)])
 def test_the_right_tool_is_among_five(file: str, share: float) -> None:
     with_tool = [(question, wanted) for question, wanted in questions(file) if wanted]
     hits = [bool({tool["name"] for tool in found(question)} & wanted) for question, wanted in with_tool]
     assert sum(hits) / len(hits) >= share
 
 
-def test_it_is_said_that_none_fits_where_none_does() -> None:
-    without = [question for question, wanted in every_question() if not wanted]
-    assert sum(not ranking().best(question, 10).fits for question in without) / len(without) >= 0.95
+@pytest.mark.parametrize(("file", "share"), [*zip(SETS, (0.94, 0.96, 0.96, 0.84), strict=True)])
+def test_it_is_said_that_none_fits_where_none_does(file: str, share: float) -> None:
+    without = [question for question, wanted in questions(file) if not wanted]
+    assert sum(not ranking().best(question, 10).fits for question in without) / len(without) >= share
+
+
+@pytest.mark.parametrize(("file", "share"), [*zip(SETS, (0.03, 0.24, 0.36, 0.39), strict=True)])
+def test_it_is_seldom_said_that_none_fits_where_one_does(file: str, share: float) -> None:
+    with_tool = [question for question, wanted in questions(file) if wanted]
+    assert sum(not ranking().best(question, 10).fits for question in with_tool) / len(with_tool) <= share
 
 
 def test_answers_have_a_bound() -> None:
