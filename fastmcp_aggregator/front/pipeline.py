@@ -240,6 +240,8 @@ class Pipeline:
         elif call.started is not None or self._backend.profile.is_single:
             result = await runtime.tasks.call(child, call)
         else:
+            if not call.caller.is_remote:
+                runtime.instances.look_at_paths(child, call.caller, call.params)
             async with runtime.instances.serving(child, call.caller) as instance:
                 result = await runtime.tasks.call(instance, call)
         if call.caller.outbox is not None:

@@ -19,10 +19,11 @@ from fastmcp_aggregator.status.server_status import Isolation
 
 
 class Shown(StrEnum):
-    """What a server has shown of itself while it ran, in this run or an earlier one."""
+    """What a server has shown of itself, or its calls of it, while it ran, in this run or an earlier one."""
 
     ASKS_FOR_ROOTS = "asks_for_roots"
     LISTS_BY_CLIENT = "lists_by_client"
+    RELATIVE_PATHS = "relative_paths"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,17 @@ def decide(server: ServerConfig, options: ChildOptions, shown: Collection[str] =
         return Decision(setting, f"`isolation` for {whose} is `{setting}`")
     if why := _why_of_a_client(server, options, shown):
         return Decision("session", why)
-    if Shown.ASKS_FOR_ROOTS in shown:
-        return Decision("directory", "it asks for the roots of its client")
-    if why := why_of_a_folder(server):
+    if why := _why_of_a_folder(server, shown):
         return Decision("directory", why)
     return Decision("shared", "nothing shows that it belongs to one client or one folder")
+
+
+def _why_of_a_folder(server: ServerConfig, shown: Collection[str]) -> str | None:
+    if Shown.ASKS_FOR_ROOTS in shown:
+        return "it asks for the roots of its client"
+    if why := why_of_a_folder(server):
+        return why
+    return "it has been given paths relative to the working folder" if Shown.RELATIVE_PATHS in shown else None
 
 
 def is_stateful(server: ServerConfig, options: ChildOptions) -> bool:

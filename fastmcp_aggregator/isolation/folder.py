@@ -18,6 +18,16 @@ _SCRIPT = re.compile(
     r"[\w.-]+([/\\][\w.-]+)*\.(py|pyz|js|mjs|cjs|ts|mts|sh|rb|php|jar|dll|exe|json|toml|ya?ml|db|sqlite)", re.ASCII
 )
 """A path that names a script or a file, and nothing else that a program may be given, such as a package."""
+_RELATIVE = re.compile(rb'(?<!\\)"\.\.?(?:[/\\][^"]*)?"')
+"""A string of JSON that is surely a path, and a relative one."""
+_MOST_BYTES = 64 * 1024
+
+
+def depends_on_folder(server: ServerConfig, arguments: bytes) -> bool:
+    """Whether a call with these arguments, as JSON, means other files in another working folder."""
+    if b'".' not in arguments or not isinstance(server, StdioServer) or server.cwd is not None:
+        return False
+    return _RELATIVE.search(arguments, 0, _MOST_BYTES) is not None
 
 
 def why_of_a_folder(server: ServerConfig) -> str | None:

@@ -13,7 +13,7 @@ _STATEFUL = """
 """
 STATEFUL_WORDS = frozenset(_STATEFUL.split())
 """Of a program or package that keeps state: memories, browsers, shells."""
-FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "gopls", "ng", "nx", "serena"])
+FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "git", "gopls", "ng", "nx", "serena"])
 """Of a program that works in the folder in which it is started."""
 _WORD = re.compile(r"[a-z]+")
 _MOST_ARGUMENTS = 50
@@ -32,4 +32,4 @@ def _own_part(name: str) -> str:
         return name
     _, is_installed, path = name.rpartition("/node_modules/")
     package = path.split("/")[: 2 if path.startswith("@") else 1]
-    return "/".join(package) if is_installed and package != [".bin"] else name.rpartition("/")[2]
+    return "/".join(package) if is_installed and package != [".bin"] else name.rpartition("/")[2].removesuffix(".git")

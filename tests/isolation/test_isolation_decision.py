@@ -10,7 +10,7 @@ import pytest
 from fastmcp_aggregator.config import ServerConfig, StdioServer, UnresolvedServer, load_config
 from fastmcp_aggregator.isolation.decision import Decision, Shown, decide
 from fastmcp_aggregator.isolation.evidence import Evidence
-from fastmcp_aggregator.isolation.folder import in_folder
+from fastmcp_aggregator.isolation.folder import depends_on_folder, in_folder
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
 
@@ -64,6 +64,7 @@ def test_a_server_is_shared_if_nothing_shows_that_it_belongs_to_one_client_or_fo
         ({"command": "npx", "args": ["pkg"], "cwd": "sub"}, "`cwd` is relative"),
         ({"command": "npx", "args": ["-y", "@eslint/mcp@latest"]}, "programs named `eslint` work in the folder"),
         ({"command": "claude", "args": ["mcp", "serve"]}, "programs named `claude` work in the folder"),
+        ({"command": "uvx", "args": ["mcp-server-git"]}, "programs named `git` work in the folder"),
     ],
 )
 def test_a_server_whose_entry_depends_on_the_folder_has_an_instance_for_each(entry: dict[str, Any], why: str) -> None:
@@ -104,6 +105,21 @@ def test_a_setting_says_that_a_server_keeps_no_state_whatever_its_name() -> None
 
 def test_a_server_that_asks_for_roots_has_an_instance_for_each_folder() -> None:
     assert decided(PLAIN, Shown.ASKS_FOR_ROOTS) == Decision("directory", "it asks for the roots of its client")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "depends"),
+    [
+        (b'{"repo_path": "."}', True),
+        (b'{"paths":["a","../b"]}', True),
+        (rb'{"path":"..\\b"}', True),
+        (b'{"path":"/a/.","ending":".py","dots":"...","name":".git"}', False),
+        (rb'{"code":"open(\"./a\")"}', False),
+    ],
+)
+def test_a_call_with_a_relative_path_depends_on_the_folder(arguments: bytes, depends: bool) -> None:
+    assert depends_on_folder(server(PLAIN), arguments) is depends
+    assert not depends_on_folder(server({**PLAIN, "cwd": "/somewhere"}), arguments)
 
 
 def test_a_server_whose_lists_differ_has_an_instance_for_each_client_whatever_else_it_shows() -> None:

@@ -154,6 +154,28 @@ async def test_between_calls_a_server_is_heard_by_the_only_client_here_that_has_
         assert await heard() == [[], ["notifications/message"]]
 
 
+async def test_a_call_with_a_relative_path_never_reaches_a_server_that_runs_in_another_clients_folder(
+    tmp_path: Path,
+) -> None:
+    async with hub(tmp_path, isolation="auto") as here:
+        folders = [tmp_path / "one", tmp_path / "other"]
+        for folder in folders:
+            folder.mkdir()
+        peers = [await here.client(folder=str(folder)) for folder in folders]
+
+        async def pids(**arguments: Any) -> list[Any]:
+            """The processes that serve the two."""
+            answers = [await peer.request("tools/call", name="a:pid", arguments=arguments) for peer in peers]
+            return [json.loads(answer["result"]["content"][0]["text"])["pid"] for answer in answers]
+
+        one, other = await pids(text='in ./here, or: "./here"')
+        assert one == other
+        one, other = await pids(paths=["./src"])
+        assert one != other
+        assert await pids() == [one, other]
+        assert here.app.health()["a"].isolation == "directory"
+
+
 async def test_a_client_that_writes_nothing_more_still_gets_its_answers(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         one, other = await here.client(), await here.client()

@@ -194,7 +194,7 @@ class FastPath:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        refusal = self._require_free(target, caller, meta)
+        refusal = self._require_free(target, caller, params)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
         stack = self._backend.policies.stack
@@ -250,15 +250,17 @@ class FastPath:
         if self._backend.profile.is_awaited:
             raise Declined("new client")
 
-    def _require_free(self, target: Target, caller: Caller, meta: Mapping[str, Any]) -> ChildServerError | None:
+    def _require_free(self, target: Target, caller: Caller, params: Mapping[str, Any]) -> ChildServerError | None:
         """Decline what would have to wait, or needs an instance of its own; why the child's side refuses it, if so."""
         child, runtime = target.child, self._backend.runtime
         if runtime is None or child.session is None:
             raise Declined("not running")
         if not child.session.can_send_directly:
             raise Declined("no room in the pipe")
-        if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in meta:
+        if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in params.get("_meta", ()):
             raise Declined("log level")
+        if not caller.is_remote:
+            runtime.instances.look_at_paths(child, caller, params)
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
         if runtime.subscriptions.has_any(child):  # an answer must not come before the update that it has caused

@@ -19,11 +19,14 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from weakref import WeakSet
+
+from msgspec import Raw
 
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
@@ -33,7 +36,9 @@ from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.concurrency.limiter import share_of
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.isolation.folder import in_folder
+from fastmcp_aggregator.isolation.decision import Shown
+from fastmcp_aggregator.isolation.folder import depends_on_folder, in_folder
+from fastmcp_aggregator.protocol.json_rpc import Params
 from fastmcp_aggregator.relay.instances.open_tasks import OpenTasks
 from fastmcp_aggregator.relay.instances.places import Place, Places
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -98,6 +103,16 @@ class Instances:
             return await self._own_of(child, caller)
         assert child.session is not None
         return await self._in_legacy_era(child, child.session)
+
+    def look_at_paths(self, child: Child, caller: Caller, params: Params) -> None:
+        """What all clients share runs in the folder of one of them: see whether this call needs its own client's."""
+        is_shared = child.evidence.is_shared and not child.context.profile.is_single
+        if not is_shared or caller.working_folder is None or "arguments" not in params:
+            return
+        arguments = params["arguments"]
+        text = arguments if isinstance(arguments, Raw) else json.dumps(arguments).encode()
+        if depends_on_folder(child.server, bytes(text)):
+            child.evidence.show(Shown.RELATIVE_PATHS)
 
     def is_shared(self, child: Child, caller: Caller) -> bool:
         """Whether the caller has no other instance than everybody."""
