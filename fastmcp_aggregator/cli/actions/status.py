@@ -27,8 +27,8 @@ _WINDOW = 60.0
 _HEADINGS = ("server", "state", "for", "restarts", "calls", "calls/s", "p50", "p99", "last error")
 _COLOURS = {"running": "green", "failed": "red", "initializing": "yellow", "sleeping": "dim"}
 _WITHOUT_METRICS = (
-    "It keeps no metrics, or shows them to keys of all groups alone: "
-    "start it with FASTMCP_AGGREGATOR_METRICS=true to see calls and their times."
+    "It keeps no metrics, or does not show them to this key. To see calls and their times, start it with "
+    "FASTMCP_AGGREGATOR_METRICS=true, and use a key with the role `metrics`."
 )
 
 
