@@ -21,6 +21,8 @@ from fastmcp_aggregator.config.documents import Place, parse_json, path_step, re
 from fastmcp_aggregator.errors import ConfigProblem
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"
+API_KEY_VARIABLE = f"{ENV_PREFIX}API_KEY"
+"""Who asks a running instance has its key there; it is no setting."""
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -92,7 +94,7 @@ def _parse_toml(text: str, root: Place) -> Any:
 def read_environment(model: type[BaseSettings], root: Place) -> Mapping[str, Any]:
     """Read what the environment sets; a variable with our prefix that is not a setting is a problem."""
     for name, value in os.environ.items():
-        if value and _is_ours(name) and not _sets_something(name, model):
+        if value and _is_ours(name) and name.upper() != API_KEY_VARIABLE and not _sets_something(name, model):
             setting = name[len(ENV_PREFIX) :].lower()
             message = _unknown(setting, model.model_fields, _variable_name)
             root.problems.append(ConfigProblem("invalid_schema", name, message))

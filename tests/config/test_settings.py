@@ -472,3 +472,8 @@ def test_a_file_of_another_type_is_refused(tmp_path: Path) -> None:
 
 def test_names_that_pydantic_settings_reserves_are_not_settings(tmp_path: Path) -> None:
     assert problem_of(write(tmp_path, '_env_prefix = "OTHER_"')).startswith("$._env_prefix: is not a setting")
+
+
+def test_the_key_of_a_client_may_be_in_the_environment_of_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "of-status")
+    assert load_settings() == AggregatorSettings()

@@ -91,7 +91,8 @@ async def around(
     """
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(account_server()) for _ in range(servers)]
-        found[0].url = url or found[0].url
+        for server in found[:1]:
+            server.url = url or server.url
         keys = ["crm", *(f"crm{number}" for number in range(1, servers))][:servers]
         credentials = Credentials(folder, {**dict.fromkeys(people), **(keys_of or {})}, roles or {})
         vault = FileVault(folder / "tokens")
