@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -9,6 +10,7 @@ import threading
 import pytest
 from support.harness import lean
 
+from fastmcp_aggregator.children.process.child_watcher import watched_by_descriptor
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.cli.running.starting import run_to_end
 from fastmcp_aggregator.config import StdioServer
@@ -33,3 +35,12 @@ def test_no_thread_waits_for_a_process_and_its_end_is_heard() -> None:
 
     assert run_to_end(work(), exit_code_on_signal=None) == 9
     assert not [name for name in threads if "waitpid" in name]
+
+
+async def test_the_loops_of_others_hear_of_it_as_before() -> None:
+    before = type(asyncio.get_event_loop_policy().get_child_watcher())
+    with watched_by_descriptor():
+        pass
+    assert type(asyncio.get_event_loop_policy().get_child_watcher()) is before
+    process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "pass")
+    assert await process.wait() == 0

@@ -9,13 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
-def watch_by_descriptor() -> None:
-    """Have the event loops of this program hear of it so. To be called before the first is made."""
+@contextmanager
+def watched_by_descriptor() -> Iterator[None]:
+    """Have the event loop that is made and ended meanwhile, in the main thread, hear of it so."""
     if sys.platform != "linux" or sys.version_info >= (3, 12):
+        yield
         return
+    policy = asyncio.get_event_loop_policy()
+    before = policy.get_child_watcher()
     with suppress(OSError):  # a sandbox may refuse it
         os.close(os.pidfd_open(os.getpid()))
-        asyncio.get_event_loop_policy().set_child_watcher(asyncio.PidfdChildWatcher())
+        policy.set_child_watcher(asyncio.PidfdChildWatcher())
+    try:
+        yield
+    finally:
+        policy.set_child_watcher(before)

@@ -19,7 +19,7 @@ from typing import Any
 
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
-from fastmcp_aggregator.children.process.child_watcher import watch_by_descriptor
+from fastmcp_aggregator.children.process.child_watcher import watched_by_descriptor
 from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
@@ -114,9 +114,9 @@ def run_to_end(work: Coroutine[Any, Any, int], *, exit_code_on_signal: int | Non
             end_on_signals(exit_code_on_signal, kill_recorded_groups)  # a front has put back the defaults
 
     end_on_signals(exit_code_on_signal, kill_recorded_groups)
-    watch_by_descriptor()
     try:
-        return asyncio.run(watched())
+        with watched_by_descriptor():
+            return asyncio.run(watched())
     finally:
         kill_recorded_groups()
 
