@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -25,6 +26,9 @@ def watched_by_descriptor() -> Iterator[None]:
         os.close(os.pidfd_open(os.getpid()))
         policy.set_child_watcher(asyncio.PidfdChildWatcher())
     try:
-        yield
+        with warnings.catch_warnings():
+            # What is left at the end is killed, not waited for.
+            warnings.filterwarnings("ignore", "A loop is being detached", RuntimeWarning)
+            yield
     finally:
         policy.set_child_watcher(before)
