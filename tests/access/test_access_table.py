@@ -9,7 +9,8 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,25 +18,35 @@ from typing import Any
 import httpx2
 import pytest
 from joserfc.jwk import RSAKey
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from support.account_hub import CALL, give
+from support.account_hub import Around as Accounts
+from support.account_hub import around as hub_with_accounts
 from support.credentials import PAIR, Credentials, bearer, token
 from support.doubles import call
 from support.harness import config, connected, free_port, lean, until
 from support.memory import build_aggregator, scripted
 from support.redis_server import RedisServer
 from support.serving import served
+from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError
+from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.local_hub.dashboard import Doors
 from fastmcp_aggregator.oauth.account import LoginAccount, keep
 from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
 from fastmcp_aggregator.pinning.definitions import pins_of
 from fastmcp_aggregator.pinning.pins import pins_from_settings
@@ -774,6 +785,113 @@ async def _(around: Around) -> None:
         assert sorted(answer.status_code for answer in both) == [303, 404]
         clock.now = 61.0
         assert (await http.get(old)).status_code == 404
+
+
+# What a proxy says of its client.
+
+
+async def client_seen(proxies: Sequence[str], *lines: str) -> str:
+    """The address that the program takes a request to be from, or the status of its refusal."""
+
+    async def seen(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.client.host if request.client else "")
+
+    app = Starlette(routes=[Route("/", seen)])
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listening_socket("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(serve_http(app, listener, stop, on_listening=listening.set, proxies=proxies))
+        await listening.wait()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write("\r\n".join(["GET / HTTP/1.1", "host: 127.0.0.1", "connection: close", *lines, "", ""]).encode())
+        try:
+            head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        except ConnectionError:  # it was refused before all was sent
+            head, body = "HTTP/1.1 431", ""
+        writer.close()
+        stop.set()
+        await serving
+    return body if " 200 " in head else head.split()[1]
+
+
+@cell("trusted proxies", "missing")
+async def _(around: Around) -> None:
+    assert await client_seen((), "x-forwarded-for: 192.0.2.7") == "127.0.0.1"
+    assert await client_seen(("127.0.0.1",)) == "127.0.0.1"
+
+
+@cell("trusted proxies", "malformed")
+async def _(around: Around) -> None:
+    start_is_refused("must be an address", lambda: load_settings(trusted_proxies=["*"]))
+    assert await client_seen(("127.0.0.1",), "x-forwarded-for: 192.0.2.9, 192.0.2.7, 127.0.0.1") == "192.0.2.7"
+    assert await client_seen(("127.0.0.1",), "x-forwarded-for: 192.0.2.9,") == "127.0.0.1"
+    assert await client_seen(("127.0.0.1",), "x-forwarded-for: 192.0.2.9, nonsense") == "nonsense"
+
+
+@cell("trusted proxies", "too big")
+async def _(around: Around) -> None:
+    assert await client_seen(("127.0.0.1",), "x-forwarded-for: " + "192.0.2.7, " * 40_000) == "431"
+
+
+# Accounts of callers.
+
+
+@asynccontextmanager
+async def with_accounts(around: Around) -> AsyncIterator[tuple[Accounts, HttpClient]]:
+    """A hub and alice's client, who is logged in to the server `crm`, as is the hub."""
+    async with hub_with_accounts(around.folder) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        yield place, await place.client("alice", modern=True)
+
+
+def spoil_account(around: Around, text: str) -> None:
+    for file in (around.folder / "tokens").glob("tokens-*"):
+        file.write_text(text)
+
+
+@cell("accounts of callers", "missing")
+async def _(around: Around) -> None:
+    async with with_accounts(around) as (place, _):
+        bob = await place.client("bob", modern=True)
+        assert (await bob.result("tools/call", CALL))["resultType"] == "input_required"
+        assert place.server.calls == {}
+
+
+@cell("accounts of callers", "malformed")
+async def _(around: Around) -> None:
+    async with with_accounts(around) as (place, alice):
+        spoil_account(around, "{")
+        assert "cannot be read" in (await alice.error("tools/call", CALL))["message"]
+        assert place.server.calls == {}
+
+
+@cell("accounts of callers", "too big")
+async def _(around: Around) -> None:
+    async with with_accounts(around) as (place, alice):
+        spoil_account(around, "[" * 1_000_000)
+        assert "cannot be read" in (await alice.error("tools/call", CALL))["message"]
+        assert place.server.calls == {}
+
+
+@cell("accounts of callers", "stale")
+async def _(around: Around) -> None:
+    async with with_accounts(around) as (place, alice):
+        place.server.revoke("alice-there", also_refresh=False)
+        assert (await alice.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
+        place.server.revoke("alice-there", also_refresh=True)
+        assert (await alice.result("tools/call", CALL))["resultType"] == "input_required"
+        assert place.server.calls == {"alice-there": 1}
+
+
+@cell("accounts of callers", "down")
+async def _(around: Around) -> None:
+    async with with_accounts(around) as (place, alice):
+        around.patch.setattr(type(place.vault), "read", unreadable)
+        assert "cannot be read" in (await alice.error("tools/call", CALL))["message"]
+        assert place.server.calls == {}
+
+
+async def unreadable(*_: Any) -> Any:
+    raise VaultError("the vault cannot be read")
 
 
 # The page.
