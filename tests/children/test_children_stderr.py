@@ -195,11 +195,27 @@ def test_a_flood_of_short_lines_is_passed_on_in_order_and_in_few_writes_that_a_p
 ) -> None:
     ours = CountingStderr()
     monkeypatch.setattr(sys, "stderr", ours)
-    lines = [f"{number}{letter}" for number in range(5000)]
+    lines = [f"{number}{letter}" for number in range(1000)]
     ChildStderr("files").feed("".join(f"{line}\n" for line in lines).encode())
     assert ours.getvalue().splitlines() == [f"[files] {line}" for line in lines]
     assert len(ours.sizes) < len(lines) / 50
     assert max(ours.sizes) <= 4096
+
+
+def test_a_server_that_floods_stderr_does_not_drown_what_others_say(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("fastmcp_aggregator.children.process.stderr._clock", lambda: now[0])
+    stderr = ChildStderr("loud")
+    for _ in range(30):
+        stderr.feed(b"again\n" * 100)
+    told = "[loud] more than 1000 lines in 10 s: the others are left out here"
+    assert capfd.readouterr().err.splitlines() == [*["[loud] again"] * 1000, told]
+    now[0] += 10
+    stderr.feed(b"less\n")
+    assert capfd.readouterr().err == "[loud] less\n"
+    assert stderr.tail(3001) == (*["again"] * 3000, "less")
 
 
 def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytest.CaptureFixture[str]) -> None:

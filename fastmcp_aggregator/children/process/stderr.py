@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -27,8 +28,14 @@ _TAIL_BYTES = 64 * 1024
 _PIECE = 1024
 """Characters, of up to 4 bytes: a pipe that select reports writable takes 4096 bytes without blocking (PIPE_BUF)."""
 
+_MOST_LINES, _WINDOW = 1000, 10.0
+"""Lines of one child that are passed on in so many seconds: one that floods must not hide what others say."""
 _JSON_TEXT = 300
 """Characters of a line that are passed on as JSON, where one may take twelve bytes, beside the other fields."""
+
+
+_LEFT_OUT = b"more than %d lines in %d s: the others are left out here" % (_MOST_LINES, _WINDOW)
+_clock = time.monotonic
 
 
 class ChildStderr:
@@ -53,6 +60,9 @@ class ChildStderr:
         self._splitter = LineSplitter(_LINE_LIMIT)
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
+        self._window_ends = 0.0
+        self._passed_on = 0
+        """Lines since this window has begun."""
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk from the pipe."""
@@ -82,7 +92,19 @@ class ChildStderr:
         while self._tail_size > _TAIL_BYTES:
             self._tail_size -= len(self._tail.popleft()) + 1
         self._keep(lines)
-        _pass_on(self._shown(line) for line in lines if _OF_NO_ROOTS not in line)
+        _pass_on(map(self._shown, self._some([line for line in lines if _OF_NO_ROOTS not in line])))
+
+    def _some(self, lines: list[bytes]) -> list[bytes]:
+        """As many of the lines as are passed on; where some are not, that is said instead of them, once."""
+        now = _clock()
+        if now >= self._window_ends:
+            self._window_ends, self._passed_on = now + _WINDOW, 0
+        before, self._passed_on = self._passed_on, self._passed_on + len(lines)
+        if self._passed_on <= _MOST_LINES:
+            return lines
+        if before > _MOST_LINES:
+            return []
+        return [*lines[: _MOST_LINES - before], _LEFT_OUT]
 
     def _shown(self, line: bytes) -> str:
         if not self._as_json:
