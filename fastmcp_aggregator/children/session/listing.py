@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, ids_of, usable
 from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
-from fastmcp_aggregator.children.session.header_schema import header_schema
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
 
@@ -57,7 +57,7 @@ async def read_catalogue(
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
         tools = components[Kind.TOOL] = tools[:max_tools]
-    schemas = {tool["name"]: schema for tool in tools if (schema := header_schema(tool.get("inputSchema")))}
+    schemas = {tool["name"]: schema for tool in tools if (schema := _header_schema(tool.get("inputSchema")))}
     session.mirror_headers(schemas)
     hints = {kind: hint for kind, (_, hint, _) in zip(kinds, lists, strict=True) if hint is not None}
     left_out = {
@@ -66,6 +66,22 @@ async def read_catalogue(
         if ids is None or not ids <= ids_of(kind, components[kind])
     }
     return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas, left_out=left_out)
+
+
+def _header_schema(input_schema: Any) -> dict[str, Any]:
+    """The schema with nothing but the properties that have an `x-mcp-header`; empty if none has, or one is invalid.
+
+    Which arguments are HTTP headers as well: 2026-07-28, SEP-2243.
+    """
+    if find_invalid_x_mcp_header(input_schema) is not None:
+        return {}
+    kept: dict[str, Any] = {}
+    for path in x_mcp_header_map(input_schema):
+        whole, part = input_schema, kept
+        for name in path:
+            whole, part = whole["properties"][name], part.setdefault("properties", {}).setdefault(name, {})
+        part |= {"type": whole["type"], X_MCP_HEADER_KEY: whole[X_MCP_HEADER_KEY]}
+    return kept
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:
