@@ -120,6 +120,10 @@ class Logins:
             self._begun[principal, server] = login
             return login
 
+    def ends(self, login: Login) -> bool:
+        """Forget a login that is finished; whether nobody has before."""
+        return self._begun.pop((login.principal, login.server), None) is not None
+
     async def known(self, login_id: str) -> Login | None:
         """A login that is not finished; it may have been refused.
 

@@ -197,8 +197,9 @@ class AccountCalls:
             is_finished = await self._logins.until_finished(login, site.url, LIFETIME)
         if not is_finished:
             raise _not_logged_in(site.key, "nobody has logged in in time; call again, and open the new address")
-        self._accounts.account(site.url, site.settings, login.principal).forget()
-        self._instances.renew(call.child, login.principal)
+        if self._logins.ends(login):  # over the first of its calls; the others go on with what that one has begun
+            self._accounts.account(site.url, site.settings, login.principal).forget()
+            self._instances.renew(call.child, login.principal)
 
     def _require_askable(self, call: Call, login: Login) -> None:
         """Tell a client that cannot be asked what its person is to do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import httpx2
@@ -12,6 +13,7 @@ from support.account_hub import CALL, Browser, address_in, around, asked, give, 
 from support.harness import config
 
 from fastmcp_aggregator import ConfigError
+from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.oauth.account import kept_accounts
@@ -298,6 +300,17 @@ async def test_a_client_that_comes_back_for_a_login_that_is_over_has_its_call_ma
         await log_in(place, address_in(second), "alice")
         for result in (first, second):
             assert (await client.result("tools/call", retried(result)))["structuredContent"] == {"who": "alice-there"}
+
+
+async def test_calls_that_are_answered_leave_nothing_behind(tmp_path: Path) -> None:
+    """The instance of their account is there for a while; they are not."""
+    async with around(tmp_path) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        client = await place.client("alice", modern=True)
+        for _ in range(20):
+            await client.result("tools/call", CALL)
+        gc.collect()
+        assert sum(isinstance(each, Caller) for each in gc.get_objects()) < 10
 
 
 # Many.

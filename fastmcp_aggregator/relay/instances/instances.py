@@ -19,6 +19,7 @@ Where one client is all there is, on stdio, the first instance is its own alread
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator
@@ -66,6 +67,8 @@ class Instances:
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
+        self._timers: dict[Child, asyncio.TimerHandle] = {}
+        """What closes those that are not used any more."""
         self._accounts: dict[Child, Hashable] = {}
         """Who has authenticated for the session that an instance is for."""
         self._serving: Counter[Child] = Counter()
@@ -142,8 +145,13 @@ class Instances:
         if not idle:
             self._close(instance)
             return
-        last = instance.calls.last_answer
-        asyncio.get_running_loop().call_later(idle, self._close_if_unused_since, instance, last)
+        if instance in self._timers:
+            self._timers[instance].cancel()
+        # Without the present context, or each timer would hold a request, with its connection, for as long.
+        loop, last = asyncio.get_running_loop(), instance.calls.last_answer
+        self._timers[instance] = loop.call_later(
+            idle, self._close_if_unused_since, instance, last, context=contextvars.Context()
+        )
 
     async def taking_tasks(self, child: Child, first: Child) -> Child | None:
         """A child, or its first instance, or one more, whose connection is modern and so has tasks; None: none has."""
@@ -170,10 +178,16 @@ class Instances:
         self.places.drop(child)
         self.tasks.forget(child)
         for instance in list(self._of.pop(child, {}).values()):
-            self._idle.pop(instance, None)
-            self._accounts.pop(instance, None)
-            self.tasks.forget(instance)
+            self._forget(instance)
             self._supervisor.retire(instance, "its entry in the config was changed or removed")
+
+    def _forget(self, instance: Child) -> None:
+        """It is closed."""
+        self._idle.pop(instance, None)
+        self._accounts.pop(instance, None)
+        self.tasks.forget(instance)
+        if instance in self._timers:
+            self._timers.pop(instance).cancel()
 
     def _idle_time(self, instance: Child) -> float | None:
         """Seconds without a request after which it is closed; None: it ends with its session."""
@@ -294,6 +308,7 @@ class Instances:
         return instance
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
+        self._timers.pop(instance, None)
         is_used = instance.calls.in_flight or self._serving[instance]
         if instance.calls.last_answer != last_answer or is_used:
             return
@@ -307,9 +322,7 @@ class Instances:
         for of_child in self._of.values():
             for name in [name for name, other in of_child.items() if other is instance]:
                 del of_child[name]
-                self._idle.pop(instance, None)
-                self._accounts.pop(instance, None)
-                self.tasks.forget(instance)
+                self._forget(instance)
                 self._supervisor.retire(instance, "its client session is over")
 
 
