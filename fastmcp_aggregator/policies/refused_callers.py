@@ -33,20 +33,21 @@ class RefusedCallers:
     """Those who were refused lately."""
 
     def __init__(self) -> None:
-        self._lately: dict[Holder, _Lately] = {}
+        self.lately: dict[Holder, _Lately] = {}
+        """Who is not in it need not wait for a turn."""
 
     def refused(self, holder: Holder) -> None:
         """A request of this holder was refused."""
         now = asyncio.get_running_loop().time()
-        if holder not in self._lately and len(self._lately) >= _MOST:
-            self._lately = {each: lately for each, lately in self._lately.items() if lately.until > now}
-        lately = self._lately.setdefault(holder, _Lately())
+        if holder not in self.lately and len(self.lately) >= _MOST:
+            self.lately = {each: lately for each, lately in self.lately.items() if lately.until > now}
+        lately = self.lately.setdefault(holder, _Lately())
         if not lately.allowance.take(now):
             lately.until = now + _LASTS
 
     async def turn(self, holder: Holder) -> None:
         """Wait until a request of this holder may begin; at once, unless too many were refused lately."""
-        lately = self._lately.get(holder)
+        lately = self.lately.get(holder)
         if lately is None:
             return
         now = asyncio.get_running_loop().time()

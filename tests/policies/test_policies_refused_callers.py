@@ -81,7 +81,7 @@ def test_few_callers_are_known_for_long() -> None:
         await flood(callers, "ann", 50)
         for number in range(5 * refused_callers._MOST):
             callers.refused(number)
-        assert len(callers._lately) <= refused_callers._MOST
-        assert "ann" in callers._lately
+        assert len(callers.lately) <= refused_callers._MOST
+        assert "ann" in callers.lately
 
     elapsed(work())

@@ -211,7 +211,8 @@ class Gate:
             return
         body = Body(receive, partial(places.body_bytes.try_acquire, holder))
         try:
-            await places.refused.turn(holder)
+            if holder in places.refused.lately:
+                await places.refused.turn(holder)
             try:
                 content = await body.read(
                     bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
