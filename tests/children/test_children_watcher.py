@@ -22,11 +22,11 @@ pytestmark = pytest.mark.process
 def test_no_thread_waits_for_a_process_and_its_end_is_heard() -> None:
     entry = lean()
     server = StdioServer(key="a", label="a", command=entry["command"], args=tuple(entry["args"]))
-    threads: list[str] = []
+    before, threads = set(threading.enumerate()), list[str]()
 
     async def work() -> int:
         process = await ChildProcess.spawn(server)
-        threads.extend(thread.name for thread in threading.enumerate())
+        threads.extend(thread.name for thread in threading.enumerate() if thread not in before)
         os.kill(process.pid, 9)
         await process.exited.wait()
         await process.stop()
