@@ -214,7 +214,7 @@ class Run:
             await asyncio.sleep(0)
         self.report.deaths += 1
         script.life.die()
-        del script.lives[:-2]
+        script.lives[:-2] = [life for life in script.lives[:-2] if life.code is None]
         for answer in begun:
             self._result(await answer)
 
