@@ -116,6 +116,8 @@ def test_the_arguments_of_a_call_may_stand_before_and_after_options(line: str) -
         ("c.json --separator -", "invalid choice: '-'"),
         ("c.json --nostrict", "unrecognized arguments: --nostrict"),
         ("c.json --nostrict", "did you mean `--no-strict`?\nAll options: fastmcp-aggregator --help"),
+        ("c.json --idle-timeout 5", "it is a setting: FASTMCP_AGGREGATOR_IDLE_TIMEOUT, or `idle_timeout` in the file"),
+        ("stop --idle-timeout 5", "unrecognized arguments: --idle-timeout"),
         ("install claud-desktop --config c.json", "did you mean `claude-desktop`?"),
         ("import --from cursr", "did you mean `cursor`?"),
         ("check", "the following arguments are required: CONFIG"),

@@ -79,8 +79,17 @@ class _Parser(argparse.ArgumentParser):
         choice = re.search(r"invalid choice: '([\w-]{2,64})' \(choose from (.*)\)", message)
         word = unknown[1] if unknown else choice[1] if choice else ""
         known = list(self._option_string_actions) if unknown else re.findall(r"[\w-]+", choice[2]) if choice else []
+        setting = word[2:].replace("-", "_")
+        if unknown and "--settings" in known and _is_setting(setting):
+            return f"; it is a setting: FASTMCP_AGGREGATOR_{setting.upper()}, or `{setting}` in the file of --settings"
         similar = get_close_matches(word, known, 1)
         return f"; did you mean `{similar[0]}`?" if similar else ""
+
+
+def _is_setting(name: str) -> bool:
+    from fastmcp_aggregator.settings.model import AggregatorSettings  # noqa: PLC0415 - only a wrong option needs it
+
+    return name in AggregatorSettings.model_fields
 
 
 def action(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
