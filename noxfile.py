@@ -213,6 +213,7 @@ def attack(session: nox.Session) -> None:
     session.run("python", "-m", "attack", *arguments, env={"PYTHONPATH": "tests"})
     if not session.posargs:
         session.run("python", "tests/faults/share_attacks.py", env={"PYTHONPATH": "tests"})
+        session.run("python", "tests/faults/floods.py", env={"PYTHONPATH": "tests"})
 
 
 @nox.session

@@ -13,6 +13,7 @@ from fastmcp.server.auth import AuthProvider
 from starlette.responses import PlainTextResponse
 from support.credentials import Credentials
 from support.memory import build_aggregator
+from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.front.http.security import AuthenticationFailures
 
@@ -20,7 +21,9 @@ NOBODY = "there are no credentials"
 STRANGER = "the credentials are not valid"
 
 
-async def told_of(status: int, headers: list[tuple[bytes, bytes]], **scope: Any) -> tuple[list[tuple[str, ...]], int]:
+async def told_of(
+    status: int, headers: list[tuple[bytes, bytes]], app: Any = None, **scope: Any
+) -> tuple[list[tuple[str, ...]], int]:
     """What is told of a request that is answered with a status, and the status that the client gets."""
     told: list[tuple[str, ...]] = []
     sent: list[Any] = []
@@ -30,7 +33,7 @@ async def told_of(status: int, headers: list[tuple[bytes, bytes]], **scope: Any)
     async def send(message: Any) -> None:
         sent.append(message)
 
-    app = AuthenticationFailures(PlainTextResponse("", status), lambda *failure: told.append(failure))
+    app = app or AuthenticationFailures(PlainTextResponse("", status), lambda *failure: told.append(failure))
     whole = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "client": ("192.0.2.7", 9), **scope}
     await app(whole, receive, send)
     return told, sent[0]["status"]
@@ -69,6 +72,21 @@ async def test_a_token_without_a_scope_that_is_required_is_told_of_too() -> None
 async def test_a_client_without_an_address_is_told_of_too() -> None:
     told, _ = await told_of(401, [], client=None)
     assert told == [("", "/mcp", NOBODY)]
+
+
+def test_an_address_that_goes_on_with_wrong_credentials_is_answered_in_turns() -> None:
+    async def flood() -> None:
+        for _ in range(40):
+            assert (await told_of(401, [], app=app))[1] == 401
+        await told_of(401, [], app=app, client=("198.51.100.1", 9))
+
+    app = AuthenticationFailures(PlainTextResponse("", 401), lambda *failure: None)
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(flood())
+        assert 0.1 < loop.time() < 0.5
+    finally:
+        loop.close()
 
 
 async def test_what_is_not_http_passes() -> None:

@@ -1,6 +1,7 @@
 """How many HTTP requests are let through, as seen by an ASGI server."""
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from fastmcp.server.auth import AccessToken
 from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
 from support.serving import served
+from support.virtual_time import VirtualTimeLoop
 from support.wire import until_answered
 
+from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import connection
@@ -113,6 +116,8 @@ class Caller:
 
 
 ENDPOINTS = Endpoints("/mcp", "/mcp/messages")
+NETWORK = network_of("127.0.0.1")
+INITIALIZE = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}'
 
 
 def gated(
@@ -133,6 +138,51 @@ async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_tim
     inner.end.set()
     assert [status for status, _ in await asyncio.gather(*admitted)] == [200] * 5
     assert (await caller.send())[0] == 200
+
+
+def test_who_goes_on_after_refusals_begins_in_turns_and_others_at_once() -> None:
+    async def flood() -> None:
+        inner = Inner()
+        inner.end.set()
+        gate = Gate(inner, GateLimits(2, 3, 1000), ENDPOINTS, has_auth=False)
+        caller = Caller(gate)
+        for _ in range(40):
+            gate._places.refused.refused(NETWORK)
+        began = asyncio.get_running_loop().time()
+        for _ in range(10):
+            assert (await caller.send())[0] == 200
+        took = asyncio.get_running_loop().time() - began
+        assert 0.05 < took < 0.2
+        assert (await caller.send(address="198.51.100.1"))[0] == 200
+        assert asyncio.get_running_loop().time() - began == took
+
+    in_virtual_time(flood())
+
+
+@pytest.mark.parametrize("what", ["places", "sessions", "streams"])
+def test_what_there_is_no_place_for_is_refused_in_turns(what: str) -> None:
+    async def flood() -> None:
+        inner = Inner()
+        gate = Gate(inner, GateLimits(1, 0, 1000, sessions=1), ENDPOINTS, has_auth=False)
+        caller = Caller(gate)
+        body = {"places": b"12", "sessions": INITIALIZE, "streams": LISTENING}[what]
+        headers = [LISTEN, MODERN] if what == "streams" else []
+        share = {"places": "admitted", "sessions": "sessions", "streams": "streams"}[what]
+        while getattr(gate._places, share).try_acquire(NETWORK):
+            pass
+        for _ in range(40):
+            assert (await caller.send(body, path="/mcp", headers=headers))[0] == 503
+        assert 0.1 < asyncio.get_running_loop().time() < 0.5
+
+    in_virtual_time(flood())
+
+
+def in_virtual_time(work: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.close()
 
 
 def patient(*, running: int) -> tuple[Patient, Caller]:

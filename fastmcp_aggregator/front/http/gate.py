@@ -205,9 +205,7 @@ class Gate:
         holder = scope[HOLDER]
         places = self._places
         if not places.admitted.try_acquire(holder):
-            places.refused.refused(holder)
-            await places.refused.turn(holder)
-            await reject(scope, receive, send, "too many requests")
+            await self._refuse(scope, receive, send, "too many requests")
             return
         body = Body(receive, partial(places.body_bytes.try_acquire, holder))
         try:
@@ -265,7 +263,7 @@ class Gate:
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
         if not self._places.streams.try_acquire(holder):
-            await reject(scope, receive, send, "too many open streams")
+            await self._refuse(scope, receive, send, "too many open streams")
             return
         try:
             await self._app(scope, receive, send)
@@ -275,12 +273,19 @@ class Gate:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = scope[SESSION_PLACE] = self._places.session_place(scope[HOLDER])
         if place is None:
-            await reject(scope, receive, send, "too many open sessions")
+            await self._refuse(scope, receive, send, "too many open sessions")
             return
         try:
             await self._app(scope, receive, send)
         finally:
             place.release_unless_kept()
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+        """Reject what its holder has no place for, in the turn of those who go on after that."""
+        holder, refused = scope[HOLDER], self._places.refused
+        refused.refused(holder)
+        await refused.turn(holder)
+        await reject(scope, receive, send, reason)
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""

@@ -1,0 +1,232 @@
+"""What others feel of a caller that does its worst and is refused, or is within all its limits.
+
+    PYTHONPATH=tests python tests/faults/floods.py [NAME …]
+
+A hub runs as a process, and so does who floods it, on 8 connections. Another caller calls one after the other, in
+slices: the flood takes turns with quiet. Each flood is held if the other's p99 is under three times that of the quiet
+slices, and each of its calls is answered. Nothing else may run on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from share_attacks import INITIALIZE, MIB, QUICK, Hub, running_hub
+from support.harness import lean
+
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+
+CONNECTIONS, ROUNDS, CALLS = 8, 8, 50
+SETTLES = 0.3
+"""Seconds until a flood has come, and until it is over."""
+LIMITS = {"rate_limit": 100, "callers": '{"bob": {"rate_limit": 0}}'}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+Body = dict[str, Any]
+
+
+def modern(method: str, **params: Any) -> Body:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What is sent on each connection, again and again; and the settings of the hub that it is sent to."""
+
+    body: Body
+    path: str = "/mcp/tools/call"
+    settings: Body = field(default_factory=dict)
+    keys: int = 1
+    """Callers that do it, of one address; 0: nobody, without credentials."""
+    authorization: str = ""
+    """Credentials in place of a key."""
+    is_dropped: bool = False
+    """Whether the connection is closed after the head of an answer, and opened anew."""
+    pause: float = 0.0
+    """Seconds between two bytes of a body; 0: it is sent at once."""
+    is_slow_to_read: bool = False
+
+
+LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
+FLOODS = {
+    "calls over the limit": Flood(QUICK, settings=LIMITS),
+    "wrong credentials": Flood(QUICK, authorization="Bearer wrong"),
+    "a wrong key": Flood(QUICK, authorization=f"Bearer {new_key('eve', None, None)[0]}"),
+    "no credentials": Flood(QUICK, keys=0),
+    "small calls": Flood(QUICK),
+    "four callers of one address": Flood(QUICK, keys=4),
+    "calls of 1 MiB": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}),
+    "lists of 2000 tools": Flood({}, "/mcp/tools/list", settings=LARGE_LIST),
+    "searches in 2000 tools": Flood(
+        {"name": "search_tools", "arguments": {"query": "a tool that does something"}},
+        settings={**LARGE_LIST, "tool_search": "true"},
+    ),
+    "subscriptions opened and dropped": Flood(
+        modern("subscriptions/listen", notifications={"toolsListChanged": True}), "/mcp", is_dropped=True
+    ),
+    "sessions opened and dropped": Flood(INITIALIZE, "/mcp", is_dropped=True),
+    "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001),
+    "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True),
+}
+
+
+@dataclass
+class Seen:
+    """What the other caller saw: seconds of its calls, and what was not answered."""
+
+    seconds: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    async def calls(self, hub: Hub) -> None:
+        for _ in range(CALLS):
+            began = time.perf_counter()
+            answer = await hub.call(hub.bob, {"name": "b:echo"})
+            self.seconds.append(time.perf_counter() - began)
+            self.statuses[answer.status] += 1
+
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.seconds, n=100)[98]
+
+
+async def measured(name: str, folder: Path) -> str:
+    """What a flood did to the other caller.
+
+    Raises:
+        AssertionError: more than it may.
+    """
+    flood = FLOODS[name]
+    async with running_hub(folder, **{**flood.settings, "max_sessions": 1000}) as hub:
+        credentials = [hub.ann["Authorization"], *_more_keys(folder, flood.keys - 1)][: flood.keys]
+        if flood.authorization:
+            credentials = [flood.authorization]
+        command = [sys.executable, __file__, "--flood", name, str(hub.port), *(credentials or [""])]
+        flooding = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert flooding.stdout is not None
+            async with asyncio.timeout(30):
+                await flooding.stdout.readline()
+            psutil.Process(flooding.pid).nice(10)  # it has a machine of its own
+            quiet, under = Seen(), Seen()
+            for _ in range(ROUNDS):
+                flooding.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(SETTLES)
+                await quiet.calls(hub)
+                flooding.send_signal(signal.SIGCONT)
+                await asyncio.sleep(SETTLES)
+                await under.calls(hub)
+            assert flooding.returncode is None, "the flood has ended"
+            flooding.send_signal(signal.SIGTERM)
+            got = (await flooding.stdout.read()).decode().strip()
+        finally:
+            if flooding.returncode is None:
+                flooding.kill()
+            await flooding.wait()
+    median = statistics.median(under.seconds) * 1000
+    told = f"p99 {quiet.p99 * 1000:.1f} → {under.p99 * 1000:.1f} ms ({under.p99 / quiet.p99:.1f} ×; median "
+    told += f"{statistics.median(quiet.seconds) * 1000:.1f} → {median:.1f}); the flood got {got}"
+    assert set(quiet.statuses + under.statuses) == {200}, f"{told}; the other {dict(under.statuses)}"
+    assert under.p99 < 3 * quiet.p99, told
+    return told
+
+
+def _more_keys(folder: Path, count: int) -> list[str]:
+    """Authorization of so many callers more."""
+    path = folder / "keys.json"
+    made = [new_key(f"caller{number}", None, None) for number in range(count)]
+    if made:
+        write_keys(path, [*read_keys(path), *(record for _, record in made)])
+    return [f"Bearer {key}" for key, _ in made]
+
+
+async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> None:
+    """Send what is to be sent, on all connections, until SIGTERM; then tell how often each status came."""
+    statuses: Counter[int] = Counter()
+    began = asyncio.get_running_loop().time()
+    body = json.dumps(flood.body).encode()
+
+    async def repeat(authorization: str) -> None:
+        head = f"POST {flood.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        head += f"Accept: application/json, text/event-stream\r\nContent-Length: {len(body)}\r\n"
+        head += f"Authorization: {authorization}\r\n" if authorization else ""
+        if flood.path == "/mcp" and "_meta" in flood.body["params"]:
+            head += f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {flood.body['method']}\r\n"
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=8 * MIB)
+                try:
+                    while True:
+                        await send(writer, f"{head}\r\n".encode())
+                        statuses[await answered(reader)] += 1
+                        if flood.is_dropped:
+                            break
+                finally:
+                    writer.transport.abort()
+            except (OSError, asyncio.IncompleteReadError):
+                statuses[0] += 1
+                await asyncio.sleep(0.001)
+
+    async def send(writer: asyncio.StreamWriter, head: bytes) -> None:
+        if not flood.pause:
+            writer.write(head + body)
+            return
+        writer.write(head)
+        for at in range(len(body)):
+            writer.write(body[at : at + 1])
+            await asyncio.sleep(flood.pause)
+
+    async def answered(reader: asyncio.StreamReader) -> int:
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = int(head.split()[1])
+        if not flood.is_dropped:
+            _, found, rest = head.lower().partition(b"content-length: ")
+            left = int(rest.split(b"\r\n")[0]) if found else 0
+            while left:
+                left -= len(await reader.read(min(left, 1000 if flood.is_slow_to_read else left)))
+                if flood.is_slow_to_read:
+                    await asyncio.sleep(0.01)
+        return status
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    tasks = [asyncio.create_task(repeat(credentials[n % len(credentials)])) for n in range(CONNECTIONS)]
+    await asyncio.sleep(SETTLES)
+    print("begun", flush=True)
+    await stop.wait()
+    for task in tasks:
+        task.cancel()
+    seconds = asyncio.get_running_loop().time() - began
+    print(f"{dict(statuses)} in {seconds:.0f} s")
+
+
+async def main(names: list[str]) -> int:
+    missed = 0
+    for name in names:
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                print(f"{name}: held; {await measured(name, Path(place))}", flush=True)
+            except AssertionError as error:
+                missed += 1
+                print(f"{name}: MISSED; {error}", flush=True)
+    return missed
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["--flood"]:
+    asyncio.run(flood_for_ever(FLOODS[sys.argv[2]], int(sys.argv[3]), sys.argv[4:]))
+elif __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1:] or list(FLOODS))))
