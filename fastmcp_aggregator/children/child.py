@@ -513,6 +513,7 @@ class Child:
             unanswered=self.calls.unanswered,
             ignored_lines=self._connecting.tally.ignored_lines,
             dropped_notifications=self._connecting.tally.dropped_notifications,
+            dropped_stderr_lines=self._connecting.dropped_stderr_lines,
             public_error=self.last_failure.public_reason if self.last_failure else None,
             era=self.session.era if self.session else None,
             catalogue_since=self.offer.since,

@@ -46,12 +46,20 @@ class Connecting:
         self._rejected: set[str] = set()
         """Eras that the child does not speak."""
         self.tally = Counters()
+        self._dropped_before = 0
+        """Lines of stderr that earlier endpoints have dropped."""
         self.client_kind = ANY_CLIENT
         """The kind of client that the child was told of."""
         self.endpoint: Endpoint = self._new_endpoint()
 
+    @property
+    def dropped_stderr_lines(self) -> int:
+        """Lines of its stderr that were not passed on because they were too many."""
+        return self._dropped_before + self.endpoint.dropped_stderr_lines
+
     def begin(self) -> None:
         """Make a new endpoint."""
+        self._dropped_before = self.dropped_stderr_lines
         self.endpoint = self._new_endpoint()
 
     async def connect(self, stack: AsyncExitStack, on_open: Callable[[], None]) -> ChildSession:

@@ -45,6 +45,8 @@ class Endpoint(ABC):
     """Whether the child is up, but our session has expired there."""
     why_login_needed: str | None = None
     """Why a person has to log in before it can be used; None: nobody has to."""
+    dropped_stderr_lines: int = 0
+    """Lines of its stderr that were not passed on because they were too many."""
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> WatchedTransport:
@@ -143,6 +145,10 @@ class ProcessEndpoint(Endpoint):
     @property
     def _downloads(self) -> bool:
         return Path(self._server.command).stem.lower() in _DOWNLOADERS
+
+    @property
+    def dropped_stderr_lines(self) -> int:  # type: ignore[override]
+        return 0 if self._process is None else self._process.stderr.dropped_lines
 
     def stderr(self, lines: int) -> tuple[str, ...]:
         return () if self._process is None else self._process.stderr.tail(lines)

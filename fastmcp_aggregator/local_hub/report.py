@@ -30,6 +30,7 @@ def report_of(about: HubAbout, app: Aggregator) -> dict[str, Any]:
             "isolation_reason": status.isolation_reason,
             "instances": status.instances,
             "pid": status.pid,
+            "dropped_stderr_lines": status.dropped_stderr_lines,
         }
         for key, status in app.health().items()
     }

@@ -48,6 +48,10 @@ _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_unanswered": ("Requests that timed out without an answer.", lambda status: status.unanswered),
     "server_ignored_lines": ("Lines of its stdout that are no JSON-RPC message.", lambda status: status.ignored_lines),
     "server_dropped_notifications": ("Notifications dropped by the rate limit.", lambda s: s.dropped_notifications),
+    "server_dropped_stderr_lines": (
+        "Lines of its stderr that were too many to pass on.",
+        lambda s: s.dropped_stderr_lines,
+    ),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_calls_in_flight": ("Requests in flight to it.", lambda status: status.in_flight),

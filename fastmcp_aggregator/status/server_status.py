@@ -58,8 +58,9 @@ class ServerStatus:
     is tried again (None when it is not waiting); `auth_error` says that it failed because it refuses its credentials,
     `login_needed` that a person has to log in to it.
     `restarts` counts starts after the first, `unanswered` the requests that timed out, `ignored_lines` what it wrote to
-    stdout that is no JSON-RPC message, and `dropped_notifications` those beyond the rate limit; `in_flight` is the
-    number of requests that were sent and have no answer yet, `waiting` the length of the queue for a slot.
+    stdout that is no JSON-RPC message, and `dropped_notifications` those beyond the rate limit, `dropped_stderr_lines`
+    those of its stderr that were too many to pass on; `in_flight` is the number of requests that were sent and have no
+    answer yet, `waiting` the length of the queue for a slot.
     `is_cut_off` says that the circuit breaker is open: calls are rejected for a while. `pid` is None for remote
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
     `catalogue_since` is when what is listed was read from it, in seconds since 1970, if that was in an earlier run.
@@ -95,3 +96,4 @@ class ServerStatus:
     callers: int = 0
     isolation: Isolation = "shared"
     isolation_reason: str = ""
+    dropped_stderr_lines: int = 0

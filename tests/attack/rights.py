@@ -213,7 +213,7 @@ async def shown(room: Team) -> str:
 )
 async def status(room: Team) -> str:
     servers = (await room.one.ask("GET", "/status", "bob")).json()["servers"]
-    for name in ("pid", "in_flight", "unanswered", "ignored_lines", "dropped_notifications"):
+    for name in ("pid", "in_flight", "unanswered", "ignored_lines", "dropped_notifications", "dropped_stderr_lines"):
         assert all(name not in fields or fields[name] is None for fields in servers.values()), f"`{name}` is shown"
     return "not shown"
 

@@ -216,6 +216,7 @@ def test_a_server_that_floods_stderr_does_not_drown_what_others_say(
     stderr.feed(b"less\n")
     assert capfd.readouterr().err == "[loud] less\n"
     assert stderr.tail(3001) == (*["again"] * 3000, "less")
+    assert stderr.dropped_lines == 2000
 
 
 def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from threading import Thread
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import StaticTokenVerifier
@@ -104,6 +105,22 @@ async def test_it_says_which_servers_have_instances_and_why(capfd: pytest.Captur
     assert out.splitlines()[3:] == [f"shell has an instance for each client session: {why}"]
     assert [server["isolation"] for server in servers.values()] == ["shared", "session"]
     assert servers["shell"]["isolation_reason"] == why
+
+
+async def test_a_server_that_floods_stderr_is_said_also_of_what_it_wrote_before_it_crashed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    app = build_aggregator(config(files=lean(), loud=lean(stderr=["x"] * 1200)), metrics=True)
+    async with settled(app) as url:
+        out = (await status(capfd, url))[1]
+        pid = app.health()["loud"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: app.health()["loud"].dropped_stderr_lines == 400)
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            metrics = (await http.get(f"{url}/metrics")).text
+    assert out.splitlines()[3:] == ["loud floods stderr: 200 lines left out of the log"]
+    assert 'fastmcp_aggregator_server_dropped_stderr_lines_total{server="loud"} 400.0' in metrics.splitlines()
 
 
 async def test_without_metrics_it_says_how_to_have_them(capfd: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ from fastmcp_aggregator.auth.claims import claim_of
 METRICS = """
     calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state
     server_restarts_total server_cut_off server_calls_in_flight server_calls_waiting server_unanswered_total
-    server_ignored_lines_total server_dropped_notifications_total server_tools http_requests_running
-    http_requests_waiting authentication_failures_total audit_entries_lost_total audit_failing
+    server_ignored_lines_total server_dropped_notifications_total server_dropped_stderr_lines_total server_tools
+    http_requests_running http_requests_waiting authentication_failures_total audit_entries_lost_total audit_failing
 """
 
 

@@ -63,6 +63,8 @@ class ChildStderr:
         self._window_ends = 0.0
         self._passed_on = 0
         """Lines since this window has begun."""
+        self.dropped_lines = 0
+        """Lines that were not passed on because they were too many."""
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk from the pipe."""
@@ -102,9 +104,9 @@ class ChildStderr:
         before, self._passed_on = self._passed_on, self._passed_on + len(lines)
         if self._passed_on <= _MOST_LINES:
             return lines
-        if before > _MOST_LINES:
-            return []
-        return [*lines[: _MOST_LINES - before], _LEFT_OUT]
+        taken = max(0, _MOST_LINES - before)
+        self.dropped_lines += len(lines) - taken
+        return [*lines[:taken], _LEFT_OUT] if before <= _MOST_LINES else []
 
     def _shown(self, line: bytes) -> str:
         if not self._as_json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
-from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
@@ -45,6 +45,7 @@ class Row:
     p50: float | None
     p99: float | None
     last_error: str | None
+    dropped_stderr_lines: int
     isolation: str | None
     isolation_reason: str | None
 
@@ -160,6 +161,7 @@ def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
         p50=lately.quantile(0.5) if lately else None,
         p99=lately.quantile(0.99) if lately else None,
         last_error=server.get("last_error"),
+        dropped_stderr_lines=int(server.get("dropped_stderr_lines") or 0),
         isolation=server.get("isolation"),
         isolation_reason=server.get("isolation_reason"),
     )
@@ -193,6 +195,8 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
         if row.isolation != "shared" and (whose := WHOSE.get(row.isolation or "")):
             why = f": {printable(row.isolation_reason)}" if row.isolation_reason else ""
             yield f"{printable(row.server)} has {whose}{why}"
+        if row.dropped_stderr_lines:
+            yield f"{printable(row.server)} {flood_of(row.dropped_stderr_lines)}"
 
 
 def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
@@ -213,6 +217,11 @@ def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -
     for row in rows_of(samples):
         table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in _cells(row)))
     return table
+
+
+def flood_of(dropped: int) -> str:
+    """What is said of a server whose lines on stderr were too many."""
+    return f"floods stderr: {counted(dropped, 'line')} left out of the log"
 
 
 def duration(seconds: float | None) -> str:

@@ -28,6 +28,7 @@ _ALL_GROUPS_ONLY = (
     "unanswered",
     "ignored_lines",
     "dropped_notifications",
+    "dropped_stderr_lines",
     "isolation_reason",
 )
 _RUNNING_ON = ("since", "retry_in")

@@ -110,6 +110,8 @@ def _server(key: str, server: dict[str, Any], width: int) -> str:
     row = f"{printable(key).ljust(width)}  {server['state']}"
     if server["instances"]:
         row += f", {server['instances']} more instance{'s' if server['instances'] > 1 else ''}"
+    if server.get("dropped_stderr_lines"):
+        row += f", {of_instance.flood_of(server['dropped_stderr_lines'])}"
     if server["last_error"]:
         return f"{row}: {printable(server['last_error'].partition(chr(10))[0])}"
     if server["isolation"] != "shared" and (whose := WHOSE.get(server["isolation"])):

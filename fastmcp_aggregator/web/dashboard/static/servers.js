@@ -176,7 +176,7 @@ function fillHour(cell, found) {
 
 /** What goes wrong without a failure. */
 function troubles(server) {
-  const counts = [[server.unanswered, "unanswered request"], [server.ignored_lines, "line that is no MCP", "lines that are no MCP"], [server.dropped_notifications, "dropped notification"], [server.withdrawn?.length, "tool out of service", "tools out of service"]];
+  const counts = [[server.unanswered, "unanswered request"], [server.ignored_lines, "line that is no MCP", "lines that are no MCP"], [server.dropped_notifications, "dropped notification"], [server.dropped_stderr_lines, "dropped line of stderr", "dropped lines of stderr"], [server.withdrawn?.length, "tool out of service", "tools out of service"]];
   return counts.filter(([number]) => number).map(([number, one, many]) => (number > 1 && many ? `${number} ${many}` : count(number, one))).join(", ");
 }
 
