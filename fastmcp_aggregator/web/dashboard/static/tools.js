@@ -23,9 +23,10 @@ const KINDS = {
 };
 const MOST_ROWS = 200;
 const MOST_KEPT = 50;
+const SLICE = 4;
 
 let listed = { group: null, kind: null, edition: null, items: [], servers: [] };
-let narrowed = { servers: [], words: [], found: [] };
+let search = { servers: [], words: [], from: [], found: [], looked: 0 };
 let turns = 0;
 let open = { group: null, name: null, definition: null };
 let folded = new Map();
@@ -88,15 +89,31 @@ function showChoice(view, group) {
   else setText(byId("tools-summary"), "There is no group that you may use.");
 }
 
-/** The list, without what the filter leaves out; at most so many rows, the rest folded away. */
+/** The list, without what the filter leaves out, as far as that is known at once; the rest of it soon after. */
 function showList(group, current) {
   const words = byId("tools-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  search = searchFor(words);
+  look(search);
+  showFound(group, current);
+  if (!isDone(search)) setTimeout(goOn, 0, search, group, current);
+}
+
+function goOn(known, group, current) {
+  if (search !== known) return;
+  look(search);
+  if (isDone(search)) showFound(group, current);
+  else setTimeout(goOn, 0, search, group, current);
+}
+
+/** What is found; at most so many rows, the rest folded away. */
+function showFound(group, current) {
+  const { words } = search;
   const isFiltered = words.length > 0;
   let left = MOST_ROWS;
   let shown = 0;
   const isShort = listed.items.length <= MOST_ROWS;
   const servers = [];
-  for (const { key, items: fitting } of fittingServers(words)) {
+  for (const { key, items: fitting } of search.found) {
     shown += fitting.length;
     const isOpen = folded.get(key) ?? (isFiltered || isShort || fitting.some((item) => item.name === current));
     const rows = isOpen ? fitting.slice(0, Math.max(0, left)) : [];
@@ -114,17 +131,31 @@ function showList(group, current) {
   });
   rove();
   const all = count(listed.items.length, KINDS[listed.kind].noun);
-  setText(byId("tools-summary"), shown === listed.items.length ? all : `${shown} of ${all}`);
+  setText(byId("tools-summary"), shown === listed.items.length ? all : `${shown}${isDone(search) ? "" : " …"} of ${all}`);
 }
 
-/** The servers with what fits all words. What fits more of a word fitted before, so only that is looked at. */
-function fittingServers(words) {
-  const isNarrower = narrowed.servers === listed.servers && narrowed.words.every((before) => words.some((word) => word.includes(before)));
-  const fits = (item) => words.every((word) => item.text.includes(word));
-  const from = isNarrower ? narrowed.found : listed.servers;
-  const found = words.length ? from.map(({ key, items }) => ({ key, items: items.filter(fits) })).filter(({ items }) => items.length) : listed.servers;
-  narrowed = { servers: listed.servers, words, found };
-  return found;
+/** The search for all these words. What fits more of a word fitted before, so only that is looked at, and what was not yet. */
+function searchFor(words) {
+  const isOfList = search.servers === listed.servers;
+  if (isOfList && search.words.join(" ") === words.join(" ")) return search;
+  if (!words.length) return { servers: listed.servers, words, from: [], found: listed.servers, looked: 0 };
+  const isNarrower = isOfList && search.words.every((before) => words.some((word) => word.includes(before)));
+  const from = isNarrower ? [...search.found, ...search.from.slice(search.looked)] : listed.servers;
+  return { servers: listed.servers, words, from, found: [], looked: 0 };
+}
+
+const isDone = ({ from, looked }) => looked === from.length;
+
+/** Look through the next servers, for some milliseconds: who types does not wait for the last of 200,000 tools. */
+function look(search) {
+  const ends = performance.now() + SLICE;
+  const fits = (item) => search.words.every((word) => item.text.includes(word));
+  while (!isDone(search)) {
+    const { key, items } = search.from[search.looked++];
+    const fitting = items.filter(fits);
+    if (fitting.length) search.found.push({ key, items: fitting });
+    if (performance.now() >= ends) return;
+  }
 }
 
 function makeServer(server) {
