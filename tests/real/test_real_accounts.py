@@ -177,8 +177,11 @@ async def test_without_registration_check_and_login_say_what_to_write(tmp_path: 
             assert "lets no client register itself" in words
             assert "`client_id`" in words
         document = json.loads((await here.run(True, "check", "--json"))[1])
-        assert document["logins"]["p"]["ways"] == ["client id", "client credentials"]
-        assert document["logins"]["p"]["write"][0] == "[servers.p.oauth]"
+        assert document["logins"]["p"]["ways"] == ["client id", "client credentials", "private key"]
+        written = "\n".join(document["logins"]["p"]["write"])
+        assert written.startswith("[servers.p.oauth]\n")
+        for setting in ("client_secret_env = ", "private_key_file = ", 'grant = "client_credentials"'):
+            assert setting in written
 
 
 @pytest.mark.parametrize("method", ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"])

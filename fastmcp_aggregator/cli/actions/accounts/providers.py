@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastmcp_aggregator.config import McpConfig, RemoteServer
 from fastmcp_aggregator.oauth.account import kept_tokens
@@ -27,7 +27,8 @@ _AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
 @dataclass(frozen=True, slots=True)
 class LoginReport:
     """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
-    write into the settings, `lacking` why. `issuer` is None if nobody could be asked, and `why` says so.
+    write into the settings, `lacking` why. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could
+    be asked, and `why` says so.
     """
 
     issuer: str | None
@@ -80,27 +81,55 @@ async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault)
         return LoginReport(None, why="it asks for no login; `oauth` can be left out")
     except OAuthError as error:
         return LoginReport(None, why=str(error))
-    lacking = fitting(provider, own or OAuthSettings())
-    needs_person = own is None or own.grant == "authorization_code"
-    return LoginReport(
-        provider.issuer,
-        tuple(_ways(provider)),
-        provider.scopes,
-        lacking,
-        tuple(_to_write(server.key, provider, own, lacking)),
-        await _is_logged_in(provider, vault) if needs_person else None,
-    )
+    report = wanted(server.key, provider, own)
+    return report if report.is_logged_in is None else replace(report, is_logged_in=await _is_logged_in(provider, vault))
+
+
+def wanted(key: str, provider: Provider, own: OAuthSettings | None) -> LoginReport:
+    """The report on one server that nobody has logged in to, from its provider's metadata and what is set so far."""
+    settings = own or OAuthSettings()
+    lacking = _lacking(provider, settings)
+    is_logged_in = False if settings.grant == "authorization_code" and _lets_people_in(provider) else None
+    write = tuple(_to_write(key, provider, own, lacking))
+    return LoginReport(provider.issuer, tuple(_ways(provider)), provider.scopes, lacking, write, is_logged_in)
+
+
+def _lacking(provider: Provider, settings: OAuthSettings) -> str | None:
+    if settings.grant == "authorization_code" and not _lets_people_in(provider):
+        return "nobody logs in at its authorization server: its clients have access themselves; set `grant`"
+    has_proof = settings.client_secret_env is not None or settings.private_key_file is not None
+    if settings.client_id is not None and not has_proof and "none" not in _proofs(provider):
+        return "its authorization server takes no client without a proof of itself; set one"
+    return fitting(provider, settings)
+
+
+def _grants(provider: Provider) -> Sequence[str]:
+    """What it says that it grants; for one that says nothing, what that means (RFC 8414, section 2)."""
+    said = provider.metadata.grant_types_supported if provider.metadata is not None else None
+    return said or ("authorization_code",)
+
+
+def _proofs(provider: Provider) -> Sequence[str]:
+    """How clients may prove what they are; for one that says nothing, any."""
+    said = provider.metadata.token_endpoint_auth_methods_supported if provider.metadata is not None else None
+    return said or ("none", "client_secret_basic")
+
+
+def _lets_people_in(provider: Provider) -> bool:
+    return "authorization_code" in _grants(provider)
 
 
 def _ways(provider: Provider) -> Iterator[str]:
-    if provider.registration_endpoint is not None:
-        yield "dynamic registration"
-    if provider.takes_documents:
-        yield "client metadata document"
-    yield "client id"
-    grants = provider.metadata.grant_types_supported if provider.metadata is not None else None
-    if grants and "client_credentials" in grants:
+    if _lets_people_in(provider):
+        if provider.registration_endpoint is not None:
+            yield "dynamic registration"
+        if provider.takes_documents:
+            yield "client metadata document"
+        yield "client id"
+    if "client_credentials" in _grants(provider):
         yield "client credentials"
+    if "private_key_jwt" in _proofs(provider):
+        yield "private key"
 
 
 def _to_write(key: str, provider: Provider, own: OAuthSettings | None, lacking: str | None) -> Iterator[str]:
@@ -110,12 +139,28 @@ def _to_write(key: str, provider: Provider, own: OAuthSettings | None, lacking: 
             yield "oauth = true"
         return
     yield f"[servers.{key}.oauth]"
-    if provider.takes_documents:
+    lets_people_in = _lets_people_in(provider)
+    if not lets_people_in:
+        yield 'grant = "client_credentials"'
+    elif provider.takes_documents:
         yield 'client_metadata_url = "https://…"  # or, of a client that you have registered:'
     yield 'client_id = "…"'
-    yield 'client_secret_env = "NAME_OF_A_VARIABLE"  # if the client has a secret; then also:'
+    yield from _proof(provider)
     yield f'issuer = "{provider.issuer}"'
-    yield f"callback_port = {_EXAMPLE_PORT}  # registered there as http://localhost:{_EXAMPLE_PORT}/callback"
+    if lets_people_in:
+        yield f"callback_port = {_EXAMPLE_PORT}  # registered there as http://localhost:{_EXAMPLE_PORT}/callback"
+        if "client_credentials" in _grants(provider):
+            yield '# grant = "client_credentials"  # instead of `callback_port`, if nobody is to log in'
+
+
+def _proof(provider: Provider) -> Iterator[str]:
+    proofs = _proofs(provider)
+    when = "if the client has a secret" if "none" in proofs else "the client's secret"
+    takes_secret, takes_key = any("secret" in each for each in proofs), "private_key_jwt" in proofs
+    if takes_secret:
+        yield f'client_secret_env = "NAME_OF_A_VARIABLE"  # {when}' + ("; or" if takes_key else "")
+    if takes_key:
+        yield 'private_key_file = "client.pem"  # the private key, of which the provider has the public one'
 
 
 async def _is_logged_in(provider: Provider, vault: Vault) -> bool:
@@ -129,9 +174,11 @@ async def _is_logged_in(provider: Provider, vault: Vault) -> bool:
 def _sentence(key: str, report: LoginReport) -> str:
     if report.issuer is None:
         return report.why or ""
-    takes = f"{report.issuer} takes: {', '.join(report.ways)}"
+    scopes = f", for the scopes `{report.scopes}`" if report.scopes else ""
+    takes = f"{report.issuer} takes: {', '.join(report.ways)}{scopes}"
     if report.lacking is not None:
-        return f"{takes}. {report.lacking[0].upper()}{report.lacking[1:]}; {_AFTER.format(key=key)}:"
+        after = "write" if report.is_logged_in is None else _AFTER.format(key=key)
+        return f"{takes}. {report.lacking[0].upper()}{report.lacking[1:]}; {after}:"
     if report.is_logged_in is None:
         return f"{takes}. Nobody has to log in."
     return f"{takes}. " + ("Logged in." if report.is_logged_in else f"Not logged in; {_AFTER.format(key=key)[5:]}.")
