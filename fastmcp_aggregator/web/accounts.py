@@ -144,6 +144,9 @@ class AccountPages:
         principal, key = principal_in(request.scope), request.path_params["key"]
         site = self._sites.of(principal).get(key)
         if site is None or self._auth is None:
+            if key in self._sites.of_callers():
+                path, reason = request.scope["path"], "the caller has no such server"
+                self._hub.policies.request_denied(principal, DEFAULT_GROUP, path, reason)
             return JSONResponse({"error": f"you cannot log in to {key!r}"}, 404)
         if (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
             return JSONResponse({"error": rejection.message}, 429)

@@ -53,6 +53,19 @@ async def test_who_opens_the_login_of_somebody_else_is_recorded(tmp_path: Path) 
         assert await links(place) == {HUB}
 
 
+async def test_who_begins_a_login_at_a_server_of_another_group_is_recorded(tmp_path: Path) -> None:
+    groups = {"red": {"servers": ["crm"]}, "blue": {"servers": []}}
+    async with (
+        around(tmp_path, keys_of={"bob": ["blue"]}, groups=groups, audit=str(tmp_path / "audit.jsonl")) as place,
+        place.front.browser(**place.credentials.of("bob")) as http,
+    ):
+        answers = [await http.post(f"/accounts/mine/{key}") for key in ("crm", "none")]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        (line,) = await denials(tmp_path, 1)
+        assert (line["principal"], line["path"]) == ("key:bob", "/accounts/mine/crm")
+        assert line["reason"] == "the caller has no such server"
+
+
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
