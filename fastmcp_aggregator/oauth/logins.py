@@ -173,18 +173,19 @@ class Logins:
 
         Raises:
             LoginOverError: nothing is awaited under this state, or not any more.
-            WrongBrowserError: it is another browser than was sent.
+            WrongBrowserError: it is another browser than was sent, which may still come back.
             OAuthError, VaultError: there are no tokens.
         """
-        document = await self._accounts.vault.take(LOGINS, f"state {brought.get('state', '')}")
+        vault, name = self._accounts.vault, f"state {brought.get('state', '')}"
+        document = await vault.read(LOGINS, name)
         try:
             awaited = None if document is None else _Return.model_validate_json(document)
         except ValidationError:
             awaited = None
-        if awaited is None or awaited.login.server not in settings_of:
-            raise LoginOverError("nothing is awaited here any more; call again, and open the new address")
-        if not secrets.compare_digest(_digest(browser), awaited.browser):
+        if awaited is not None and not secrets.compare_digest(_digest(browser), awaited.browser):
             raise WrongBrowserError("this login was begun in another browser; nothing was linked")
+        if awaited is None or awaited.login.server not in settings_of or await vault.take(LOGINS, name) is None:
+            raise LoginOverError("nothing is awaited here any more; call again, and open the new address")
         login = awaited.login
         try:
             tokens = await awaited.authorization.finished(brought, settings_of[login.server], login.principal)
