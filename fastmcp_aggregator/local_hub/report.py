@@ -1,4 +1,4 @@
-"""What a local hub tells of itself to its user."""
+"""The status report of a local hub: what it serves, its memory, and the state of each server."""
 
 from __future__ import annotations
 

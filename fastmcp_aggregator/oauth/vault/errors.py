@@ -1,4 +1,4 @@
-"""Why a document cannot be read or kept."""
+"""The error of the vault: a document cannot be read or kept."""
 
 from __future__ import annotations
 

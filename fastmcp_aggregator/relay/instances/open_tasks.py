@@ -1,4 +1,4 @@
-"""The open tasks of children and instances, for which these are kept."""
+"""The open tasks of children and instances, which are kept until these are over."""
 
 from __future__ import annotations
 
