@@ -156,6 +156,14 @@ def test_the_manifests_belong_together() -> None:
     assert pods in metrics()
 
 
+@pytest.mark.parametrize("file", [*(DEPLOY / "kubernetes").rglob("*.yaml")], ids=lambda file: file.stem)
+def test_kubernetes_takes_the_manifests(file: Path) -> None:
+    schemas = pytest.importorskip("kubernetes_validate")
+    for document in yaml.safe_load_all(file.read_text()):
+        if document["apiVersion"].partition("/")[0] not in ("kustomize.config.k8s.io", "monitoring.coreos.com"):
+            schemas.validate(document, schemas.latest_version(), strict=True)
+
+
 def test_what_is_optional_fits_the_rest() -> None:
     monitor, ingress, redis, service = [
         document
