@@ -60,7 +60,9 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
     digest = digest_of(json.dumps([program, os.getuid(), served], sort_keys=True).encode())
     parts |= {
         "its options": digest_of(json.dumps(arguments).encode()),
-        "its program": digest_of(repr(program).encode()),
+        "its version": VERSION,
+        "its Python": digest_of(repr([sys.executable, sys.version]).encode()),
+        "where its program is": digest_of(os.path.dirname(__file__).encode()),
     }
     return HubIdentity(digest[:16], options.hub, config, arguments, options.debug, parts)
 
