@@ -44,6 +44,16 @@ def test_a_message_on_no_requests_stream_is_for_the_caller_of_everything_in_flig
         assert ownership.owner_of(None) is owner
 
 
+def test_of_one_callers_requests_a_question_is_for_one_that_has_none_open() -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as first, ownership.request(ALICE_TOO, None) as second:  # type: ignore[arg-type]
+        assert ownership.request_of(None) is second
+        second.questions = 1
+        assert ownership.request_of(None) is first
+        first.questions = 1
+        assert ownership.request_of(None) is second
+
+
 def test_a_message_on_the_stream_of_a_request_is_for_its_caller_whoever_else_is_in_flight() -> None:
     ownership = Ownership()
     with ownership.request(ALICE, None) as of_alice, ownership.request(BOB, None) as of_bob:  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.ownership import (
-    ActivityDeadline,
     InFlight,
     OnProgress,
     Owner,
@@ -130,7 +129,7 @@ class Incoming:
                 logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
-        with _client_is_asked(request.deadline if request else None), _until_over(related):
+        with _client_is_asked(request), _until_over(related):
             return await owner.ask(method, params, on_progress)
         raise asked_too_late()
 
@@ -155,12 +154,18 @@ def _until_over(related: InFlight | None) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _client_is_asked(deadline: ActivityDeadline | None) -> Iterator[None]:
-    if deadline is None:
+def _client_is_asked(request: InFlight | None) -> Iterator[None]:
+    """Its client has a question, and the child cannot go on."""
+    if request is None:
         yield
         return
-    deadline.waits_for_client(more=True)
+    deadline = request.deadline  # which it loses when it ends
+    request.questions += 1
+    if deadline is not None:
+        deadline.waits_for_client(more=True)
     try:
         yield
     finally:
-        deadline.waits_for_client(more=False)
+        request.questions -= 1
+        if deadline is not None:
+            deadline.waits_for_client(more=False)

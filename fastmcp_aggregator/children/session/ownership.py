@@ -103,13 +103,15 @@ class ActivityDeadline(Protocol):
 class InFlight:
     """One request on its way."""
 
-    __slots__ = ("_open", "deadline", "is_over", "owner", "token")
+    __slots__ = ("_open", "deadline", "is_over", "owner", "questions", "token")
 
     def __init__(self, token: int, owner: Owner | None, deadline: ActivityDeadline | None) -> None:
         self.token = token
         self.owner = owner
         self.deadline = deadline
         self.is_over = False
+        self.questions = 0
+        """How many of the child's questions its client has yet to answer."""
         self._open: set[CancelScope] = set()
 
     @contextmanager
@@ -220,13 +222,20 @@ class Ownership:
     def request_of(self, related: InFlight | None) -> InFlight | None:
         """The caller's request that a message belongs to, as far as that can be told.
 
-        `related` is the request on whose response stream it came, where there are such streams.
+        `related` is the request on whose response stream it came, where there are such streams. Of several of one
+        caller it is the latest of those with the fewest open questions: a client answers the questions of a call
+        together, and if it gives that call up, others are not to wait with it.
         """
         if related is not None:
             return related if self._in_flight.get(related.token) is related else None
         if len(self._principals) > 1:
             return None
-        callers = {request.owner.identity: request for request in self._in_flight.values() if request.owner}
+        callers: dict[Hashable, InFlight] = {}
+        for request in self._in_flight.values():
+            if request.owner is not None:
+                best = callers.setdefault(request.owner.identity, request)
+                if request.questions <= best.questions:
+                    callers[request.owner.identity] = request
         return next(iter(callers.values())) if len(callers) == 1 else None
 
     def owner_of(self, related: InFlight | None) -> Owner | None:
