@@ -2,16 +2,17 @@
 
 Theory. The program stops while its objects are looked at: a third of a second with two thousand open streams, and who
 opens these brings it about again and again. So what has survived a whole collection is not looked at by the next ones.
-What becomes garbage there is freed at once, unless it is in a circle; for circles everything is looked at from time to
-time, if there is much more than there was.
+What becomes garbage there is freed at once, unless it is in a circle; for circles everything is looked at when the
+program has nothing to do, or from time to time, if there is much more than there was.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 _WHOLE = 2
 """The generation whose collection looks at everything that is not set aside."""
@@ -19,16 +20,28 @@ _INTERVAL = 600.0
 """Seconds between two collections that look at what was set aside, too."""
 _GROWTH = 1.25
 """By how much there has to be more of it, so that it is worth the pause."""
+_QUIET = 0.5
+"""Seconds with nothing to do, after which everything may be looked at."""
+_IDLE_SHARE = 0.05
+"""The most that a program computes, as a share of the time, which has nothing to do."""
+_IDLE_GROWTH = 10_000
+"""Objects more than there were, a few MiB, which are worth a pause that hardly anybody notices."""
+_LOOKING_SHARE = 0.01
+"""The most that such pauses take, as a share of the time."""
 
 
-@contextmanager
-def short_collections(clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """While the program serves: set aside what survives."""
+@asynccontextmanager
+async def short_collections(
+    clock: Callable[[], float] = time.monotonic, computed: Callable[[], float] = time.process_time
+) -> AsyncIterator[None]:
+    """While the program serves: set aside what survives. `computed` is how many seconds the program has computed."""
     collections = _Collections(clock)
     gc.callbacks.append(collections.on_collection)
+    looking = asyncio.create_task(collections.look_when_idle(computed), name="garbage collections")
     try:
         yield
     finally:
+        looking.cancel()
         gc.callbacks.remove(collections.on_collection)
 
 
@@ -36,8 +49,29 @@ class _Collections:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._looked_at = clock()
+        self._took = 0.0
+        """Seconds of the last pause in which everything was looked at, if the program was idle."""
         self._set_aside = gc.get_freeze_count()
         self._looks_at_all = False
+
+    async def look_when_idle(self, computed: Callable[[], float]) -> None:
+        while True:
+            began, before = self._clock(), computed()
+            await asyncio.sleep(_QUIET)
+            is_idle = computed() - before < _IDLE_SHARE * (self._clock() - began)
+            if is_idle and self._is_worth_it():
+                self._look()
+
+    def _is_worth_it(self) -> bool:
+        has_rested = self._clock() - self._looked_at >= self._took / _LOOKING_SHARE
+        return has_rested and gc.get_freeze_count() >= self._set_aside + _IDLE_GROWTH
+
+    def _look(self) -> None:
+        began = self._clock()
+        self._looks_at_all = True
+        gc.unfreeze()
+        gc.collect()
+        self._took = self._clock() - began
 
     def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
         """A collection begins or ends."""

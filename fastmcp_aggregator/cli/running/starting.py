@@ -178,7 +178,7 @@ async def built_early(
             )
             take_over("fastmcp")
             hide(new_secrets_in(lambda: app.config))  # which changes with its file
-            with short_collections():
+            async with short_collections():
                 yield app
         finally:
             await asyncio.gather(*map(_end, launched.values()))
