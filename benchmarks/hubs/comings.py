@@ -67,7 +67,7 @@ def _state_of(pid: int) -> dict[str, int]:
     return {"MiB": rss // 1024, "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": threads}
 
 
-async def _come_and_go(here: Machine, count: int) -> None:
+async def _come_and_go(here: Machine, count: int, pause: float) -> None:
     [path], [pid] = here.root.rglob("*.sock"), here.hubs()
     turn = asyncio.Semaphore(AT_ONCE)
 
@@ -77,20 +77,23 @@ async def _come_and_go(here: Machine, count: int) -> None:
 
     for part in range(10):
         await asyncio.gather(*(one(number) for number in range(part * count // 10, (part + 1) * count // 10)))
-        await asyncio.sleep(1)
+        await asyncio.sleep(pause)
         print(f"after {(part + 1) * count // 10} clients: {_state_of(pid)}, {len(here.servers())} servers", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument(
+        "--pause", type=float, default=20, help="seconds between two slices, in which garbage is collected"
+    )
     options = parser.parse_args()
     with machine() as here:
         config = here.config(lean=lean(), rooted=lean(asks_for_roots=True))
         client = Client(here, "attach", config, "--no-strict")
         client.initialize()
         client.request("tools/call", name="lean:echo", arguments={})
-        asyncio.run(_come_and_go(here, options.clients))
+        asyncio.run(_come_and_go(here, options.clients, options.pause))
         assert "result" in client.request("tools/call", name="lean:echo", arguments={})
         client.close()
 

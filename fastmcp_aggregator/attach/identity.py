@@ -18,6 +18,7 @@ _FILES = ("settings", "groups", "env_file")
 _VALUES = ("separator", "name", "server_version")
 _SWITCHES = {"prefix": ("--no-prefix", False), "strict": ("--no-strict", False), "telemetry": ("--otel", True)}
 _TOKEN_VARIABLE = re.compile(r"""bearer_env["']?\s*[:=]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_VERSION, _PLACE = "its version", "where its program is"
 _MOST_BYTES = 16 * 1024**2
 """Of a file that is looked through for variables."""
 
@@ -33,13 +34,20 @@ class HubIdentity:
     is_debugged: bool = False
     """Whether it logs more, if it is this client that starts it."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """Digests of what it depends on beside the config, by what that is called."""
+    """Digests of what it depends on beside the config, by what that is called; versions and places as they are."""
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """In what two hubs of one config differ, as people call it."""
     names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
-    return ["--hub"] if "--hub" in names else sorted(names)
+    told = [_told(name, one.get(name), other.get(name)) for name in names]
+    return ["--hub"] if "--hub" in names else sorted(told)
+
+
+def _told(name: str, here: str | None, there: str | None) -> str:
+    if name in (_VERSION, _PLACE) and here and there:
+        return f"{name} ({here} here, {there} there)"
+    return f"the variable {name}" if name.isidentifier() and name != "PATH" else name
 
 
 def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubIdentity:
@@ -60,9 +68,9 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
     digest = digest_of(json.dumps([program, os.getuid(), served], sort_keys=True).encode())
     parts |= {
         "its options": digest_of(json.dumps(arguments).encode()),
-        "its version": VERSION,
+        _VERSION: VERSION,
         "its Python": digest_of(repr([sys.executable, sys.version]).encode()),
-        "where its program is": digest_of(os.path.dirname(__file__).encode()),
+        _PLACE: os.path.dirname(__file__),
     }
     return HubIdentity(digest[:16], options.hub, config, arguments, options.debug, parts)
 
@@ -87,7 +95,12 @@ def _parts_of_environment(options: argparse.Namespace, config: str, environ: Map
         raise Unusable(f"{error.filename} cannot be used: {error.strerror}") from None
     settings = _text_of(options.settings)
     names = variables_in(_text_of(config)) | variables_in(settings) | set(_TOKEN_VARIABLE.findall(settings))
-    return digests_of_variables(names, environ, secret)
+    return digests_of_variables(names, {**environ, "PATH": _once_each(environ.get("PATH", ""))}, secret)
+
+
+def _once_each(path: str) -> str:
+    """The same folders in the same order; a second time they are never looked at."""
+    return os.pathsep.join(dict.fromkeys(folder.rstrip("/") or folder[:1] for folder in path.split(os.pathsep)))
 
 
 def _text_of(path: str | None) -> str:

@@ -31,6 +31,8 @@ _MOST_FILES = 5000
 """What the answers may depend on, at most."""
 _MOST_CLIENTS = 4
 _OURS = "FASTMCP_AGGREGATOR_"
+_OF_COMMANDS = "FASTMCP_AGGREGATOR_API_KEY"
+"""What commands tell an instance that they ask; no setting."""
 _ALWAYS = ("PATH", "HOME")
 _VARIABLE = re.compile(r"\$\{?(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -167,7 +169,7 @@ def digest_of_variables(names: Iterable[str], environ: Mapping[str, str], secret
 
 def digests_of_variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> dict[str, str]:
     """The same by variable, of those that are set."""
-    ours = {name for name in environ if name.startswith(_OURS)}
+    ours = {name for name in environ if name.startswith(_OURS) and name != _OF_COMMANDS}
     set_ones = sorted({*names, *ours, *_ALWAYS} & environ.keys())
     return {name: digest_of(environ[name].encode(errors="surrogateescape"), secret) for name in set_ones}
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import fastmcp_aggregator.attach
 from fastmcp_aggregator.attach import folder
 from fastmcp_aggregator.attach.identity import HubIdentity, difference, identity_of
 from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND
+from fastmcp_aggregator.version import VERSION
 
 
 @pytest.fixture
@@ -74,9 +76,32 @@ def test_it_is_told_in_what_two_hubs_differ_and_no_value(config: Path) -> None:
     one = identity(config).parts
     assert difference(one, identity(config).parts) == []
     assert difference(one, identity(config, PATH="/usr/bin").parts) == ["PATH"]
-    assert difference(one, identity(config, "--no-strict", TOKEN_OF_MINE="1").parts) == ["TOKEN_OF_MINE", "its options"]
+    assert difference(one, identity(config, "--no-strict", TOKEN_OF_MINE="1").parts) == [
+        "its options",
+        "the variable TOKEN_OF_MINE",
+    ]
     assert difference(one, identity(config, "--hub", "work").parts) == ["--hub"]
     assert "very secret" not in str(identity(config, TOKEN_OF_MINE="very secret"))
+
+
+def test_versions_and_places_of_the_program_that_differ_are_named(config: Path) -> None:
+    one = identity(config).parts
+    assert difference(one, {**one, "its version": "99.0"}) == [f"its version ({VERSION} here, 99.0 there)"]
+    [said] = difference(one, {**one, "where its program is": "/opt/other"})
+    assert said == f"where its program is ({Path(fastmcp_aggregator.attach.__file__).parent} here, /opt/other there)"
+
+
+def test_the_same_folders_in_path_are_the_same_path(config: Path) -> None:
+    hub = hub_of(config, PATH="/usr/bin:/bin")
+    assert hub_of(config, PATH="/usr/bin/:/bin:/usr/bin:/bin/") == hub
+    assert hub_of(config, PATH="/bin:/usr/bin") != hub
+    assert hub_of(config, PATH="/usr/bin::/bin") != hub  # the working folder is in it
+
+
+def test_the_key_of_a_command_makes_no_other_hub(config: Path) -> None:
+    assert hub_of(config, FASTMCP_AGGREGATOR_API_KEY="1") == hub_of(config)
+    config.write_text('{"mcpServers": {"a": {"url": "${FASTMCP_AGGREGATOR_API_KEY}"}}}')
+    assert hub_of(config, FASTMCP_AGGREGATOR_API_KEY="1") != hub_of(config)
 
 
 def test_a_name_decides_alone(config: Path) -> None:
