@@ -119,7 +119,9 @@ class ExtensionRequests:
         place, cursor = _read_cursor(params.get("cursor"))
         key = row.name.partition("/")[0]
         rest = {name: value for name, value in params.items() if name != "cursor"}
-        children = [child for child in _from(place, self._directory.children) if _offers(table, child, row)]
+        if (there := _from(place, self._directory.children)) is None:
+            await self._guard.refuse(caller, params, {"uri": f"skill://{place}"}, _its_server_is_gone)
+        children = [child for child in there if _offers(table, child, row)]
         for child, following in zip_longest(children, children[1:]):
             address = {"cursor": cursor} if cursor is not None and child.key == place else {}
             target = Target(child, address, table.publisher(child), publish_result=_publisher(row))
@@ -146,7 +148,9 @@ class ExtensionRequests:
         if found is None or not _offers(self._directory.table, found[0], row):
             if found is None and self._is_own(row.name):
                 return None
-            raise MCPError(INVALID_PARAMS, f"There is nothing at {uri[:2048]} for {row.name}", {"uri": uri[:2048]})
+            shown = uri[:2048]
+            nothing = MCPError(INVALID_PARAMS, f"There is nothing at {shown} for {row.name}", {"uri": shown})
+            await self._guard.refuse(caller, params, {"uri": uri}, lambda: nothing)
         child, original = found
         publish = self._directory.table.publisher(child)
         target = Target(child, {"uri": original}, publish, publish_result=_publisher(row))
@@ -211,18 +215,16 @@ def _publisher(row: Method) -> Callable[[Result, Any], Result]:
     return lambda result, publish: result if publish is None else rewrite(result, publish)
 
 
-def _from(place: str, children: Sequence[Child]) -> Sequence[Child]:
-    """The children from this one on, or all of them.
-
-    Raises:
-        MCPError: it is not there any more.
-    """
+def _from(place: str, children: Sequence[Child]) -> Sequence[Child] | None:
+    """The children from this one on, or all of them; None: it is not there."""
     if not place:
         return children
     at = next((number for number, child in enumerate(children) if child.key == place), None)
-    if at is None:
-        raise errors.invalid_params("cursor: its server is gone; list from the beginning")
-    return children[at:]
+    return None if at is None else children[at:]
+
+
+def _its_server_is_gone() -> MCPError:
+    return errors.invalid_params("cursor: its server is gone; list from the beginning")
 
 
 def _cursor(place: str, cursor: str | None) -> str:
@@ -239,7 +241,7 @@ def _read_cursor(text: Any) -> tuple[str, str | None]:
         return "", None
     try:
         place, cursor = json.loads(base64.urlsafe_b64decode(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise errors.invalid_params("cursor: is none of this list") from None
     if not isinstance(place, str) or not isinstance(cursor, str | None):
         raise errors.invalid_params("cursor: is none of this list")

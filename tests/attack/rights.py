@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -176,6 +177,19 @@ async def prototype(room: Team) -> str:
         answer = await room.one.face("bob", "resources/read", {"uri": f"note://{name}/{name}"}, group="blue")
         assert answer.status_code in (400, 404), f"note://{name}: {answer.status_code}"
     return "unknown, like any other name"
+
+
+@attack("group-skill", "another group's skills and folders, by address and by cursor; a cursor 30,000 deep", "-32602")
+async def skills(room: Team) -> str:
+    cursors = [b'["red",null]', b"[" * 30_000, b'{"red":null}', b'["red"]']
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (m, {"uri": u}) for u in URIS for m in ("skills/get", "resources/directory/read")
+    ]
+    asked += [("skills/list", {"cursor": base64.b64encode(each).decode()}) for each in cursors]
+    for method, params in asked:
+        answer = await room.one.face("bob", method, params, group="blue")
+        assert answer.status_code in (400, 404), f"{method}: {answer.status_code}"
+    return "refused"
 
 
 @attack("group-prompt", "another group's prompts and completions", "the error of a name that does not exist")

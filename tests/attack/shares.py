@@ -248,3 +248,20 @@ async def errors(hub: Hub) -> str:
     written = len(hub.log) - before
     assert written < 100_000, f"{written // 1000} KB of log"
     return "less than 100 KB of log"
+
+
+@attack(
+    "share-noise",
+    "9,000 requests without credentials that are no HTTP",
+    "the log stays small; others go on",
+    room="small",
+)
+async def noise(hub: Hub) -> str:
+    before = len(hub.log)
+    async with others_served(hub):
+        for data in (b"GET /\xff HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", b"\x16\x03\x01\r\n\r\n"):
+            for _ in range(300):
+                await asyncio.gather(*(hub.raw(data, seconds=5) for _ in range(10)))
+    written = len(hub.log) - before
+    assert written < 100_000, f"{written // 1000} KB of log"
+    return "less than 100 KB of log"

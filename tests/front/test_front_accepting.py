@@ -138,3 +138,23 @@ async def test_without_a_handler_other_errors_are_logged_as_ever(caplog: pytest.
     with shortage_told():
         asyncio.get_running_loop().call_exception_handler({"message": "something else"})
     assert caplog.messages == ["something else"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /\xff HTTP/1.1\r\n\r\n", b" 400 "),
+        (b"nonsense\r\n\r\n", b" 400 "),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b" 404 "),
+    ],
+)
+async def test_what_needs_no_credentials_fills_no_log(
+    head: bytes, status: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with served(Starlette()) as front:
+        for _ in range(40):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(front.origin.rpartition(":")[2]))
+            writer.write(head)
+            assert status in await asyncio.wait_for(reader.readline(), PATIENCE)
+            writer.close()
+    assert 1 <= capfd.readouterr().err.count("WARNING") < 30

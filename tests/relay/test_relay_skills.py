@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -126,7 +127,8 @@ async def test_what_no_server_has_is_invalid(modern: bool, era: str) -> None:
             assert (error["code"], error["data"]) == (-32602, {"uri": uri})
         for params in ({}, {"uri": 1}):
             assert (await client.error("skills/get", params))["code"] == -32602
-        for cursor in ("x", 1, "eA==", "W10=", "WyJnb25lIiwgbnVsbF0="):
+        deep = base64.b64encode(b"[" * 30_000).decode()
+        for cursor in ("x", 1, "eA==", "W10=", "WyJnb25lIiwgbnVsbF0=", deep):
             assert (await client.error("skills/list", {"cursor": cursor}))["code"] == -32602
 
 

@@ -98,6 +98,9 @@ async def test_a_group_that_the_caller_may_not_use(path: str, tmp_path: Path) ->
         ("tools/call", {"name": "files:pid"}, "tool", "files:pid"),
         ("prompts/get", {"name": "files:ask"}, "prompt", "files:ask"),
         ("resources/read", {"uri": "demo://files/x"}, "uri", "demo://files/x"),
+        ("skills/get", {"uri": "demo://files/x"}, "uri", "demo://files/x"),
+        ("resources/directory/read", {"uri": "demo://files/"}, "uri", "demo://files/"),
+        ("skills/list", {"cursor": "WyJmaWxlcyIsbnVsbF0="}, "uri", "skill://files"),
     ],
 )
 async def test_a_name_that_is_not_in_the_group(

@@ -254,7 +254,7 @@ async def serve_http(
     stopping = asyncio.create_task(stop.wait())
     sweeping = asyncio.create_task(_sweep(connections), name="connections")
     try:
-        with shortage_told():
+        with shortage_told(), few_warnings():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 if drain_wait:
@@ -380,3 +380,23 @@ def shortage_told() -> Iterator[None]:
         yield
     finally:
         loop.set_exception_handler(others)
+
+
+_WARNINGS = 10
+"""Lines about requests that are no HTTP, at once and a second: who sends them needs no credentials."""
+
+
+@contextmanager
+def few_warnings() -> Iterator[None]:
+    """While a server serves: few of uvicorn's warnings are logged, which are all about what some client sends."""
+    lines = TokenBucket(burst=_WARNINGS, rate=_WARNINGS)
+
+    def is_logged(record: logging.LogRecord) -> bool:
+        return record.levelno != logging.WARNING or lines.take(record.created)
+
+    uvicorn_logger = logging.getLogger("uvicorn.error")
+    uvicorn_logger.addFilter(is_logged)
+    try:
+        yield
+    finally:
+        uvicorn_logger.removeFilter(is_logged)
