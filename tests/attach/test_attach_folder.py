@@ -1,11 +1,29 @@
-"""Where the sockets of hubs are."""
+"""Where the sockets of hubs are, and what others may have put there."""
 
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from fastmcp_aggregator.attach import folder
-from fastmcp_aggregator.attach.folder import require_short, socket_of
+from fastmcp_aggregator.attach import folder, starting
+from fastmcp_aggregator.attach.folder import Unusable, lock_of, made_hub_folder, require_short, socket_of
+from fastmcp_aggregator.attach.identity import HubIdentity
+
+HUB = HubIdentity("0123456789abcdef", None, "mcp.json", ())
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of hubs; none is started."""
+    monkeypatch.setattr(starting, "_detach", lambda *_: None)
+    with tempfile.TemporaryDirectory(prefix="hub-") as made:  # a socket's path must be short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", made)
+        yield Path(made_hub_folder())
 
 
 @pytest.mark.parametrize("name", ["short", "long" * 30])
@@ -14,3 +32,49 @@ def test_a_long_home_keeps_nobody_from_a_hub(name: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", f"/{name}")
     monkeypatch.setattr(folder, "_is_private", lambda _: False)
     require_short(socket_of("0123456789abcdef"))
+
+
+def test_what_is_in_the_place_of_a_socket_is_replaced_and_no_link_is_followed(place: Path) -> None:
+    path, target = Path(socket_of(HUB.id)), place.parent / "target"
+    target.write_text("mine")
+    path.symlink_to(target)
+    assert starting.connected(HUB.id) is None
+    assert starting.begin(HUB)
+    assert target.read_text() == "mine"
+    assert path.is_socket()
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(place: Path) -> None:
+    target = place.parent / "target"
+    Path(lock_of(HUB.id)).symlink_to(target)
+    with pytest.raises(Unusable, match="no hub can be started"):
+        starting.begin(HUB)
+    assert not target.exists()
+    assert starting.record_of(HUB.id) is None
+
+
+def test_a_folder_in_the_place_of_a_socket_is_told(place: Path) -> None:
+    Path(socket_of(HUB.id)).mkdir()
+    with pytest.raises(Unusable, match="no hub can be started"):
+        starting.begin(HUB)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(place: Path) -> None:
+    os.chown(place, 65534, 65534)
+    with pytest.raises(Unusable, match="not for this user alone"):
+        made_hub_folder()
+
+
+def test_a_runtime_folder_that_anybody_may_write_to_is_not_used(place: Path) -> None:
+    place.parent.chmod(0o1777)
+    assert not folder.hub_folder().startswith(str(place))
+
+
+def test_a_socket_that_is_no_stream_is_not_spoken_to(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(socket_of(HUB.id))
+        with pytest.raises(Unusable, match="cannot be used"):
+            starting.connected(HUB.id)
