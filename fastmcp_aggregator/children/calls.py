@@ -6,8 +6,8 @@ nobody waits for the calls of another; see `concurrency/limiter.py`. A request t
 attempt triggers that attempt and waits for it, within a bound; one to a child that sleeps starts it, and waits for as
 long as it may take to start. If the component is another by then, the request is not sent: it was made for what was
 listed. A request is sent at most once, with one exception: what was rejected because the session had expired was not
-executed, so reads are sent again on the new session; a tool call is not, but says so. What the child answers, result
-or error, goes back unchanged.
+executed, so reads are sent again on the new session; a tool call is not, but says so. What could not be written, as the
+process has just ended, waits for the next one. What the child answers, result or error, goes back unchanged.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Calls:
         self._places = FairShare(options.max_waiting_calls)
         self._asking: dict[_ActivityDeadline, Holder] = {}
         """The calls that wait for their clients' answers for as long as these take, and whose they are."""
+        self._cut: ChildSession | None = None
+        """The session of a process that reads nothing any more, which will be noticed in a moment."""
         self.breaker = Breaker(timings)
         self.unanswered = 0
         """Requests that timed out."""
@@ -177,7 +179,11 @@ class Calls:
         session = self._child.session
         assert session is not None
         limit = min(patience, self._deadlines.get(method, self._deadline))
-        request = session.direct.send(method, params, requester, limit)
+        try:
+            request = session.direct.send(method, params, requester, limit)
+        except OSError:
+            self._cut = session
+            raise
         holder = _holder(requester)
         self._limiter.acquire_nowait(holder)
         return StartedRequest(method, session, request, holder, self._clock())
@@ -294,6 +300,8 @@ class Calls:
             raise self._explained(error) from None
 
     async def _ask(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
+        if self._cut is not None and self._cut is self._child.session:
+            await self._until_noticed(self._cut)
         session = self._child.session
         if session is None or session.lost.is_set():
             listed = definition_of(self._child.catalogue, method, params)

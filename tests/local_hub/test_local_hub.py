@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,19 @@ async def test_a_client_that_does_not_read_holds_nobody_up(tmp_path: Path) -> No
         assert "result" in await other.request("tools/call", name="a:echo", arguments={})
         deaf.writer.transport.abort()
         assert "result" in await other.request("tools/call", name="a:echo", arguments={})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it waits for a process without taking notice of it")
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_call_that_a_killed_server_could_not_be_sent_goes_to_the_next(tmp_path: Path, times: int) -> None:
+    async with hub(tmp_path) as here:
+        peer = await here.client()
+        for number in range(times):
+            await peer.request("tools/call", name="a:echo", arguments={})
+            calling = asyncio.ensure_future(peer.request("tools/call", name="a:echo", arguments={"n": number}))
+            await asyncio.sleep(0)
+            os.kill(pid := here.app.health()["a"].pid or 0, signal.SIGKILL)
+            with suppress(ChildProcessError):  # a thread of asyncio was faster
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            answer = await asyncio.wait_for(calling, PATIENCE)
+            assert "result" in answer, answer

@@ -169,10 +169,18 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._stdout.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure."""
+        """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more; nothing of these bytes was read.
+        """
         if self._broken:
             raise BrokenPipeError
         self._stdin.write(data)
+        if self._stdin.is_closing():  # it tries at once
+            self._broken = True
+            self._room.set()
+            raise BrokenPipeError
 
     @property
     def has_room(self) -> bool:
