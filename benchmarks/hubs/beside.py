@@ -15,6 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--config", help="an `mcpServers` file, and not ten small servers")
+    parser.add_argument("--start", default="eager", help="the setting of this name: `auto` is what users have")
     parser.add_argument("--calls", help="a JSON list of [tool, arguments]: what each client calls")
     options = parser.parse_args()
     servers = {f"s{number}": lean() for number in range(10)}
@@ -24,7 +25,7 @@ def main() -> None:
         calls = json.loads(options.calls)
     found = {}
     for command in ("serve", "attach"):
-        with machine(start="eager") as here:
+        with machine(start=options.start) as here:
             found[command] = _measured(here, command, servers, calls, options.clients)
     for what in ("processes", "MiB"):
         serve, attach = found["serve"][what], found["attach"][what]
@@ -39,11 +40,11 @@ def _measured(here: Machine, command: str, servers: dict[str, Any], calls: list[
     lists, answers = [], []
     for client in connected:
         client.initialize()
-        names = [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
         results = [client.request("tools/call", name=name, arguments=arguments) for name, arguments in calls]
-        lists.append(names)
         answers.append([result.get("result", result.get("error")) for result in results])
     time.sleep(3)
+    for client in connected:  # not before: of a server that has just begun to start, `serve` may list nothing yet
+        lists.append([tool["name"] for tool in client.request("tools/list")["result"]["tools"]])
     pids = {*here.processes(), *here.servers()}
     memory = sum(_pss(pid) for pid in pids) / 1024
     for client in connected:
