@@ -7,6 +7,12 @@ costs nothing: its body is not read. One that is let in takes its turn when its 
 counted, not what was announced. Streams that only listen have places of their own, and none among those that run. A GET
 opens a stream, or is answered at once.
 
+Who takes much of the event loop's time pauses, and so leaves most of it to others. A caller owes the time that its
+requests have taken, and a quarter of a second of it is forgiven in each second. A request begins when its caller owes
+hardly anything, and borrows what that caller's requests take on average: so those that wait begin one after the other.
+Who costs little never pauses, and nobody does while no other caller was there for a minute. Nothing is queued for it:
+who pauses has its place, which bounds how many do.
+
 What a request is, it tells by its route and its content (`front/http/endpoints.py`).
 
 A request that waits for its turn at a server, or for its client's answer to a question, does not count among those
@@ -18,9 +24,12 @@ it goes through while the server ends.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
+from typing import Any
 
 from mcp_types import JSONRPCError, RequestId
 from starlette.requests import ClientDisconnect
@@ -51,6 +60,22 @@ CONNECTION = "fastmcp_aggregator.http_connection"
 """Where a request's scope has its connection, which is told whose share its answers take."""
 _REUSE_BOUND = 0.25
 """Seconds that a request waits until the one before with its id is over."""
+_SHARE = 0.25
+"""Of the loop's time, what the steps of a caller's requests may take while there are others. What goes with them, such
+as credentials, connections and tasks of sessions, is not in it.
+"""
+_AT_ONCE = 0.003
+"""Seconds of the loop's time that a caller may owe without a pause."""
+_OPENING = 0.002
+"""Seconds of the loop's time that tasks of the SDK take for a session, from its opening to its end."""
+_LONGEST = 0.25
+"""Seconds that one request is charged for at most: what took longer was not the request."""
+_OTHERS_LAST = 60.0
+"""Seconds after which a caller from which nothing comes counts no longer as being there."""
+_MOST_CALLERS = 1000
+"""Callers that are known before those are forgotten that owe nothing."""
+_RECENT = 0.2
+"""The part that the latest request has in the average."""
 ON_LISTENING = "fastmcp_aggregator.on_listening"
 """Where a request's scope has what to call when it turns out to open a stream that only listens."""
 
@@ -72,6 +97,106 @@ class GateLimits:
     body_grace: float = 10.0
 
 
+class _Account:
+    """What one caller owes."""
+
+    __slots__ = ("as_of", "average", "owed")
+
+    def __init__(self, now: float) -> None:
+        self.owed = 0.0
+        """Seconds of the loop's time, then."""
+        self.as_of = now
+        self.average = 0.0
+        """Seconds of it that a request takes."""
+
+    def pay(self, now: float) -> float:
+        """What it owes now."""
+        self.owed = max(0.0, self.owed - (now - self.as_of) * _SHARE)
+        self.as_of = now
+        return self.owed
+
+
+class Turns:
+    """The accounts of all callers, and who was there lately."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[Holder, _Account] = {}
+        self._latest: Holder = self
+        self._latest_at = -_OTHERS_LAST
+        self.shared_until = 0.0
+        """Until when there is more than one caller."""
+
+    def request_of(self, holder: Holder) -> PacedRequest:
+        """A request of a caller has come."""
+        now = asyncio.get_running_loop().time()
+        if holder != self._latest:
+            self.shared_until = self._latest_at + _OTHERS_LAST
+            self._latest = holder
+        self._latest_at = now
+        account = self.accounts.get(holder)
+        if account is None:
+            if len(self.accounts) >= _MOST_CALLERS:
+                self.accounts = {each: owing for each, owing in self.accounts.items() if owing.pay(now)}
+            account = self.accounts[holder] = _Account(now)
+        return PacedRequest(self, account)
+
+
+class PacedRequest:
+    """One request, whose caller is charged for the time that it takes of the event loop."""
+
+    __slots__ = ("account", "borrowed", "turns")
+
+    def __init__(self, turns: Turns, account: _Account) -> None:
+        self.turns = turns
+        self.account = account
+        self.borrowed = 0.0
+
+    def pause(self, besides: float = 0.0) -> float:
+        """Seconds until it may begin; it borrows what it will take, and owes what is done for it `besides`."""
+        now, account = asyncio.get_running_loop().time(), self.account
+        if now >= self.turns.shared_until:
+            return 0.0
+        owed = account.pay(now)
+        self.borrowed = account.average
+        account.owed += account.average + besides
+        return max(0.0, owed - _AT_ONCE) / _SHARE
+
+
+class Charged:
+    """What awaits the work for a request, and charges it for each step that it takes."""
+
+    __slots__ = ("_request", "_work")
+
+    def __init__(self, request: PacedRequest, work: Coroutine[Any, Any, None]) -> None:
+        self._request = request
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        work, spent = self._work, 0.0
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                began = perf_counter()
+                try:
+                    waits_for = work.send(value) if error is None else work.throw(error)
+                except StopIteration:
+                    return
+                finally:
+                    error = None
+                    spent += perf_counter() - began
+                try:
+                    value = yield waits_for
+                except BaseException as thrown:  # a cancellation, which is the work's
+                    error = thrown
+        finally:  # in this frame, for it is on the way of every call
+            request, now = self._request, asyncio.get_running_loop().time()
+            account, spent = request.account, min(spent, _LONGEST)
+            account.average += (spent - account.average) * _RECENT
+            if now < request.turns.shared_until:
+                account.owed = max(0.0, account.owed + spent - request.borrowed)
+
+
 class AdmissionQueue:
     """The requests that run and wait, the streams and the sessions, as one count for all gates of a hub."""
 
@@ -85,6 +210,8 @@ class AdmissionQueue:
         self.unread = FairShare(limits.unread_bytes)
         self.connections = FairShare(limits.connections, has_reserve=False)
         self.refused = RefusedCallers()
+        self.loop = Turns()
+        """Who takes how much of the event loop's time."""
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
@@ -191,7 +318,8 @@ class Gate:
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if is_let_in and self._endpoints.may_listen(scope):
-                await self._listen(scope, receive, send)
+                request = self._places.loop.request_of(scope[HOLDER])
+                await Charged(request, self._listen_in_turn(request, scope, receive, send))
             else:
                 await self._app(scope, receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
@@ -199,9 +327,10 @@ class Gate:
         elif not is_let_in:
             await self._app(scope, receive, send)
         else:
-            await self._admit(scope, receive, send)
+            request = self._places.loop.request_of(scope[HOLDER])
+            await Charged(request, self._admit(request, scope, receive, send))
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
         places = self._places
         if not places.admitted.try_acquire(holder):
@@ -221,6 +350,8 @@ class Gate:
             kind = self._endpoints.kind_of(scope, content)
             asked = None if kind is Kind.MESSAGE else self._endpoints.request_in_session(scope, content)
             del content  # which the body has, until it is received from there
+            if kind is not Kind.MESSAGE and (pause := request.pause(_OPENING if kind is Kind.OPENING else 0.0)):
+                await asyncio.sleep(pause)
             if asked is not None:
                 await self._serve_in_session(*asked, kind, scope, body, send)
                 return
@@ -259,6 +390,11 @@ class Gate:
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:
                     await (self._open if kind is Kind.OPENING else self._app)(scope, body.receive, send)
+
+    async def _listen_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        if pause := request.pause():
+            await asyncio.sleep(pause)
+        await self._listen(scope, receive, send)
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
