@@ -26,7 +26,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.children.session.ownership import OnProgress, asked_too_late
+from fastmcp_aggregator.children.session.ownership import AskedTooLate, OnProgress
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -180,7 +180,7 @@ class PendingCall:
         """Cancel the child's call, if it is not over; what the child has asked over it is refused."""
         for question in self._questions.values():
             if not question.answer.done():
-                question.answer.set_exception(asked_too_late())
+                question.answer.set_exception(AskedTooLate())
         self._task.cancel()
         # A result or error that nobody waits for any more is not an accident to be reported.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())

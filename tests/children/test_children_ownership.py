@@ -54,6 +54,30 @@ def test_of_one_callers_requests_a_question_is_for_one_that_has_none_open() -> N
         assert ownership.request_of(None) is second
 
 
+def test_of_one_callers_requests_a_question_is_for_the_one_on_which_the_child_works() -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as first, ownership.request(ALICE_TOO, None) as second:  # type: ignore[arg-type]
+        assert ownership.progressed(first.token) is first
+        assert ownership.request_of(None) is first
+        with ownership.request(ALICE, None) as third:  # type: ignore[arg-type]
+            assert ownership.request_of(None) is third
+        ownership.progressed(second.token)
+        assert ownership.request_of(None) is second
+        second.questions = 1
+        assert ownership.request_of(None) is first
+
+
+def test_a_question_over_a_request_that_is_given_up_is_for_another_of_the_same_caller_alone() -> None:
+    ownership = Ownership()
+    with ownership.request(ALICE, None) as first, ownership.request(ALICE_TOO, None) as second:  # type: ignore[arg-type]
+        with ownership.request(BOB, None):  # type: ignore[arg-type]
+            assert ownership.after_giving_up(second) is first
+            assert ownership.request_of(None) is None, "it counts until it is over"
+        assert ownership.request_of(None) is first
+        assert ownership.after_giving_up(first) is None
+    assert ownership.after_giving_up(None) is None
+
+
 def test_a_message_on_the_stream_of_a_request_is_for_its_caller_whoever_else_is_in_flight() -> None:
     ownership = Ownership()
     with ownership.request(ALICE, None) as of_alice, ownership.request(BOB, None) as of_bob:  # type: ignore[arg-type]
@@ -125,7 +149,7 @@ def test_once_a_session_has_served_two_principals_what_nothing_ties_to_a_request
         assert ownership.owner_of(None) is owner
         assert (ownership.request_of(None) is None) == (owner is None)
         assert ownership.owner_of(request) is in_flight
-        assert ownership.of_token(request.token) is request
+        assert ownership.progressed(request.token) is request
 
 
 def test_a_principal_for_which_something_else_was_sent_counts_like_one_whose_request_was() -> None:
@@ -164,9 +188,9 @@ def test_a_token_that_was_not_given_out_is_nobodys(token: Any) -> None:
     ownership = Ownership()
     with ownership.request(ALICE, None) as request:  # type: ignore[arg-type]
         assert request.token == 1
-        assert ownership.of_token(1) is request
-        assert ownership.of_token(token) is None
-    assert ownership.of_token(1) is None
+        assert ownership.progressed(1) is request
+        assert ownership.progressed(token) is None
+    assert ownership.progressed(1) is None
 
 
 def test_no_token_is_given_out_twice() -> None:

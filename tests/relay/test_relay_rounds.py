@@ -141,6 +141,23 @@ async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(mon
         assert await client.error("tools/call", with_answers(params, round_)) == OVER
 
 
+async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a pipe nothing tells which of one client's calls asks, and the later one is taken for it."""
+    monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
+    async with (
+        build_aggregator(config(a=talking())) as app,
+        connected(app, modern=True, capabilities=EVERYTHING) as client,
+    ):
+        params = play("a", {"wait": "gate"}, ASK)
+        _, asks = client.begin("tools/call", params)
+        _, given_up = client.begin("tools/call", play("a", {"wait": "never"}))
+        await client.report("a", lambda report: sorted(report["waiting"]) == ["gate", "never"])
+        await client.call("a:open", gate="gate")
+        assert (await given_up)["result"]["inputRequests"], "and it is never answered"
+        round_ = (await asks)["result"]
+        assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
+
+
 async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
     async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:

@@ -24,10 +24,10 @@ from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import (
     ActivityDeadline,
+    AskedTooLate,
     InFlight,
     Owner,
     Ownership,
-    asked_too_late,
     send_in_context,
 )
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, is_too_large
@@ -132,7 +132,7 @@ class DirectRequest:
             self._end()
         for kept in self._kept:
             if isinstance(kept, asyncio.Future) and not kept.done():
-                kept.set_exception(asked_too_late())
+                kept.set_exception(AskedTooLate())
         self._kept.clear()
 
     def settle(self, outcome: Outcome) -> None:

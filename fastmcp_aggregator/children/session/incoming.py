@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
@@ -17,11 +17,11 @@ from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.ownership import (
+    AskedTooLate,
     InFlight,
     OnProgress,
     Owner,
     Ownership,
-    asked_too_late,
 )
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.methods import (
@@ -129,9 +129,12 @@ class Incoming:
                 logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
-        with _client_is_asked(request), _until_over(related):
-            return await owner.ask(method, params, on_progress)
-        raise asked_too_late()
+        while owner is not None:
+            with suppress(AskedTooLate), _client_is_asked(request), _until_over(related):
+                return await owner.ask(method, params, on_progress)
+            request = self._ownership.after_giving_up(request) if related is None else None
+            owner = request.owner if request is not None else None
+        raise AskedTooLate
 
     def _listener_of(self, params: Mapping[str, Any]) -> OnNotification | None:
         meta = params.get("_meta")
@@ -139,7 +142,7 @@ class Incoming:
         return self._listeners.get(stream) if isinstance(stream, str) else None
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
-        request = self._ownership.of_token(params.get("progressToken"))
+        request = self._ownership.progressed(params.get("progressToken"))
         if request is None:
             return
         if request.deadline is not None:

@@ -85,9 +85,11 @@ class Attached:
     has_left = False
 
 
-def asked_too_late() -> MCPError:
+class AskedTooLate(MCPError):
     """The answer to what a child has asked over a request that nobody waits for any more."""
-    return MCPError(INVALID_REQUEST, "the request over which it was asked is over")
+
+    def __init__(self) -> None:
+        super().__init__(INVALID_REQUEST, "the request over which it was asked is over")
 
 
 class ActivityDeadline(Protocol):
@@ -103,16 +105,25 @@ class ActivityDeadline(Protocol):
 class InFlight:
     """One request on its way."""
 
-    __slots__ = ("_open", "deadline", "is_over", "owner", "questions", "token")
+    __slots__ = ("_open", "deadline", "is_given_up", "is_over", "owner", "questions", "seen", "token")
 
     def __init__(self, token: int, owner: Owner | None, deadline: ActivityDeadline | None) -> None:
         self.token = token
+        self.seen = token
+        """When it was sent, or the child last reported progress on it: the later, the greater."""
         self.owner = owner
         self.deadline = deadline
         self.is_over = False
+        self.is_given_up = False
+        """Whether its client answers no more questions over it."""
         self.questions = 0
         """How many of the child's questions its client has yet to answer."""
         self._open: set[CancelScope] = set()
+
+    @property
+    def likelihood(self) -> tuple[bool, int, int]:
+        """The greater, the rather a child asks over this one of its caller's requests; see `Ownership.request_of`."""
+        return not self.is_given_up, -self.questions, self.seen
 
     @contextmanager
     def until_over(self) -> Iterator[None]:
@@ -215,16 +226,19 @@ class Ownership:
         del self._in_flight[request.token]
         request.end()
 
-    def of_token(self, token: Any) -> InFlight | None:
-        """The request that asked for progress under this token."""
-        return self._in_flight.get(token) if type(token) is int else None
+    def progressed(self, token: Any) -> InFlight | None:
+        """The request that asked for progress under this token: the child works on it now."""
+        request = self._in_flight.get(token) if type(token) is int else None
+        if request is not None:
+            request.seen = next(self._tokens)
+        return request
 
     def request_of(self, related: InFlight | None) -> InFlight | None:
         """The caller's request that a message belongs to, as far as that can be told.
 
         `related` is the request on whose response stream it came, where there are such streams. Of several of one
-        caller it is the latest of those with the fewest open questions: a client answers the questions of a call
-        together, and if it gives that call up, others are not to wait with it.
+        caller it is the one that the child has last worked on, of those with the fewest open questions: a client
+        answers the questions of a call together, and if it gives that call up, others are not to wait with it.
         """
         if related is not None:
             return related if self._in_flight.get(related.token) is related else None
@@ -234,9 +248,22 @@ class Ownership:
         for request in self._in_flight.values():
             if request.owner is not None:
                 best = callers.setdefault(request.owner.identity, request)
-                if request.questions <= best.questions:
+                if request.likelihood > best.likelihood:
                     callers[request.owner.identity] = request
         return next(iter(callers.values())) if len(callers) == 1 else None
+
+    def after_giving_up(self, request: InFlight | None) -> InFlight | None:
+        """The client has given up a request, and with it a question; the one of its requests that may have asked too.
+
+        Nothing tells which of a caller's requests asks, and no other of them is to fail with the one given up.
+        """
+        if request is None or request.owner is None:
+            return None
+        request.is_given_up = True
+        mine = request.owner.identity
+        others = [each for each in self._in_flight.values() if each.owner is not None and each.owner.identity == mine]
+        best = max(others, key=lambda each: each.likelihood, default=None)
+        return None if best is None or best.is_given_up else best
 
     def owner_of(self, related: InFlight | None) -> Owner | None:
         """Who is to get a message; None: nobody."""
