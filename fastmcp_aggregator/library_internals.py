@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp.shared.dispatcher import Outbound
+    from mcp.shared.dispatcher import DispatchContext
     from pydantic import AnyHttpUrl
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -58,7 +58,7 @@ __all__ = [
 
 connection_of: Callable[[ServerSession], Connection] = attrgetter("_connection")
 """The connection that a session is on."""
-request_channel_of: Callable[[ServerSession], Outbound] = attrgetter("_request_outbound")
+request_channel_of: Callable[[ServerSession], DispatchContext[Any]] = attrgetter("_request_outbound")
 """The channel on which the request is answered that a session was made for."""
 sdk_server_of: Callable[[Any], Server[Any]] = attrgetter("_mcp_server")
 """The SDK's server in a FastMCP app."""

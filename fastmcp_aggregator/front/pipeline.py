@@ -39,7 +39,7 @@ from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
 from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.fast_path.call import FastCall
-from fastmcp_aggregator.front.fast_path.handover import cancel_call, taken_over_call
+from fastmcp_aggregator.front.fast_path.handover import cancel_call, leave_unanswered, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.fastmcp.tool_views import CALL_TOOL
@@ -192,6 +192,7 @@ class Pipeline:
         """Go on with a call that was begun on the fast path."""
         call = fast.resume()
         if call is None:
+            leave_unanswered(caller.ctx)
             raise MCPError(REQUEST_CANCELLED, "Request cancelled")
         call.caller, call.params = caller, params
         if fast.refusal is not None:

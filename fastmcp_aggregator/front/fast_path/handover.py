@@ -11,7 +11,7 @@ from fastmcp_aggregator.callers.caller import Context
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.path import FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT
-from fastmcp_aggregator.library_internals import connection_of
+from fastmcp_aggregator.library_internals import connection_of, request_channel_of
 
 SCOPE_KEY = "fastmcp_aggregator.fast_call"
 """Where the scope of an HTTP request has a list of the call that the full path is to take over, and takes from it.
@@ -42,3 +42,9 @@ def cancel_call(ctx: Context, fast_path: FastPath) -> None:
         fast_path.cancel(connection_of(ctx.session), request_id)
     elif front is not None:
         front.cancel(request_id)
+
+
+def leave_unanswered(ctx: Context | None) -> None:
+    """Have nothing sent for a request that its client has cancelled on a pipe; an HTTP response has to have a body."""
+    if ctx is not None and ctx.request is None:
+        request_channel_of(ctx.session).cancel_requested.set()
