@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.command_line import Ended, run_main
-from support.harness import PATIENCE, ServerProcess, config, lean, running
+from support.harness import PATIENCE, ServerProcess, config, lean, running, until
 from support.processes import are_gone
 
 from fastmcp_aggregator.cli.running.starting import interruptible
@@ -612,7 +612,7 @@ async def test_a_call_that_is_interrupted_is_cancelled_closes_its_server_and_end
         assert await process.wait() == 128 + number
         assert process.stderr == b"[a] holding\n[a] cancelled\n"
         assert process.client.lines == []
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 @pytest.mark.parametrize("command", [["list"], ["check", "--connect"]], ids=" ".join)
@@ -624,7 +624,7 @@ async def test_ctrl_c_while_a_server_starts_ends_a_command_with_code_130(command
         process.process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
         assert process.stderr == b"[slow] starting\n"
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 STUBBORN = """

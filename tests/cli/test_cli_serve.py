@@ -54,7 +54,7 @@ async def test_the_servers_of_a_config_are_served_on_stdio_until_the_client_leav
         assert {name.split(":")[0] for name in await server.client.names()} == {"files", "git"}
         assert (await server.client.call("files:echo", x=1))["arguments"] == {"x": 1}
         assert await server.end() == 0
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 async def test_stdout_carries_nothing_but_protocol_and_stderr_is_plain_lines(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_a_strict_start_that_fails_ends_with_code_3_and_tells_each_failure
         "The start has ended, because not every server started: bad, ill.\n"
         "To serve without the failed ones, use --no-strict.\n"
     )
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 async def test_a_config_that_comes_back_by_another_does_not_start_the_aggregator_without_end(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_signal_ends_it_with_code_0_and_no_traceback(number: signal.Sign
         server.process.send_signal(number)
         assert await server.wait() == 0
         assert "Traceback" not in server.stderr.decode()
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert "slow: " not in server.stderr.decode()
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 async def test_the_options_reach_what_the_client_sees(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_http_is_served_on_a_free_port_that_is_told_on_stderr(tmp_path: Pa
         assert await server.wait() == 0
         assert server.client.lines == []
         assert "Traceback" not in server.stderr.decode()
-    assert are_gone(record)
+    await until(lambda: are_gone(record))
 
 
 async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: Path) -> None:
