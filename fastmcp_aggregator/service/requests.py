@@ -17,12 +17,27 @@ from pydantic_core import to_json
 
 from fastmcp_aggregator.service import errors
 from fastmcp_aggregator.service.behaviour import is_concurrent
-from fastmcp_aggregator.service.lifecycle import Lifecycle
-from fastmcp_aggregator.service.limits import MAX_RUNNING, MAX_WAITING
+from fastmcp_aggregator.service.limits import MAX_RUNNING, MAX_WAITING, STATES, State
 from fastmcp_aggregator.service.offer import Offer
 from fastmcp_aggregator.service.settings import ServiceSettings
 
 Result = TypeVar("Result", ToolResult, ResourceResult, PromptResult)
+
+
+class Lifecycle:
+    """Which state the server is in."""
+
+    def __init__(self) -> None:
+        self.state: State = STATES[0]
+
+    def advance(self, to: State) -> None:
+        """Go on to the next state.
+
+        Raises: RuntimeError, if another one comes next.
+        """
+        if STATES.index(to) != STATES.index(self.state) + 1:
+            raise RuntimeError(f"the server is {self.state}, and cannot become {to}")
+        self.state = to
 
 
 class Requests(Middleware):

@@ -22,8 +22,8 @@ from mcp import MCPError
 from fastmcp_aggregator.service import Service, ServiceSettings, limits, load_settings, requests, runs
 from fastmcp_aggregator.service.errors import ConfigurationError, InvalidServerError
 from fastmcp_aggregator.service.http import http_app
-from fastmcp_aggregator.service.lifecycle import Lifecycle
 from fastmcp_aggregator.service.offer import checked_offer
+from fastmcp_aggregator.service.requests import Lifecycle
 
 PATIENCE = 20
 SECRET = "0123456789abcdef"
