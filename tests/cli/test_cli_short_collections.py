@@ -115,6 +115,19 @@ async def test_a_few_objects_are_not_worth_a_pause(clock: Clock) -> None:
     assert found() is not None
 
 
+async def test_what_is_set_aside_is_counted_once_it_may_have_grown(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To count walks through all of it."""
+    count, counted = gc.get_freeze_count, list[float]()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: (counted.append(clock()), count())[1])
+    await asyncio.sleep(10)
+    await leave_circles(10)
+    counted.clear()
+    await asyncio.sleep(100)
+    assert len(counted) == 1
+
+
 async def test_pauses_take_a_hundredth_of_the_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     collect, pauses = gc.collect, list[float]()
 

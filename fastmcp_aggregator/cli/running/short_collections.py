@@ -52,6 +52,8 @@ class _Collections:
         self._took = 0.0
         """Seconds of the last pause in which everything was looked at, if the program was idle."""
         self._set_aside = gc.get_freeze_count()
+        self._may_have_grown = False
+        """Whether something was set aside since it was last counted, which takes a step for each object."""
         self._looks_at_all = False
 
     async def look_when_idle(self, computed: Callable[[], float]) -> None:
@@ -64,7 +66,10 @@ class _Collections:
 
     def _is_worth_it(self) -> bool:
         has_rested = self._clock() - self._looked_at >= self._took / _LOOKING_SHARE
-        return has_rested and gc.get_freeze_count() >= self._set_aside + _IDLE_GROWTH
+        if not has_rested or not self._may_have_grown:
+            return False
+        self._may_have_grown = False
+        return gc.get_freeze_count() >= self._set_aside + _IDLE_GROWTH
 
     def _look(self) -> None:
         began = self._clock()
@@ -82,6 +87,7 @@ class _Collections:
             gc.unfreeze()  # for the next one
             return
         gc.freeze()
+        self._may_have_grown = True
         if self._looks_at_all:
             self._looks_at_all = False
             self._looked_at, self._set_aside = self._clock(), gc.get_freeze_count()
