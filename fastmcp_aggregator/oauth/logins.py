@@ -4,7 +4,8 @@ Theory. Who calls a server without an account there is given an address of the h
 opens it has to authenticate as the principal for which it was made; only then is the browser sent on, with a cookie
 that ties its return to this very login. So a link that is handed to somebody else links nothing: neither can its
 maker get the other's account, nor the other the maker's. What a login needs is kept in the vault, because the browser
-may come back to another replica. An answer of an authorization server is good once.
+may come back to another replica. An answer of an authorization server is good once, and one that another browser has
+brought is not: else the maker of a login could have somebody else log in, and bring the address at which they ended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _CLIENT_LIFE = 86_400.0
 PATH = "/accounts"
 _MOST = 10_000
 """Logins that are remembered here, so that a second call gets the same address."""
+_MOST_SPENT = 8
+"""Codes that wrong browsers may bring for one login, before it is over."""
 _LOOK_INTERVAL = 1.0
 """Seconds between looks whether a login is finished, which may be at another replica."""
 
@@ -176,16 +179,20 @@ class Logins:
             WrongBrowserError: it is another browser than was sent, which may still come back.
             OAuthError, VaultError: there are no tokens.
         """
-        vault, name = self._accounts.vault, f"state {brought.get('state', '')}"
+        vault, state, code = self._accounts.vault, brought.get("state", ""), _digest(brought.get("code", ""))
+        name = f"state {state}"
         document = await vault.read(LOGINS, name)
         try:
             awaited = None if document is None else _Return.model_validate_json(document)
         except ValidationError:
             awaited = None
         if awaited is not None and not secrets.compare_digest(_digest(browser), awaited.browser):
+            await self._spend(state, code)
             raise WrongBrowserError("this login was begun in another browser; nothing was linked")
         if awaited is None or awaited.login.server not in settings_of or await vault.take(LOGINS, name) is None:
             raise LoginOverError("nothing is awaited here any more; call again, and open the new address")
+        if code in await self._spent(state):
+            raise WrongBrowserError("another browser has brought this before; nothing was linked")
         login = awaited.login
         try:
             tokens = await awaited.authorization.finished(brought, settings_of[login.server], login.principal)
@@ -236,6 +243,19 @@ class Logins:
             client = await client_for(provider, settings, self.callback)
             await vault.keep(CLIENTS, name, client.model_dump_json(exclude_none=True).encode(), lifetime=_CLIENT_LIFE)
         return client
+
+    async def _spend(self, state: str, code: str) -> None:
+        """Let a code be of no use for a login, though the right browser bring it."""
+        vault = self._accounts.vault
+        async with vault.locked(LOGINS, "spent"):
+            spent = await self._spent(state)
+            if len(spent) >= _MOST_SPENT:
+                await vault.remove(LOGINS, f"state {state}")
+                return
+            await vault.keep(LOGINS, f"spent {state}", " ".join({*spent, code}).encode(), lifetime=LIFETIME)
+
+    async def _spent(self, state: str) -> list[str]:
+        return (await self._accounts.vault.read(LOGINS, f"spent {state}") or b"").decode().split()
 
     async def _keep(self, login: Login) -> None:
         await self._accounts.vault.keep(LOGINS, login.id, login.model_dump_json().encode(), lifetime=LIFETIME)

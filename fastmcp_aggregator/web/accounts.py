@@ -95,6 +95,8 @@ class AccountPages:
                 return self._form(login.server, "That is no key or token of this hub, or this page is too old.", 403)
             if principal.name != login.principal:
                 self._hub.policies.request_denied(principal, DEFAULT_GROUP, _LOGIN, "the login is somebody else's")
+            elif (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
+                return self._form(login.server, f"{rejection.message}.", 429)
             address, browser = await self._logins.send(login, principal.name, site)
         except (OAuthError, VaultError) as error:
             return _told(error)

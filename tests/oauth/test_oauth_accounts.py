@@ -341,6 +341,21 @@ async def test_a_document_counts_for_its_time_and_is_taken_once(tmp_path: Path) 
     assert not [file for file in tmp_path.iterdir() if file.name.startswith("login")]
 
 
+async def test_logins_that_nobody_finishes_leave_nothing_behind(tmp_path: Path) -> None:
+    now = 100.0
+    vault = FileVault(tmp_path, clock=lambda: now)
+    await vault.keep("tokens", "account", b"of somebody")
+    for number in range(5):
+        await vault.keep("login", f"finished {number}", b"begun", lifetime=600)
+        await vault.take("login", f"finished {number}")
+        await vault.keep("login", f"left {number}", b"begun", lifetime=600)
+    now += 601
+    await vault.keep("login", "next", b"begun", lifetime=600)
+    assert len([file for file in tmp_path.iterdir() if "login" in file.name]) == 1
+    assert await vault.read("login", "next") is not None
+    assert await vault.read("tokens", "account") is not None
+
+
 class MemoryKeyring:
     """No subclass of the library's: it would be found there, and used for all."""
 

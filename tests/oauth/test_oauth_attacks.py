@@ -172,3 +172,11 @@ async def test_logins_are_begun_no_more_often_than_calls_are_made(tmp_path: Path
     ):
         statuses = [(await http.post("/accounts/mine/crm")).status_code for _ in range(8)]
         assert statuses == [200] * 3 + [429] * 5
+
+
+async def test_a_link_is_opened_no_more_often_than_calls_are_made(tmp_path: Path) -> None:
+    async with around(tmp_path, rate_limit=1, rate_burst=4) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        browser, key = Browser(), key_of(place, "alice")
+        statuses = [(await browser.authenticate(address, key)).status_code for _ in range(6)]
+        assert statuses == [303] * 3 + [429] * 3

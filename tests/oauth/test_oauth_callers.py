@@ -206,6 +206,32 @@ async def test_an_answer_for_one_browser_is_not_taken_from_another(tmp_path: Pat
         assert {each.principal for each in await kept_accounts(place.vault)} == {HUB, "key:alice"}
 
 
+async def test_a_code_that_another_browser_has_brought_is_of_no_use_to_the_right_one(tmp_path: Path) -> None:
+    """Somebody has another person log in, and gets the address at which that person's browser has ended."""
+    async with around(tmp_path) as place:
+        result = await asked(await place.client("alice", modern=True))
+        hers, his = Browser(), Browser()
+        sent = await hers.authenticate(address_in(result), key_of(place, "alice"))
+        back = (await his.http.get(f"{sent.headers['location']}&login_as=bob-there")).headers["location"]
+        assert [(await each.http.get(back)).status_code for each in (his, hers)] == [403, 403]
+        assert {each.principal for each in await kept_accounts(place.vault)} == {HUB}
+        page = await log_in(place, address_in(result), "alice")
+        assert page.status_code == 200  # her own link leads to another login
+
+
+async def test_answers_from_other_browsers_fill_nothing(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        hers, his = Browser(), Browser()
+        result = await asked(await place.client("alice", modern=True))
+        sent = await hers.authenticate(address_in(result), key_of(place, "alice"))
+        back = (await hers.http.get(f"{sent.headers['location']}&login_as=alice-there")).headers["location"]
+        kept = len(list((tmp_path / "tokens").iterdir()))
+        made_up = [httpx2.URL(back).copy_set_param("code", str(number)) for number in range(12)]
+        statuses = [(await his.http.get(each)).status_code for each in made_up]
+        assert statuses == [403] * 9 + [404] * 3  # it is over
+        assert len(list((tmp_path / "tokens").iterdir())) <= kept + 1
+
+
 async def test_a_form_of_another_site_or_without_its_cookie_is_not_taken(tmp_path: Path) -> None:
     async with around(tmp_path) as place:
         address = address_in(await asked(await place.client("alice", modern=True)))

@@ -32,6 +32,8 @@ _POLL = 0.01
 _LIMIT = 256 * 1024
 """Bytes of a document."""
 _NONCE = 12
+_SWEEP_INTERVAL = 60.0
+"""Seconds between two looks for documents whose time is over."""
 
 
 class Vault(ABC):
@@ -83,9 +85,8 @@ class Vault(ABC):
         Raises:
             VaultError: nobody can tell.
         """
-        async with self.locked(kind, name):
-            document = await self.read(kind, name)
-            return document if await self.remove(kind, name) else None
+        document = await self.read(kind, name)
+        return document if await self.remove(kind, name) else None
 
     async def close(self) -> None:  # noqa: B027 - most have none
         """End connections."""
@@ -123,6 +124,7 @@ class FileVault(Vault):
         self._directory = directory
         self._keys = keys or SealingKeys(directory)
         self._clock = clock
+        self._swept_at = 0.0
 
     def __str__(self) -> str:
         return str(self._directory)
@@ -132,6 +134,9 @@ class FileVault(Vault):
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
         await asyncio.to_thread(self._keep, place_of(kind, name), document, lifetime)
+        if lifetime is not None and self._clock() - self._swept_at >= _SWEEP_INTERVAL:
+            self._swept_at = self._clock()
+            await asyncio.to_thread(self._all, kind)
 
     async def remove(self, kind: str, name: str) -> bool:
         return await asyncio.to_thread(self._remove, place_of(kind, name))
