@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import os
 import select
 import signal
@@ -149,12 +150,16 @@ async def test_without_a_handler_other_errors_are_logged_as_ever(caplog: pytest.
     ],
 )
 async def test_what_needs_no_credentials_fills_no_log(
-    head: bytes, status: bytes, capfd: pytest.CaptureFixture[str]
+    head: bytes, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(Starlette()) as front:
-        for _ in range(40):
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(front.origin.rpartition(":")[2]))
-            writer.write(head)
-            assert status in await asyncio.wait_for(reader.readline(), PATIENCE)
-            writer.close()
-    assert 1 <= capfd.readouterr().err.count("WARNING") < 30
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)  # its records do not reach the root
+        try:
+            for _ in range(40):
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(front.origin.rpartition(":")[2]))
+                writer.write(head)
+                assert status in await asyncio.wait_for(reader.readline(), PATIENCE)
+                writer.close()
+        finally:
+            logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert 1 <= [record.levelname for record in caplog.records].count("WARNING") < 30

@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -392,7 +393,7 @@ def few_warnings() -> Iterator[None]:
     lines = TokenBucket(burst=_WARNINGS, rate=_WARNINGS)
 
     def is_logged(record: logging.LogRecord) -> bool:
-        return record.levelno != logging.WARNING or lines.take(record.created)
+        return record.levelno != logging.WARNING or lines.take(time.monotonic())
 
     uvicorn_logger = logging.getLogger("uvicorn.error")
     uvicorn_logger.addFilter(is_logged)
