@@ -434,6 +434,12 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
     return settings
 
 
+def defaults_of_hub(settings: AggregatorSettings) -> dict[str, str]:
+    """What holds for a hub of this user where nothing is set."""
+    isolation = {} if "isolation" in settings.model_fields_set else {"isolation": "auto"}
+    return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
+
+
 def unknown_servers(settings: AggregatorSettings, config_keys: Collection[str]) -> list[str]:
     """Return the server keys that have settings but are not in the config."""
     return [key for key in settings.servers if key not in config_keys]

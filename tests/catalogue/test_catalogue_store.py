@@ -117,6 +117,16 @@ def test_another_way_to_start_a_server_has_another_catalogue(folder: Path, chang
     assert not known(CatalogueStore(folder), program(**changed)).by_kind
 
 
+@pytest.mark.parametrize("is_of_hub", [False, True])
+def test_a_hub_has_the_same_catalogue_wherever_it_was_started(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_of_hub: bool
+) -> None:
+    keep(CatalogueStore(folder, is_of_hub=is_of_hub), program())
+    monkeypatch.chdir(tmp_path)
+    assert bool(known(CatalogueStore(folder, is_of_hub=is_of_hub), program()).by_kind) is is_of_hub
+    assert not known(CatalogueStore(folder, is_of_hub=is_of_hub), program(cwd=str(tmp_path))).by_kind
+
+
 def test_a_script_that_is_changed_has_another_catalogue_and_so_has_a_package(tmp_path: Path, folder: Path) -> None:
     script = tmp_path / "package" / "dist" / "index.js"
     script.parent.mkdir(parents=True)

@@ -286,8 +286,9 @@ def test_check_connect_starts_the_others_when_a_variable_has_no_value(run: Run) 
 
 
 def test_check_tells_which_servers_are_not_shared_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
     entries = {"plain": lean(), "here": {**lean(), "cwd": "."}, "memory": {"command": "server-memory"}}
+    assert "\nNot shared by all clients that attach: here, memory\n" in run("check", **entries).out
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
     assert "\nNot shared by all clients, where there are several: here, memory\n" in run("check", **entries).out
     ended = run("check", "--all", **entries)
     assert "\nNot shared by all clients, where there are several:\n" in ended.out

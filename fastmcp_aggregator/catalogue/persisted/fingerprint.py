@@ -29,14 +29,14 @@ State = tuple[str, int, int]
 """A file's path, size and time (ns)."""
 
 
-def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes) -> str | None:
-    """The fingerprint, in hex; None for a server that cannot be used."""
+def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes, working_folder: str) -> str | None:
+    """The fingerprint, in hex; None for a server that cannot be used. `working_folder` is that of those without `cwd`."""
     match server:
         case StdioServer():
             parts: dict[str, Any] = {
                 "command": server.command,
                 "args": server.args,
-                "cwd": server.cwd or os.getcwd(),
+                "cwd": server.cwd or working_folder,
                 "env": server.environment(),
                 "files": list(files_of(server)),
             }

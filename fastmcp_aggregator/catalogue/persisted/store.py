@@ -90,7 +90,9 @@ class StoredFile:
 class CatalogueStore:
     """The catalogues of one cache folder. Nothing raises; what fails is reported once."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, is_of_hub: bool = False) -> None:
+        """A hub serves clients of all folders the same lists: there it makes no difference in which it was started."""
+        self._is_of_hub = is_of_hub
         self.folder = default_folder() if folder is None else folder
         self._secret: bytes | None = None
         self._reported: set[str] = set()
@@ -104,7 +106,8 @@ class CatalogueStore:
         if options.settings.catalogue != "on":
             return NOTHING_KNOWN
         try:
-            fingerprint = fingerprint_of(server, options, self._get_secret())
+            working_folder = "" if self._is_of_hub else os.getcwd()
+            fingerprint = fingerprint_of(server, options, self._get_secret(), working_folder)
         except (OSError, ValueError):
             fingerprint = None
         if fingerprint is None:

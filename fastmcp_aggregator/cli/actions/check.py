@@ -33,7 +33,7 @@ from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.isolation.decision import Decision, decide
 from fastmcp_aggregator.libraries import installed_version
-from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -41,7 +41,6 @@ from fastmcp_aggregator.version import VERSION
 _LOGINS = "Logins (OAuth):"
 _FINE = "No problems found."
 _FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last."
-_NOT_SHARED = "Not shared by all clients, where there are several:"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -210,7 +209,7 @@ def _in_brief(
     yield from _groups(named_groups)
     others = [key for key, decision in _decisions(config, settings) if decision.isolation != "shared"]
     if others:
-        yield f"{_NOT_SHARED} {', '.join(others)}"
+        yield f"{_not_shared(settings)} {', '.join(others)}"
     changed = [key for key in config.servers if any(notes(group.rule, key) for group in groups)]
     if changed:
         yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
@@ -226,16 +225,25 @@ def _servers(config: McpConfig) -> Iterator[str]:
 
 
 def _decisions(config: McpConfig, settings: AggregatorSettings) -> Iterator[tuple[str, Decision]]:
-    """Whom the instances of each server are for, as `serve` would decide now."""
-    catalogues, settings = CatalogueStore(), settings.model_copy(update={"catalogue": settings.catalogue or "on"})
+    """Whom the instances of each server are for, as a hub would decide now."""
+    catalogues, settings = CatalogueStore(is_of_hub=True), _of_hub(settings)
     for key, server in config.servers.items():
         options = ChildOptions.from_settings(settings, server)
         yield key, decide(server, options, catalogues.known(server, options).shown)
 
 
+def _of_hub(settings: AggregatorSettings) -> AggregatorSettings:
+    return settings.model_copy(update=defaults_of_hub(settings))
+
+
+def _not_shared(settings: AggregatorSettings) -> str:
+    whose = ", where there are several" if "isolation" in settings.model_fields_set else " that attach"
+    return f"Not shared by all clients{whose}:"
+
+
 def _isolations(config: McpConfig, settings: AggregatorSettings) -> Iterator[str]:
     others = [(key, each) for key, each in _decisions(config, settings) if each.isolation != "shared"]
-    yield from _section(_NOT_SHARED, [_isolation(key, decision) for key, decision in others])
+    yield from _section(_not_shared(settings), [_isolation(key, decision) for key, decision in others])
 
 
 def _isolation(key: str, decision: Decision) -> str:
@@ -280,7 +288,7 @@ async def _connect(
     shows_all: bool,
 ) -> int:
     """With an examination, everything is one document."""
-    async with started(config, tolerant(settings), offers_roots=True) as (app, _):
+    async with started(config, tolerant(_of_hub(settings)), offers_roots=True) as (app, _):
         statuses = list(app.health().values())
         conflicts = _conflicts(app, groups)
         changes = list(_changes(app, groups))
@@ -305,7 +313,7 @@ async def _connect(
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
-            _section(_NOT_SHARED, [_isolation(key, decision) for key, decision in isolations]),
+            _section(_not_shared(settings), [_isolation(key, decision) for key, decision in isolations]),
             _section(_LOGINS, logins.lines),
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),

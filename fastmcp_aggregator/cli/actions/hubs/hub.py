@@ -32,7 +32,7 @@ from fastmcp_aggregator.early.answers import AnswersFile
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
-from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.aggregator import Aggregator
@@ -78,7 +78,7 @@ def _listener(hub_id: str) -> socket.socket:
 def _run(options: argparse.Namespace, listener: socket.socket) -> int:
     environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
-    settings = settings.model_copy(update=_defaults(settings))
+    settings = settings.model_copy(update=defaults_of_hub(settings))
     if settings.audit == "stdout":
         raise UsageError("the hub has no stdout; give the setting `audit` the path of a file")
     groups = load_named_groups(options, config, settings)
@@ -98,12 +98,6 @@ def _end_anyhow() -> None:
     tell(f"the hub has not ended for {_MOST_TO_END:g} s, and is ended as it is", logging.ERROR)
     kill_recorded_groups()
     os._exit(FAILED)
-
-
-def _defaults(settings: AggregatorSettings) -> dict[str, str]:
-    """What holds for a hub where nothing is set."""
-    isolation = {} if "isolation" in settings.model_fields_set else {"isolation": "auto"}
-    return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
 
 
 def _followed_variables(file: str | None, environ: Mapping[str, str], app: Aggregator) -> FollowedFiles:
@@ -133,7 +127,7 @@ async def _serve(
     listener: socket.socket,
     environ: Mapping[str, str],
 ) -> int:
-    catalogues = CatalogueStore()
+    catalogues = CatalogueStore(is_of_hub=True)
     depends_on = what_answers_depend_on(options, config, settings)
 
     kept: dict[str, AnswersFile] = {}
