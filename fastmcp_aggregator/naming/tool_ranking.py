@@ -3,6 +3,9 @@
 BM25 over fields (Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009): a word counts by how few tools have
 it, and most in a tool's name, less in its server's, its description and its arguments. Words are compared by stems,
 and with others of the same meaning, which count less. Where the best tool lacks most of a question, none fits.
+
+A question may be several wordings of one, separated by semicolons: their ranks are fused (Cormack, Clarke, Büttcher:
+Reciprocal Rank Fusion, 2009), and what a tool lacks is the mean of what it lacks of each.
 """
 
 from __future__ import annotations
@@ -12,15 +15,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[a-z]*|[^\W\d_a-zA-Z]+")
 _STOP = frozenset(
     """
-    a about after again all an and another any are as at be been before between by can could did do does first
-    for from get give had has have he her his how i if in into is it it's its last let like make may me my near
-    need now of on one or other our out over please really see she should show so some something tell than that
+    a again an and another any are as at be been by can could did do does
+    for from get give had has have he her his how i if in into is it it's its let like make may me my near
+    need of on one or our out over please really see she should show so some something tell than that
     the their them then there these they this those to tool tools two us use used using want was we were what
     when where which while who whom whose will with without would you your
     """.split()  # noqa: SIM905 - as a table
@@ -91,18 +94,22 @@ _FIELDS = {
 """How often a word in a field counts, and how much it says of what the tool is for."""
 _OF_ALIKE = 0.6
 """Of a word's score, what one of the same meaning has."""
-_OF_NAMES = 0.3
-"""How much names and numbers in a question count: they are what a tool is given."""
+_OF_NUMBERS = 0.3
+"""How much numbers in a question count: they are what a tool is given."""
 _OF_NAME = 0.5
 """Of a tool's score, what it has only if its whole name was asked for."""
 _OF_OTHERS = 0.5
 """Of its score, what a tool of another server has than the question names."""
 _OF_UNKNOWN = 0.87
 """How much a word counts that no tool has, beside one that hardly any has."""
-_FITS = 0.6
-"""Of a question's weight, what a tool must have to fit."""
-_NAMED, _FITS_NAMED = 0.5, 0.5
-"""Of its name, what must be asked for so that less of the question must fit."""
+_FITS, _FITS_WORDINGS = 0.6, 0.7
+"""Of a question's weight, what a tool must have to fit; and on average where there are several wordings."""
+_NAMED, _LESS_IF_NAMED = 0.5, 0.1
+"""Of its name, what must be asked for so that so much less of the question must fit."""
+_MOST_WORDINGS, _MOST_WORDS = 5, 50
+"""Of a question that count, and different words of all of them."""
+_OF_RANKS = 2
+"""Of the fusion: the larger, the less the first ranks count."""
 _NEAR = 0.35
 """Of the best tool's score, what another must have to be told beside it."""
 
@@ -114,6 +121,14 @@ class Tool(NamedTuple):
     server: str
     description: str
     arguments: Sequence[str]
+
+
+class _Match(NamedTuple):
+    """What a tool has of a wording: its score, and the shares of the wording and of the tool's own name that fit."""
+
+    score: float
+    covered: float
+    named: float
 
 
 class Ranked(NamedTuple):
@@ -164,11 +179,28 @@ class ToolRanking:
 
     def best(self, question: str, most: int) -> Ranked:
         """The tools that fit best, or are the nearest of all where none fits."""
+        wordings = [part for part in question.split(";") if part.strip()][:_MOST_WORDINGS]
+        found = [self._matches(part, _MOST_WORDS // len(wordings)) for part in wordings]
+        fused: defaultdict[int, float] = defaultdict(float)
+        near: set[int] = set()
+        for matches in found:
+            ranked = sorted(matches, key=lambda number: (-matches[number].score, number))[:most]
+            near.update(each for each in ranked if matches[each].score >= _NEAR * matches[ranked[0]].score)
+            for rank, number in enumerate(ranked):
+                fused[number] += 1 / (_OF_RANKS + rank)
+        numbers = sorted(fused, key=lambda number: (-fused[number], number))[:most]
+        if not any(
+            _fits([matches[number] for matches in found if number in matches], len(found)) for number in numbers
+        ):
+            return Ranked(numbers, fits=False)
+        return Ranked([number for number in numbers if number in near], fits=True)
+
+    def _matches(self, wording: str, most_words: int) -> dict[int, _Match]:
+        """What each tool has of a wording."""
         scores: defaultdict[int, float] = defaultdict(float)
         covered: defaultdict[int, float] = defaultdict(float)
-        named: defaultdict[int, float] = defaultdict(float)
         whole = 0.0
-        asked = _asked(question)
+        asked = _asked(wording, most_words)
         joined = _joined(list(asked))
         for word, share_of_word in asked.items():
             rarity, found = self._of_word(word, [*_alike().get(word, ()), *joined.get(word, ())])
@@ -177,24 +209,17 @@ class ToolRanking:
             for number, (score, share) in found.items():
                 scores[number] += weight * score
                 covered[number] += weight * share
-        servers = self._servers_in(question)
-        for number in scores:
-            named[number] = self._share_of_name(number, asked, joined)
-            scores[number] *= covered[number] / whole * (1 - _OF_NAME + _OF_NAME * named[number])
-            if servers and self._servers[number] not in servers:
-                scores[number] *= _OF_OTHERS
-        ranked = sorted(scores, key=lambda number: (-scores[number], number))[:most]
-        if not any(self._fits(covered[number] / whole, named[number]) for number in ranked):
-            return Ranked(ranked, fits=False)
-        enough = _NEAR * scores[ranked[0]]
-        return Ranked([number for number in ranked if scores[number] >= enough], fits=True)
+        servers = self._servers_in(wording)
+        matches = {}
+        for number, score in scores.items():
+            share, named = covered[number] / whole, self._share_of_name(number, asked, joined)
+            of_other = _OF_OTHERS if servers and self._servers[number] not in servers else 1.0
+            matches[number] = _Match(score * share * (1 - _OF_NAME + _OF_NAME * named) * of_other, share, named)
+        return matches
 
     def _servers_in(self, question: str) -> set[str]:
         """The servers that a question names."""
         return set(re.findall(r"[\w-]+", question.lower())) & set(self._servers)
-
-    def _fits(self, covered: float, named: float) -> bool:
-        return covered >= (_FITS_NAMED if named >= _NAMED else _FITS)
 
     def _share_of_name(self, number: int, asked: Iterable[str], joined: Mapping[str, Sequence[str]]) -> float:
         """How much of a tool's name was asked for."""
@@ -225,6 +250,14 @@ class ToolRanking:
         return math.log(1 + (self._number - having + 0.5) / (having + 0.5))
 
 
+def _fits(matches: Sequence[_Match], wordings: int) -> bool:
+    """Whether a tool has enough of the question, taken over all wordings."""
+    covered = sum(match.covered for match in matches) / wordings
+    named = sum(match.named for match in matches) / wordings
+    enough = _FITS if wordings == 1 else _FITS_WORDINGS
+    return covered >= (enough - _LESS_IF_NAMED if named >= _NAMED else enough)
+
+
 def words_of(text: str) -> Iterator[str]:
     """The stems of a text's words, without those that say nothing."""
     for word in _WORD.findall(text):
@@ -232,14 +265,10 @@ def words_of(text: str) -> Iterator[str]:
             yield _stem(word.lower())
 
 
-def _asked(question: str) -> dict[str, float]:
-    """The words of a question, and how much each counts."""
-    words: dict[str, float] = {}
-    for number, word in enumerate(_WORD.findall(question)):
-        if word.lower() not in _STOP:
-            is_name = word[0].isdigit() or (number > 0 and word[0].isupper() and word[1:].islower())
-            words.setdefault(_stem(word.lower()), _OF_NAMES if is_name else 1.0)
-    return words
+def _asked(wording: str, most: int) -> dict[str, float]:
+    """The first words of a wording, and how much each counts."""
+    stems = islice(dict.fromkeys(words_of(wording)), most)
+    return {stem: _OF_NUMBERS if stem[0].isdigit() else 1.0 for stem in stems}
 
 
 def _weights(tool: Tool) -> dict[str, tuple[float, float]]:

@@ -20,9 +20,8 @@ Listed = Mapping[str, Any]
 
 _MOST_LISTS = 8
 """Lists of tools of which an index is kept."""
-_MOST_WORDS = 50
-"""Different words of a query that count; and characters of it that are read, for each of them."""
-_LONGEST_WORD = 20
+_LONGEST_QUERY = 1000
+"""Characters of a query that are read."""
 _LARGEST = 4000
 """Bytes of all definitions that a search tells, at most."""
 _DESCRIBED, _DESCRIBED_SHORTLY = 600, 160
@@ -63,7 +62,7 @@ class ToolIndex:
                 texts = [(route.name, route.child.key, route.component) for _, route in named]
                 digest = self._digests[table] = await self._made([name for name, _ in named], texts)
             index = self._used(digest)
-            found = await asyncio.to_thread(index.ranking.best, _bounded(query), most)
+            found = await asyncio.to_thread(index.ranking.best, query[:_LONGEST_QUERY], most)
         names = [index.names[number] for number in found.numbers]
         listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
         routes = [route for name in names if (route := table.find(Kind.TOOL, name)) is not None]
@@ -75,7 +74,7 @@ class ToolIndex:
         names = [tool["name"] for tool in tools]
         async with self._one_at_a_time:
             digest = await self._made(names, [(name, "", tool) for name, tool in zip(names, tools, strict=True)])
-            found = await asyncio.to_thread(self._used(digest).ranking.best, _bounded(query), most)
+            found = await asyncio.to_thread(self._used(digest).ranking.best, query[:_LONGEST_QUERY], most)
         return Found([tools[number] for number in found.numbers], found.fits)
 
     async def _made(self, names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> bytes:
@@ -110,10 +109,6 @@ def in_a_line(tool: Listed) -> str:
     text = tool.get("description")
     about = " ".join(text.split()) if isinstance(text, str) else ""
     return f"{tool['name']}: {_cut(about, _DESCRIBED_SHORTLY)}" if about else str(tool["name"])
-
-
-def _bounded(query: str) -> str:
-    return " ".join(list(dict.fromkeys(query[: _MOST_WORDS * _LONGEST_WORD].split()))[:_MOST_WORDS])
 
 
 def _digested(names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> tuple[bytes, list[Tool]]:

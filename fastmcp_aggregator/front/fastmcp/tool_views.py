@@ -39,6 +39,11 @@ _FORWARDING: dict[type, dict[str, tuple[Kind, str]]] = {
     ResourcesAsTools: {"read_resource": (Kind.RESOURCE, "uri")},
 }
 SEARCH_TOOLS, CALL_TOOL = "search_tools", "call_tool"
+_QUERY = (
+    "What the tool does, as its documentation would say it: verb, object, and the product or server if you know it, "
+    "without the values for this call. Give two or three wordings, separated by semicolons: "
+    "'list open issues github; search repository tickets'"
+)
 _MOST_FOUND, _MOST_NEAR = 5, 10
 """Tools that a search tells; and those that it names where none fits."""
 _MOST_NAMED = 40
@@ -95,12 +100,11 @@ class ToolSearch(BM25SearchTransform):
     @cached_property
     def _search_tool(self) -> Tool:
         async def search_tools(
-            query: Annotated[str, "Natural language query to search for tools"],
+            query: Annotated[str, _QUERY],
         ) -> str | list[dict[str, Any]]:
-            """Search for tools using natural language.
+            """Search for tools by what they do.
 
-            Returns matching tool definitions ranked by relevance,
-            in the same format as list_tools.
+            Returns the definitions of those that fit best, in the same format as list_tools; or says that none fits.
             """
             if self.has_others():
                 every = self._as_listed(await self.get_tool_catalog(get_context()))
