@@ -19,8 +19,6 @@ from support.wire_http import HttpClient
 Message = dict[str, Any]
 Entries = dict[str, Message]
 
-ASKABLE: Message = {**EVERYTHING, "roots": {"listChanged": True}}
-"""The capabilities of a client that can be asked anything, and tells when its roots change."""
 ANSWERS: dict[str, Message] = {
     # No folders, so that the file servers stay with theirs.
     "roots/list": {"roots": [{"uri": "file:///nowhere/one", "name": "One"}, {"uri": "file:///nowhere/two"}]},
@@ -59,7 +57,7 @@ class Front:
 
     @property
     def capabilities(self) -> Message:
-        return ASKABLE if self.is_askable else {}
+        return EVERYTHING if self.is_askable else {}
 
     def __str__(self) -> str:
         return "-".join([self.transport, *(["isolated"] if self.is_isolated else []), self.version])

@@ -10,6 +10,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fastmcp_aggregator.protocol.methods import capabilities_of
+
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
 PATIENCE = 55.0
@@ -19,10 +21,10 @@ call may take by default, so that nothing that is to wait for no call passes by 
 META = "io.modelcontextprotocol/"
 ELSEWHERE = {"x-forwarded-for": "192.0.2.9"}
 """The headers of a request from another machine, as a proxy passes it on."""
-EVERYTHING = {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""The capabilities of a client that can be asked anything."""
 
 Message = dict[str, Any]
+EVERYTHING: Message = capabilities_of("client")
+"""The capabilities of a client that can be asked anything, and tells when its roots change."""
 Answer = Callable[[str, Message], Message | None]
 """From a question's method and parameters to the response: `{"result": …}` or `{"error": …}`; None: given later."""
 
