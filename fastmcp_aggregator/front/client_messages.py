@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from mcp.shared.dispatcher import as_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
@@ -65,6 +66,12 @@ class ClientMessages:
         runtime = self._backend.runtime
         assert runtime is not None  # a client is served only while it runs
         return runtime
+
+    def cancelled(self, caller: Caller, params: Mapping[str, Any]) -> None:
+        """Give up a call of a modern client that waits for its next round; the SDK cancels what is not answered yet."""
+        request_id: Any = as_request_id(params.get("requestId"))
+        if request_id is not None:
+            self._runtime.rounds.cancel(caller, str(request_id))
 
     async def roots_changed(self, caller: Caller) -> None:
         """Notify the legacy children that the client alone has; a modern child gets the roots when it asks. From an

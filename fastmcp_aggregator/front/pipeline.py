@@ -377,6 +377,7 @@ class Pipeline:
             return None
         if ctx.method == CANCELLED:
             cancel_call(ctx, self.fast_path)
+            self._messages.cancelled(Caller.of(ctx), ctx.params or {})
         if ctx.method == methods.ROOTS_CHANGED.name:
             caller = Caller.of(ctx)
             with suppress(MCPError):  # nobody waits for an answer

@@ -73,6 +73,8 @@ class PendingCall:
         self._first = caller
         self._notify: Notify | None = caller.notify
         self.identity = caller.identity
+        self.request_id = caller.request_id
+        """That of its client's latest request."""
         self.account = caller.account
         """Who has authenticated for the request with which the call began."""
         self.holder = caller.holder
@@ -165,9 +167,13 @@ class PendingCall:
         """The client's round is over; it is to come back."""
         self._notify = None
 
-    def resume(self, notify: Notify, answers: Mapping[str, Any]) -> None:
-        """The client is back, with answers by name. What it does not answer is asked again."""
+    def resume(self, notify: Notify, answers: Mapping[str, Any], request_id: str = "") -> None:
+        """The client is back, with answers by name. What it does not answer is asked again.
+
+        Without the request's id, which another replica knows, it cannot be cancelled when it has been answered.
+        """
         self._notify = notify
+        self.request_id = request_id
         while self._missed:
             notify(PROGRESS.name, self._missed.popleft())
         for name, answer in answers.items():
@@ -203,6 +209,8 @@ class PendingCalls:
     def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
         """`replica` tells by which id other replicas reach this one; empty: they cannot."""
         self._pending: dict[str, _Entry] = {}
+        self._states: dict[tuple[Hashable, str], str] = {}
+        """Those in `_pending`, by the client and the request that was answered with them."""
         self._places = FairShare(PENDING_LIMIT)
         self._replica = replica
 
@@ -248,6 +256,7 @@ class PendingCalls:
         state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
         self._pending[state] = _Entry(call, identity, expiry)
+        self._states[call.identity, call.request_id] = state
         return state
 
     def owner_replica(self, state: Any) -> str | None:
@@ -256,6 +265,14 @@ class PendingCalls:
             return None
         replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
         return replica if mark and is_replica_id(replica) and replica != self._replica() else None
+
+    def cancel(self, client: Hashable, request_id: str) -> None:
+        """End the call whose client has cancelled a request that was answered with questions: it will not come back.
+
+        The answer was on its way, and the client heeds it no more.
+        """
+        if state := self._states.get((client, request_id)):
+            self._expire(state)
 
     def end(self, call: PendingCall) -> None:
         """Cancel a call, whether it is held or its client has a round."""
@@ -275,6 +292,7 @@ class PendingCalls:
     def _remove(self, state: str) -> PendingCall:
         entry = self._pending.pop(state)
         entry.expiry.cancel()
+        self._states.pop((entry.call.identity, entry.call.request_id), None)
         self._places.release(entry.call.holder)
         return entry.call
 

@@ -104,7 +104,11 @@ class Rounds:
         round_ = Round(state, *_identity(call), _input_responses(call.params))
         if replica := self._pending.owner_replica(state):
             return await continue_remotely(self._peers, replica, round_, caller.notify)
-        return await self._resumed(round_, caller.notify)
+        return await self._resumed(round_, caller.notify, caller.request_id)
+
+    def cancel(self, caller: Caller, request_id: str) -> None:
+        """A modern client cancels a request; a call that waits for it to come back after that one is given up."""
+        self._pending.cancel(caller.identity, request_id)
 
     async def answer(self, question: Message, say: OnMessage) -> Message:
         """The round of a call that is pending here, for a client that has come back to another replica; see `Peers`."""
@@ -114,10 +118,10 @@ class Rounds:
         """Give up what waits for clients."""
         self._pending.close()
 
-    async def _resumed(self, round_: Round, notify: Notify) -> Result:
+    async def _resumed(self, round_: Round, notify: Notify, request_id: str = "") -> Result:
         identity = round_.principal, round_.request
         pending = self._pending.take(round_.state, identity)
-        pending.resume(notify, round_.answers)
+        pending.resume(notify, round_.answers, request_id)
         return await self._pending.round(pending, lambda: identity)
 
     async def _send_pending(self, child: Child, call: Call, pending: PendingCall) -> Result:

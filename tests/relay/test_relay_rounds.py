@@ -158,6 +158,33 @@ async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it(monk
         assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
 
 
+@pytest.mark.process
+@ways(lambda way: way.is_bridged and way.front == "stdio")
+async def test_a_call_that_is_cancelled_while_its_question_is_on_the_way_ends(way: Way, client: RawClient) -> None:
+    """Its client has not seen the question, and will not come back with an answer."""
+    request_id, response = client.begin("tools/call", play(way.server, ASK))
+    await response
+    client.notify("notifications/cancelled", {"requestId": request_id})
+    await ended(client, way.server)
+
+
+async def test_a_call_that_is_cancelled_too_late_takes_no_question_of_another_with_it() -> None:
+    """As above, but the client says that it gives the call up, once the question is on its way."""
+    async with (
+        build_aggregator(config(a=talking())) as app,
+        connected(app, modern=True, capabilities=EVERYTHING) as client,
+    ):
+        params = play("a", {"wait": "gate"}, ASK)
+        _, asks = client.begin("tools/call", params)
+        cancelled, given_up = client.begin("tools/call", play("a", {"wait": "never"}))
+        await client.report("a", lambda report: sorted(report["waiting"]) == ["gate", "never"])
+        await client.call("a:open", gate="gate")
+        assert (await given_up)["result"]["inputRequests"]
+        client.notify("notifications/cancelled", {"requestId": cancelled})
+        round_ = (await asks)["result"]
+        assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
+
+
 async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
     async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
