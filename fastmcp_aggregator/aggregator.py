@@ -284,7 +284,6 @@ class Aggregator(VirtualServer):
         return list(self._groups)
 
     def has_group(self, group_id: str) -> bool:
-        """Whether there is a group of this id."""
         return group_id in self._groups
 
     def group_info(self, group_id: str) -> Group:

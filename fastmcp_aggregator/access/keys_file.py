@@ -149,7 +149,7 @@ class FollowedKeys:
             self._by_id = _by_id(read_keys(self._path))
         except ConfigError as error:
             self._by_id = {}
-            logger.error("nobody can use an API key until this is mended: %s", error)  # noqa: TRY400 - no traceback
+            logger.error("all API keys are rejected until this is fixed: %s", error)  # noqa: TRY400 - no traceback
         else:
             logger.info("read %s again: %d API keys", self._path, len(self._by_id))
         changed = [key_id for key_id in self._watching if before.get(key_id) != self._by_id.get(key_id)]
@@ -186,10 +186,10 @@ def _check_owner(path: Path, root: Place) -> None:
     except (OSError, ValueError):
         return  # reading it tells
     if mode & 0o022:
-        root.report("can be written to by others than its owner, who could let themselves in; chmod 600 it")
+        root.report("can be written to by others than its owner, who could grant themselves access; chmod 600 it")
         return
     for weakness in weaknesses(path):
-        root.report(f"{weakness}; who can change it could let themselves in")
+        root.report(f"{weakness}; anyone who can change it could grant themselves access")
 
 
 def _keys(document: object, root: Place) -> list[ApiKey]:
@@ -210,7 +210,7 @@ def _key(entry: object, place: Place) -> ApiKey | None:
         return None
     before = len(place.problems)
     for unknown in entry.keys() - set(_FIELDS):
-        place.at(unknown).report(f"is no field of a key; there are {', '.join(_FIELDS)}")
+        place.at(unknown).report(f"is not a field of a key; there are {', '.join(_FIELDS)}")
     _check_text(entry, "id", place, _ID.fullmatch, "must be 8 hexadecimal digits")
     _check_text(entry, "name", place, is_name, "must have up to 64 letters, digits, `.`, `_`, `@`, `+` and `-`")
     _check_text(entry, "sha256", place, _DIGEST.fullmatch, "must be a SHA-256 digest: 64 hexadecimal digits")

@@ -75,7 +75,6 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_one_of(address: str, networks: Collection[str]) -> bool:
-    """Whether an address is one of these, or in one of these networks."""
     found = _address(address) if networks else None
     return found is not None and any(found in ipaddress.ip_network(network, strict=False) for network in networks)
 

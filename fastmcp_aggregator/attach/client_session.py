@@ -1,4 +1,4 @@
-"""What the client of a bridge has asked, said and been told, as far as another hub must know it. Pure.
+"""The session of a bridge's client: what it has asked, said and been told, as far as the next hub must know it. Pure.
 
 Theory. A bridge passes lines on. When its hub is gone, the client's session goes on with the next one, which knows
 nothing of it. So a few things are kept: the handshake, the log level, the subscriptions, which are repeated there, and

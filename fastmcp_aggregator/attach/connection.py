@@ -25,8 +25,6 @@ class Phase(Enum):
 
 
 class Connection:
-    """One connection, which does not block."""
-
     def __init__(
         self,
         peer: socket.socket,
@@ -55,7 +53,6 @@ class Connection:
         return time.monotonic() - self._began
 
     def begin(self) -> None:
-        """It is open now."""
         self.phase, self._began = Phase.OPEN, time.monotonic()
 
     @property

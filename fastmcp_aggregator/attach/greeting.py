@@ -1,4 +1,4 @@
-"""What bridges and hubs say to each other beside MCP: lines of JSON whose first key is `hub`, which no message has.
+"""Control messages between bridges and hubs, beside MCP: lines of JSON whose first key is `hub`, which no message has.
 
 A connection begins with one line that says what is wanted, and one that answers it. Afterwards a client's has messages
 of MCP in both directions, and a hub that is about to end says so in between.
@@ -31,7 +31,6 @@ class Malformed(ValueError):
 
 
 def line(what: str, **about: Any) -> bytes:
-    """One such line."""
     return json.dumps({"hub": what, "version": VERSION, **about}, separators=(",", ":")).encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Which hub a client belongs to: one for each user, config, options that change what is served, and environment."""
+"""The identity of a hub: one for each user, config, options that change what is served, and environment."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ class GroupMetadata:
         """Where the metadata of the MCP endpoint itself is."""
 
     def url(self, group_id: str) -> str:
-        """Where the metadata of a group is."""
         return _metadata_url(self._provider, self._endpoint(group_id))
 
     def route(self) -> Route:

@@ -59,7 +59,6 @@ class Call:
 
     @property
     def principal(self) -> Principal:
-        """Who has authenticated for it."""
         return self.caller.principal
 
     @property

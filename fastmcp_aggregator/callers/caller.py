@@ -194,7 +194,6 @@ class Caller:
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """The headers of its HTTP request, by names in lower case; None if it did not come over HTTP."""
         if not self.is_remote:
             return None
         found: dict[str, str] = {}
@@ -282,7 +281,6 @@ class SoleClient:
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:
-        """What the client has declared."""
         return declared_by(self._connection)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:

@@ -64,7 +64,6 @@ class Outbox:
         await turn
 
     def close(self) -> None:
-        """Drop what waits."""
         self._waiting.clear()
         if self._sending is not None:
             self._sending.cancel()

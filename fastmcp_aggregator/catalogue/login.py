@@ -1,4 +1,4 @@
-"""What is listed of a server to those who have no account there yet: the way to one."""
+"""The login tool: all that a server lists to callers who have no account there yet."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ class KindSpec:
 
     @classmethod
     def listed_by(cls, method: Method, list_key: str, id_field: str) -> KindSpec:
-        """The kind that this method lists."""
         return cls(method.name, method.capability, list_key, id_field)
 
 
@@ -113,7 +112,6 @@ class Catalogue:
         return replace(kept, left_out=left_out)
 
     def of(self, kind: Kind) -> tuple[Component, ...]:
-        """The components of one kind."""
         return self.components.get(kind, ())
 
     def in_order_of(self, other: Catalogue | None) -> Catalogue:

@@ -14,8 +14,6 @@ from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 
 
 class Breaker:
-    """The breaker of one child."""
-
     def __init__(self, timings: Timings = DEFAULT_TIMINGS) -> None:
         self._timings = timings
         self._failures = 0

@@ -270,7 +270,7 @@ class Calls:
                 async with asyncio.timeout(limit):
                     await self._limiter.acquire(holder)
         except TimeoutError:
-            raise self._busy(load, f"this one had no turn within {limit:g} s") from None
+            raise self._busy(load, f"this one got no slot within {limit:g} s") from None
         finally:
             self._places.release(holder)
         return self._clock() - began
@@ -367,14 +367,14 @@ class Calls:
             return result
         if deadline.is_bound:
             self.breaker.abandoned()
-            why = "its client did not answer what it was asked, and calls of others wait"
+            why = "its client did not answer a question, and calls of others wait"
             raise ChildServerError(self._child.key, "runtime", f"{method} was ended: {why}")
         self.unanswered += 1
         if waited and self._clock() - self.last_answer < limit:
             self.breaker.abandoned()  # the child had less time for it than it may take
         else:
             self.failed()
-        of_them = f", {waited:.1f} s of them before its turn" if waited else ""
+        of_them = f", {waited:.1f} s of them waiting for a slot" if waited else ""
         raise ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
 
     async def _until_noticed(self, session: ChildSession) -> None:

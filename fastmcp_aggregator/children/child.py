@@ -185,7 +185,6 @@ class Child:
             self._startup.reschedule(asyncio.get_running_loop().time())
 
     def kill(self) -> None:
-        """Kill the child's process group."""
         self._connecting.endpoint.kill()
 
     async def _connect_once(self) -> None:
@@ -392,7 +391,6 @@ class Child:
         self._events.lists_changed(self)
 
     def resource_updated(self, uri: str) -> None:
-        """A resource has changed, by the child's URI."""
         self._events.resource_updated(self, uri)
 
     # The callers' side.
@@ -417,7 +415,6 @@ class Child:
             self._awaited -= 1
 
     def wake(self) -> None:
-        """Start it, if it sleeps."""
         if self.stands_for_instances:
             return
         if self.state is ChildState.SLEEPING and not self._stopping.is_set():
@@ -425,7 +422,6 @@ class Child:
             self._woken.set()
 
     def trigger_retry(self) -> bool:
-        """Make the next attempt now, if that is allowed yet; whether there is one to wait for."""
         return not self._stopping.is_set() and not self.stands_for_instances and self._retry.trigger()
 
     def start_awake(self) -> None:
@@ -464,12 +460,10 @@ class Child:
 
     @property
     def is_listed(self) -> bool:
-        """Whether its components are listed now."""
         return self.offer.is_listed
 
     @property
     def is_serving(self) -> bool:
-        """Whether it is up."""
         return self.state is ChildState.RUNNING
 
     @property

@@ -1,4 +1,4 @@
-"""Progress of a start: the caller that waits for it, and has asked for progress, hears that it goes on."""
+"""Progress notifications during a start, for the caller that waits for it and has asked for progress."""
 
 from __future__ import annotations
 

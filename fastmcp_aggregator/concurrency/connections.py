@@ -23,8 +23,6 @@ MIN_READ_RATE = 16 * 1024
 
 
 class SharedConnection(Protocol):
-    """One connection."""
-
     address: Holder
     """Whose share of the connections it takes; None: a proxy's, which are not counted by address."""
     holder: Holder
@@ -40,8 +38,6 @@ class SharedConnection(Protocol):
 
 
 class Connections:
-    """All connections of one server."""
-
     def __init__(self, open_ones: FairShare, unread: FairShare, clock: Callable[[], float]) -> None:
         """`unread` is of bytes."""
         self._open = open_ones

@@ -130,7 +130,6 @@ class FairLimiter:
 
     @property
     def taken(self) -> int:
-        """Slots taken."""
         return self.slots.taken
 
     def has_waiting_besides(self, holder: Holder) -> bool:

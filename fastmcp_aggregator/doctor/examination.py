@@ -1,7 +1,8 @@
-"""All that is looked at, in the order in which it is told. Of the network, only ports of this machine are asked."""
+"""The examination of a config: every check, in the order of the report. On the network it only tries local ports."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,10 @@ from urllib.parse import urlsplit
 
 from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
+from fastmcp_aggregator.config.disclosure import Field, hidden_in
 from fastmcp_aggregator.doctor.findings import Finding, Severity, Source
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
-from fastmcp_aggregator.doctor.secrets import looks_secret
 from fastmcp_aggregator.files.permissions import weaknesses
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -21,6 +22,13 @@ _ORDER = ("error", "warning", "note")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _PATIENCE = 1.0
 _WRITTEN = "what looks like a secret is written into the file; put it into a variable"
+_SECRET_NAME = re.compile(
+    r"(?i)api[-_]?key|access[-_]?key|private[-_]?key|(^|[-_])key$|token|secret|passw|passphrase|(^|[-_])(pass|pat|pwd|api)$"
+    r"|credential|authorization|auth|cookie|dsn$|connection[-_]?string|webhook|session|sign(ing|ature)"
+)
+_NO_SECRET_NAME = re.compile(r"(?i)(file|path|dir|name|url|type|limit|count|enabled|method|timeout)$")
+_NUMBER_OR_PATH = re.compile(r"[\d.]*|(~|\.{1,2})?/.*|[A-Za-z]:\\.*")
+_LONG = re.compile(r"[\w+/=.-]{20,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +126,16 @@ def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
 def _finding(source: Source, key: str, *steps: str, change: str) -> Finding:
     message = f"{steps[-1]} looks like a secret that is written into the file; put it into a variable"
     return source.finding("note", key, message, *steps, change=change, common=_WRITTEN)
+
+
+def looks_secret(field: Field, name: str, text: str) -> bool:
+    """Whether a person should look at it: by its name, or as a long text of letters and digits."""
+    hidden = [text[part.start : part.end] for part in hidden_in(field, text, name)]
+    if field == "url":
+        return bool(hidden)
+    is_named = bool(_SECRET_NAME.search(name)) and not _NO_SECRET_NAME.search(name)
+    return any(not _NUMBER_OR_PATH.fullmatch(part) and (is_named or _is_random(part)) for part in hidden)
+
+
+def _is_random(text: str) -> bool:
+    return any(re.search(r"\d", word) and re.search("[A-Za-z]", word) for word in _LONG.findall(text)) or "@" in text

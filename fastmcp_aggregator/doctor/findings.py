@@ -50,7 +50,6 @@ class Source:
         return self._lines.get(path)
 
     def entry(self, server_key: str) -> dict[str, Any]:
-        """What is written of a server."""
         servers = self.document.get("mcpServers") if isinstance(self.document, dict) else None
         entry = servers.get(server_key) if isinstance(servers, dict) else None
         return entry if isinstance(entry, dict) else {}

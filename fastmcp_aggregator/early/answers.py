@@ -83,7 +83,6 @@ class AnswersFile:
         self._entries: dict[str, Mapping[str, bytes]] = dict(read(name) or {})
 
     def is_current(self) -> bool:
-        """Whether the files are still as they were."""
         return self._files == [state_of(path) for path, _, _ in self._files]
 
     def keep(self, signature: str, answers: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What one client is told first: a handshake of a client that was served before, then lists and pings.
+"""The first answers to one client: a handshake of a client that was served before, then lists and pings.
 
 A client that is not known is none of its business: then it answers nothing, or, once it is told how, the handshake.
 """

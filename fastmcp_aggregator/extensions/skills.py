@@ -20,12 +20,10 @@ def publish_skills(result: Item, publish: Callable[[str], str]) -> Item:
 
 
 def publish_skill(result: Item, publish: Callable[[str], str]) -> Item:
-    """One skill."""
     return {**result, "skill": _skill(result["skill"], publish)} if "skill" in result else result
 
 
 def publish_folder(result: Item, publish: Callable[[str], str]) -> Item:
-    """What is in a folder."""
     found = result.get("resources")
     return {**result, "resources": [_at(each, publish) for each in found]} if isinstance(found, list) else result
 

@@ -55,7 +55,6 @@ def of_era(capabilities: Capabilities, era: Era) -> dict[str, Any]:
 
 
 def with_extensions(capabilities: Capabilities, extensions: Mapping[str, Settings]) -> dict[str, Any]:
-    """The capabilities with these extensions, and no others."""
     rest = {name: value for name, value in capabilities.items() if name != "extensions"}
     return {**rest, "extensions": dict(extensions)} if extensions else rest
 

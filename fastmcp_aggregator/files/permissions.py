@@ -28,7 +28,6 @@ def weaknesses(path: Path) -> list[str]:
 
 
 def warn_of(path: Path, weakness: str) -> None:
-    """Log one of them."""
     logger.warning("%s %s; what it says is done with your rights", path, weakness)
 
 

@@ -1,4 +1,4 @@
-"""What the client on stdio is told first, kept for the next start, when it is answered before FastMCP is imported."""
+"""Early answers to the client on stdio: compared with what is served now, and made anew for the next start."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _read_cursor(text: Any) -> tuple[str, str | None]:
     try:
         place, cursor = json.loads(base64.urlsafe_b64decode(text))
     except (ValueError, TypeError, RecursionError):
-        raise errors.invalid_params("cursor: is none of this list") from None
+        raise errors.invalid_params("cursor: is not a cursor of this list") from None
     if not isinstance(place, str) or not isinstance(cursor, str | None):
-        raise errors.invalid_params("cursor: is none of this list")
+        raise errors.invalid_params("cursor: is not a cursor of this list")
     return place, cursor

@@ -1,4 +1,4 @@
-"""The policies around what is no call of a component but costs something all the same, and around what is refused.
+"""The guard: policies around requests that call no component but cost something, and around refusals.
 
 Subscriptions, log levels, searches and components of the app's own are counted, limited and recorded like calls; so is
 a request for a name that nobody has, which may be one of another group's.

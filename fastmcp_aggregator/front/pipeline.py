@@ -423,12 +423,10 @@ class Pipeline:
         )
 
     def _rule(self, caller: Caller) -> NameRule:
-        """Return the name rule of this caller."""
         return self._directory.naming.rule(caller.client_name)
 
 
 def components_named(method: str, params: Params) -> tuple[Kind, str] | None:
-    """The component that a request is for."""
     if method == methods.COMPLETE.name:
         ref = params.get("ref")
         params = ref if isinstance(ref, Mapping) else {}

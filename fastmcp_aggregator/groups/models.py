@@ -14,7 +14,6 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_group_id(text: str) -> bool:
-    """Whether a group can have this id."""
     return _ID.fullmatch(text) is not None
 
 

@@ -30,7 +30,6 @@ class HubClient:
         self._say: Say | None = None
 
     def served(self, front: PipeFront | None, say: Say) -> None:
-        """It is served by this front."""
         self._front, self._say = front, say
 
     def say(self, line: bytes) -> None:

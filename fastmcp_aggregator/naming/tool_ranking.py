@@ -218,11 +218,9 @@ class ToolRanking:
         return matches
 
     def _servers_in(self, question: str) -> set[str]:
-        """The servers that a question names."""
         return set(re.findall(r"[\w-]+", question.lower())) & set(self._servers)
 
     def _share_of_name(self, number: int, asked: Iterable[str], joined: Mapping[str, Sequence[str]]) -> float:
-        """How much of a tool's name was asked for."""
         found: dict[str, float] = {}
         for word in asked:
             if number in self._in_name.get(word, ()):

@@ -1,4 +1,4 @@
-"""Which client we are at an authorization server: a registered one, a metadata document, or one that registers itself.
+"""Our client identity at an authorization server: a registered one, a metadata document, or one that registers itself.
 
 `fitting` is pure: it decides by the settings and the provider's metadata, and is what `check` tells beforehand.
 """

@@ -1,4 +1,4 @@
-"""Why there is no token: nobody can be reached, the authorization server refuses, or a person has to log in."""
+"""OAuth errors: nobody can be reached, the authorization server refuses, or a person has to log in."""
 
 from __future__ import annotations
 

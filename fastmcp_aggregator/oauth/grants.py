@@ -1,4 +1,4 @@
-"""What the token endpoint is asked for, and what its refusals mean (RFC 6749, section 5.2)."""
+"""Token requests, and what the refusals of a token endpoint mean (RFC 6749, section 5.2)."""
 
 from __future__ import annotations
 

@@ -190,9 +190,11 @@ class Logins:
             await self._spend(state, code)
             raise WrongBrowserError("this login was begun in another browser; nothing was linked")
         if awaited is None or awaited.login.server not in settings_of or await vault.take(LOGINS, name) is None:
-            raise LoginOverError("nothing is awaited here any more; call again, and open the new address")
+            raise LoginOverError(
+                "this login is not waiting for an answer any more; call again, and open the new address"
+            )
         if code in await self._spent(state):
-            raise WrongBrowserError("another browser has brought this before; nothing was linked")
+            raise WrongBrowserError("another browser has used this answer already; nothing was linked")
         login = awaited.login
         try:
             tokens = await awaited.authorization.finished(brought, settings_of[login.server], login.principal)

@@ -1,4 +1,4 @@
-"""The end of an account: its tokens are removed here, and revoked at their authorization server (RFC 7009)."""
+"""Revocation of an account: its tokens are removed here, and revoked at their authorization server (RFC 7009)."""
 
 from __future__ import annotations
 

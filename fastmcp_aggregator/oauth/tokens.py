@@ -1,4 +1,4 @@
-"""What is kept of a login: its tokens, and with which client and where they are renewed."""
+"""The stored tokens of a login, and with which client and where they are refreshed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ class ServerPins:
     components: Mapping[Kind, Mapping[str, Pinned]] = field(default_factory=dict)
 
     def of(self, kind: Kind) -> Mapping[str, Pinned]:
-        """The components of one kind."""
         return self.components.get(kind, {})
 
     @property

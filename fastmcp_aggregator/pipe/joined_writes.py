@@ -31,7 +31,6 @@ class JoinedWrites:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was kept."""
         if self._kept:
             data = b"".join(self._kept)
             self._kept.clear()

@@ -22,7 +22,6 @@ class Count:
         self.value = 0
 
     def lines(self) -> str:
-        """What is written of it."""
         return f"{self._head} {float(self.value)}\n"
 
 
@@ -45,7 +44,6 @@ class Durations:
         self._sum += seconds
 
     def lines(self) -> str:
-        """What is written of it."""
         counts = [float(count) for count in accumulate(self._counts)]
         values = (*counts, counts[-1], self._sum)
         return "".join([f"{head} {value}\n" for head, value in zip(self._heads, values, strict=True)])
@@ -72,7 +70,6 @@ class Family(Generic[S]):
         return found
 
     def lines(self) -> Iterator[str]:
-        """What is written of it, piece by piece."""
         yield self._head
         for series in list(self._series.values()):
             yield series.lines()

@@ -1,4 +1,4 @@
-"""How much a JSON value is, counted within bounds. Pure."""
+"""The size of a JSON value, counted within bounds. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls have ended with of late, for people who look: the last calls one by one, and the last hour by the minute.
+"""Recent calls and their outcomes, for people who look: the last ones, and the last hour by the minute.
 
 Of the last calls: who called what, for how long, and what came of it. Neither arguments nor results are kept, nor
 anything that repeats them: a URI that was read is an argument, so only its scheme is kept, and a refusal's reason,

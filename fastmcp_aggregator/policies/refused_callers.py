@@ -30,14 +30,11 @@ class _Lately:
 
 
 class RefusedCallers:
-    """Those who were refused lately."""
-
     def __init__(self) -> None:
         self.lately: dict[Holder, _Lately] = {}
         """Who is not in it need not wait for a turn."""
 
     def refused(self, holder: Holder) -> None:
-        """A request of this holder was refused."""
         now = asyncio.get_running_loop().time()
         if holder not in self.lately and len(self.lately) >= _MOST:
             self.lately = {each: lately for each, lately in self.lately.items() if lately.until > now}

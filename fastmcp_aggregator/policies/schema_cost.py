@@ -1,4 +1,4 @@
-"""What checking a value against a JSON schema can cost, bounded before it is done. Pure.
+"""The cost of validating a value against a JSON schema, bounded before it is done. Pure.
 
 A validator visits the keywords of a schema for each part of a value: so many steps as keywords may meet each part. A
 step is about what one keyword takes for one plain part, 10 to 30 ns.

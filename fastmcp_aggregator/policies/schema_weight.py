@@ -1,4 +1,4 @@
-"""What of a JSON schema may meet a part of a value. Pure.
+"""The weight of a JSON schema: how much of it may apply to one part of a value. Pure.
 
 Which keywords meet one part is bounded by the schema alone: keywords beside each other and in `allOf`, `anyOf` and the
 like add up, of properties only the one of that name counts, and a reference counts as what it leads to. Where a schema
@@ -118,7 +118,6 @@ class Measuring:
         """By reference, how many levels of the value below the root it was met."""
 
     def target(self, reference: str, level: int = 0, depth: int = 0) -> Location:
-        """What a reference leads to."""
         if self._open.get(reference) == level:
             raise TooCostly("it refers to itself without end")
         if reference in self._open:
@@ -225,7 +224,7 @@ def _resolved(target: str, root: Any) -> Any:
     if target == "#":
         return root
     if not target.startswith("#/"):
-        raise TooCostly("it refers to what is not in it")
+        raise TooCostly("it refers to a definition that is not in it")
     for step in target[2:].split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
@@ -233,7 +232,7 @@ def _resolved(target: str, root: Any) -> Any:
         elif isinstance(found, Mapping) and name in found:
             found = found[name]
         else:
-            raise TooCostly("it refers to what is not in it")
+            raise TooCostly("it refers to a definition that is not in it")
     return found
 
 

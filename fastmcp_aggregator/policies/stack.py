@@ -302,5 +302,5 @@ class Policies:
             self._metrics.authentication_failed()
         if reason != NO_CREDENTIALS and self._told_failures.take(time.monotonic()):
             more, self._told_failures.rejected = self._told_failures.rejected, 0
-            others = f" (and {more} more that were not told)" if more else ""
+            others = f" (and {more} more that were not logged)" if more else ""
             logger.warning("authentication failed for %s at %s: %s%s", client or "a client", path, reason, others)

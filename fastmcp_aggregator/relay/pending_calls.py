@@ -281,7 +281,6 @@ class PendingCalls:
         call.end()
 
     def close(self) -> None:
-        """Cancel all calls."""
         for state in list(self._pending):
             self._expire(state)
 

@@ -218,7 +218,6 @@ class Subscriptions:
             self._start(self._subscribe_again(child, subscribed))
 
     async def close(self) -> None:
-        """End all subscriptions."""
         entries = list(self._entries())
         self._resources.clear()
         for task in list(self._tasks):

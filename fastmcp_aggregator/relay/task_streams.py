@@ -1,4 +1,4 @@
-"""What servers say of their tasks by themselves, on the `subscriptions/listen` stream of a modern client.
+"""Task notifications of servers, passed on to the `subscriptions/listen` streams of modern clients.
 
 One request to each server, for all tasks of the stream that it has made, open as long as the stream. A server need not
 report anything: only the tasks that it agrees to are the client's to wait for.

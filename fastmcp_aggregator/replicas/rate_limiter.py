@@ -22,8 +22,6 @@ class Rate:
 
 
 class InMemoryRateLimiter:
-    """The rate limiter of one process."""
-
     def __init__(self, most: int = _MOST_CALLERS, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock

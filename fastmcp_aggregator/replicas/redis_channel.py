@@ -84,8 +84,8 @@ class RedisChannel:
         await require_reachable(self._url)
         if self.seal is None:
             logger.warning(
-                "Redis at %s is trusted: whoever can write to it can act as this hub; set redis_key, the same for all "
-                "replicas, to have their messages sealed",
+                "Redis at %s is trusted: anyone who can write to it can act as this hub; set redis_key, the same for "
+                "all replicas, to have their messages sealed",
                 address_of(self.redis),
             )
         staying = asyncio.create_task(self._stay_connected(), name="replicas")

@@ -169,7 +169,6 @@ class Directory:
         return not self._own
 
     def table_of(self, principal: Hashable) -> RouteTable:
-        """The routes as of now, for a principal."""
         if self._table is None:
             shared = [child for child in self._children if child not in self._own] if self._own else self._children
             self._offers = self._present_offers()

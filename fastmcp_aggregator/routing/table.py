@@ -237,7 +237,6 @@ class RouteTable:
         )
 
     def of_resource(self, child: Child, original: str) -> Target:
-        """The target of a request for a resource."""
         publish, address = self.publisher(child), {"uri": original}
         return Target(child, address, publish, None, publish_read_result, is_resource=True, addressed="contents")
 
@@ -359,7 +358,6 @@ class RouteTable:
         return None if best is None else self._section(self._children[best[1]]).routes[kind][best[2]]
 
     def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
-        """The children that can have a name."""
         if kind in NAMED:
             with_key = self._beginning(loose(name[:_HEAD]))
             if self._prefix:
@@ -489,7 +487,6 @@ def target_of_tool(route: Route) -> Target:
 
 
 def target_of_prompt(route: Route) -> Target:
-    """The target of a request for a prompt."""
     address = {"name": route.original}
     return Target(route.child, address, route.publish, None, publish_prompt_result, addressed="messages")
 

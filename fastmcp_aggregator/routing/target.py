@@ -35,7 +35,6 @@ class Target:
 
     @property
     def is_app_page(self) -> bool:
-        """Whether it may be the page of an app."""
         return self.is_resource and str(self.address.get("uri", "")).startswith(SCHEME)
 
     @property

@@ -1,4 +1,4 @@
-"""A FastMCP server that keeps the limits."""
+"""A service: a FastMCP server with limits, deadlines and a graceful shutdown."""
 
 from __future__ import annotations
 

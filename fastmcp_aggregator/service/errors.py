@@ -1,4 +1,4 @@
-"""What keeps a service from starting, and the errors that a client gets in place of a result."""
+"""Errors of a service: those that keep it from starting, and those that a client gets in place of a result."""
 
 from __future__ import annotations
 

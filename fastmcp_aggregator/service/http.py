@@ -1,4 +1,4 @@
-"""What is served over HTTP: MCP and the JSON face for those with the token or the key, `/health` for everyone."""
+"""The HTTP app of a service: MCP and the JSON face for those with the token or the key, `/health` for everyone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service is held to, as values. Times are in seconds; patterns are in the syntax that JavaScript has too."""
+"""The limits of a service, as values. Times are in seconds; patterns are in the syntax that JavaScript has too."""
 
 from __future__ import annotations
 

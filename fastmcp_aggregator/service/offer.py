@@ -1,4 +1,4 @@
-"""What the server offers, checked before it is ready."""
+"""The tools, resources and prompts of a service, checked before it is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every call, read and prompt on its way: admitted, waiting for its turn, run under a deadline, measured, counted."""
+"""Request middleware: every call, read and prompt is admitted, queued, run under a deadline, and bounded in size."""
 
 from __future__ import annotations
 

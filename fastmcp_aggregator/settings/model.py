@@ -376,7 +376,6 @@ class AggregatorSettings(BaseSettings):
 
     @property
     def groups_file(self) -> Path | None:
-        """The path of the groups file."""
         return None if self.groups is None else Path(self.groups).expanduser()
 
     @property

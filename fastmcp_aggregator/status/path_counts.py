@@ -1,4 +1,4 @@
-"""How requests have travelled: by the fast path, or why not."""
+"""Counters of the fast path: requests that it answered, declined and handed over, and why."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class PathCounts:
-    """The counts of one aggregator."""
-
     answered: int = 0
     """Requests that the fast path has answered."""
     declined: Counter[str] = field(default_factory=Counter)

@@ -56,8 +56,6 @@ required></label></p><p><button>Go on</button></p></form>"""
 
 
 class AccountPages:
-    """The pages of one hub."""
-
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._accounts = hub.accounts
@@ -70,7 +68,6 @@ class AccountPages:
         """What the browser sends the cookies to."""
 
     def routes(self) -> list[BaseRoute]:
-        """All of them."""
         return [
             Route(f"{PATH}/login/{{id}}", self._login, methods=["GET", "POST"]),
             Route(f"{PATH}/callback", self._callback),

@@ -49,8 +49,6 @@ def forbidden(hub: Hub, request: Request, role: str) -> Response:
 
 
 def operator_route(hub: Hub, path: str, handler: Handler, method: str) -> BaseRoute:
-    """A route for operators alone."""
-
     async def guarded(request: Request) -> Response:
         if not principal_in(request.scope).may_operate:
             return forbidden(hub, request, OPERATE)

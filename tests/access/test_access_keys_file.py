@@ -108,7 +108,7 @@ def test_while_the_file_cannot_be_trusted_nobody_is_let_in(
     with caplog.at_level(logging.ERROR):
         assert [keys.find(key), keys.find(key)] == [None, None]
     assert len(caplog.records) == 1
-    assert "nobody can use an API key until this is mended" in caplog.text
+    assert "all API keys are rejected until this is fixed" in caplog.text
     path.unlink(missing_ok=True)
     written(tmp_path, kept)
     assert keys.find(key) == kept
@@ -140,7 +140,7 @@ def test_a_file_is_spoilt_and_mended_by_its_mode_alone(tmp_path: Path) -> None:
         ({"keys": [{**ENTRY, "groups": [1]}]}, "$.keys[0].groups: must be a list of group ids"),
         ({"keys": [{**ENTRY, "created": "soon"}]}, "$.keys[0].created: must be a time"),
         ({"keys": [{**ENTRY, "expires": 5}]}, "$.keys[0].expires: must be a time"),
-        ({"keys": [{**ENTRY, "group": []}]}, "$.keys[0].group: is no field of a key"),
+        ({"keys": [{**ENTRY, "group": []}]}, "$.keys[0].group: is not a field of a key"),
         ({"keys": [{k: v for k, v in ENTRY.items() if k != "created"}]}, "$.keys[0]: has no `created`"),
         ({"keys": [ENTRY, ENTRY]}, "$.keys: has the same id twice"),
     ],

@@ -68,7 +68,7 @@ async def test_with_authentication_nobody_is_local() -> None:
     ):
         await until(lambda: app.health()["gone"].last_error)
         told = await http.get("/status")
-    assert told.json()["servers"]["gone"]["last_error"] == "it could not be started; the log of the aggregator says why"
+    assert told.json()["servers"]["gone"]["last_error"] == "it could not be started; see the log of the aggregator"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ MEMORY = 6 * 1024**3
 """Bytes that a hub may address: an attack must not take the machine along."""
 QUICK = 5.0
 """Seconds within which `/health` answers whatever is going on; generous, for the machine may be busy."""
-EXPECTED = ("error: nobody can use an API key until this is mended", "error: Error parsing JSON response")
+EXPECTED = ("error: all API keys are rejected until this is fixed", "error: Error parsing JSON response")
 """How lines of the log may begin that tell of an error."""
 KEYS: dict[str, tuple[str, ...] | None] = {
     "ann": ("red", "both", "own", "solo"),

@@ -102,7 +102,9 @@ async def test_a_call_that_is_not_answered_in_what_its_wait_has_left_of_its_dead
         await until(lambda: numbers(app) == (1, 1))
         await asyncio.sleep(0.5)
         client.notify("notifications/cancelled", {"requestId": first})
-        said, _, rest = (await second)["error"]["message"].removesuffix(" s of them before its turn").rpartition(", ")
+        said, _, rest = (
+            (await second)["error"]["message"].removesuffix(" s of them waiting for a slot").rpartition(", ")
+        )
         assert said == too_late(1)
         assert float(rest) == pytest.approx(0.5, abs=0.1)
 

@@ -285,8 +285,8 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
     ("answers", "words"),
     [
         ({}, "is not an aggregator: it has no /status"),
-        ({"status": (200, b"hello")}, "is not an aggregator: its /status is no status of one"),
-        ({"status": (200, b'{"servers": 5, "ready": true}')}, "is not an aggregator: its /status is no status of one"),
+        ({"status": (200, b"hello")}, "is not an aggregator: its /status is not that of one"),
+        ({"status": (200, b'{"servers": 5, "ready": true}')}, "is not an aggregator: its /status is not that of one"),
         ({"status": (302, b"")}, "answers with the HTTP status 302"),
         ({"status": (403, b"")}, "answers with the HTTP status 403"),
     ],

@@ -157,7 +157,7 @@ async def test_a_call_that_has_no_turn_until_its_deadline_fails_and_leaves_the_q
     async with busy(1, max_concurrent_calls=1, read_timeout=0.1) as (app, client, _):
         error = await client.error("resources/read", {"uri": "note://a/one"})
         assert error["message"] == (
-            "server 'a': it is busy (calls in flight: 1, waiting: 0): this one had no turn within 0.1 s; "
+            "server 'a': it is busy (calls in flight: 1, waiting: 0): this one got no slot within 0.1 s; "
             "try again later, or raise `max_concurrent_calls`"
         )
         assert numbers(app) == (1, 0)

@@ -67,7 +67,7 @@ async def test_lines_that_are_no_messages_are_ignored_and_reported_at_most_once_
         seconds = time.monotonic() - began
         assert app.health()["a"].restarts == 0
         assert app.health()["a"].ignored_lines == 200
-    reports = [message for message in caplog.messages if "no MCP message" in message]
+    reports = [message for message in caplog.messages if "not an MCP message" in message]
     assert 1 <= len(reports) <= 1 + seconds
 
 
@@ -102,7 +102,7 @@ async def test_questions_to_nobody_are_refused_and_reported_at_most_once_a_secon
         assert await one.call("a:junk", lines=200, hex=line.hex()) == {"written": 200}
         assert await answers(one, "a")
         seconds = time.monotonic() - began
-    reports = [message for message in caplog.messages if "cannot be told whom" in message]
+    reports = [message for message in caplog.messages if "cannot be determined for which client" in message]
     assert 1 <= len(reports) <= 1 + seconds
 
 
@@ -110,13 +110,13 @@ async def test_a_child_that_writes_more_than_a_thousand_such_lines_a_minute_is_r
     async with build_aggregator(config(a=lean(), b=lean())) as app, connected(app) as client:
         _, held = client.begin("tools/call", {"name": "a:hold"})
         await client.send("tools/call", {"name": "a:junk", "arguments": {"lines": 3000}})
-        wrote = "it wrote too much to its stdout that is no MCP message (logs belong on stderr)"
+        wrote = "it wrote too much to its stdout that is not an MCP message (logs belong on stderr)"
         why = f"{wrote} while it was answering tools/call"
         assert (await asyncio.wait_for(held, PATIENCE))["error"]["message"] == f"server 'a': {why}"
         await back_again(app, "a")
         assert await answers(client, "a")
         assert app.health()["b"].restarts == 0
-    assert sum("writes too much to stdout that is no MCP message" in message for message in caplog.messages) == 1
+    assert sum("writes too much to stdout that is not an MCP message" in message for message in caplog.messages) == 1
 
 
 async def test_a_flood_of_notifications_is_dropped_and_counted_and_the_answer_behind_it_arrives() -> None:

@@ -1,4 +1,4 @@
-"""What nobody has foreseen: callers get an id, the log the details. And what callers who are not here are not told."""
+"""Unhandled exceptions: callers get an id, the log the details. And what callers on other machines are not told."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ async def test_who_is_not_here_is_not_told_of_commands_and_files(strict: bool) -
         for told in map(json.dumps, (error, listed, answer.json(), status)):
             assert "/opt/private" not in told
             assert "hunter2" not in told
-        assert "it could not be started; the log of the aggregator says why" in error["message"]
-        assert "it could not be started; the log of the aggregator says why" in status
+        assert "it could not be started; see the log of the aggregator" in error["message"]
+        assert "it could not be started; see the log of the aggregator" in status
         assert answer.status_code in (500, 503)
     assert app.health() == {}
 

@@ -10,7 +10,7 @@ from support.harness import config, lean
 from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.wire.parts import too_many_parts
+from fastmcp_aggregator.front.wire.errors import too_many_parts
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
 MANY: dict[str, Any] = {

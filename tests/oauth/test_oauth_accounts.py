@@ -386,7 +386,7 @@ async def test_the_key_is_in_the_systems_keyring_where_there_is_one(
     assert await FileVault(tmp_path).read("tokens", "a") == b"document"
     assert await vault.read("tokens", "before") == b"sealed with the file"
     ring.kept.clear()
-    with pytest.raises(VaultError, match="system's keyring, which is not to be had here"):
+    with pytest.raises(VaultError, match="system's keyring, which is not available here"):
         await FileVault(tmp_path).read("tokens", "a")
 
 

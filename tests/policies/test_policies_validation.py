@@ -180,10 +180,13 @@ def test_format_and_patterns_with_look_around_are_left_to_the_server(schema: Any
     ("schema", "why"),
     [
         ({"type": "frobnicate"}, "not valid"),
-        ({"$ref": "http://127.0.0.1:9/schema.json"}, "refers to what is not in it"),
-        ({"$ref": "file:///etc/passwd"}, "refers to what is not in it"),
-        ({"$ref": "#/nowhere"}, "refers to what is not in it"),
-        ({"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor", "type": "string"}}}, "refers to what is not in it"),
+        ({"$ref": "http://127.0.0.1:9/schema.json"}, "refers to a definition that is not in it"),
+        ({"$ref": "file:///etc/passwd"}, "refers to a definition that is not in it"),
+        ({"$ref": "#/nowhere"}, "refers to a definition that is not in it"),
+        (
+            {"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor", "type": "string"}}},
+            "refers to a definition that is not in it",
+        ),
         ({"$schema": "http://example.com/own-dialect", "type": "string"}, "own-dialect"),
         (exponential(60), "nested"),
         (exponential(20), "refers to its own parts too often"),
@@ -198,7 +201,7 @@ def test_format_and_patterns_with_look_around_are_left_to_the_server(schema: Any
         ({"$dynamicRef": "#x"}, "$dynamicRef"),
         ({"$recursiveRef": "#"}, "$recursiveRef"),
         ({"properties": {"a": {"$id": "x"}}}, "$id"),
-        ({"$ref": "#/a/5", "a": [1]}, "refers to what is not in it"),
+        ({"$ref": "#/a/5", "a": [1]}, "refers to a definition that is not in it"),
     ],
 )
 def test_a_tool_whose_schema_cannot_be_used_is_not_called(schema: Any, why: str) -> None:

@@ -145,7 +145,7 @@ async def let_them_settle(both: Both, said: Callable[[], str]) -> None:
             await both.front.result("tools/call", harmless)
         await _got_roots(both.front, both.roots_readers)
     else:
-        refused = "asked roots/list, and it cannot be told whom"
+        refused = "asked roots/list, and it cannot be determined for which client"
         await until(lambda: said().count(refused) == len(both.roots_readers))
 
 

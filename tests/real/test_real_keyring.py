@@ -73,7 +73,7 @@ def test_the_key_is_kept_by_gnome_and_found_in_the_next_session(tmp_path: Path) 
 def test_without_the_keyring_what_it_sealed_is_not_read_and_that_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     in_session(tmp_path, UNLOCKED + vault(tmp_path, "keep"))
-    with pytest.raises(AssertionError, match="not to be had here; log in again"):
+    with pytest.raises(AssertionError, match="not available here; log in again"):
         in_session(tmp_path, f"PYTHON_KEYRING_BACKEND=keyring.backends.null.Keyring {vault(tmp_path, 'read')}")
 
 

@@ -258,6 +258,6 @@ async def test_a_modern_only_client_on_stdio_cannot_be_asked_between_requests(fr
     await client.play("old", {"later": [{"ask": {"late": ROOTS}}]})
     os.kill((await client.call("old:pid"))["pid"], signal.SIGUSR1)
     # A report is a request, which could be asked: so there is none before the child has its answer.
-    await fronts.processes[True].said("asked roots/list, and it cannot be told whom")
+    await fronts.processes[True].said("asked roots/list, and it cannot be determined for which client")
     report = await client.report("old", lambda report: report["answers"])
     assert report["answers"][0]["late"]["error"]["code"] == -32600

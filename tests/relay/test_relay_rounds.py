@@ -245,7 +245,7 @@ async def test_a_call_that_nobody_answers_leaves_the_only_turn_to_who_waits_for_
         round_ = await alice.result("tools/call", params)
         assert await bob.result("tools/call", play("a"))
         error = await alice.error("tools/call", with_answers(params, round_))
-        assert "its client did not answer what it was asked, and calls of others wait" in error["message"]
+        assert "its client did not answer a question, and calls of others wait" in error["message"]
         assert app.health()["a"].unanswered == 0
 
 

@@ -183,7 +183,7 @@ async def test_that_redis_is_trusted_is_said_once_unless_there_is_a_key(
         replica = Replica(redis.url, secret)
         async with replica.peers.open(replica.events()):
             pass
-        assert caplog.text.count("is trusted: whoever can write to it can act as this hub; set redis_key") == said
+        assert caplog.text.count("is trusted: anyone who can write to it can act as this hub; set redis_key") == said
 
 
 async def test_a_replica_with_another_key_is_not_heard(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -253,7 +253,7 @@ def _secret_in(folder: Path) -> bytes:
     secret, _ = _content_of(path)
     if len(secret) != 32:
         path.unlink()
-        raise UnusableDocument("its secret was damaged, and is made anew at the next start")
+        raise UnusableDocument("its secret was damaged; a new one is made at the next start")
     return secret
 
 

@@ -1,4 +1,4 @@
-"""How asyncio hears that a process has ended: on Linux through a descriptor of it.
+"""An asyncio child watcher: on Linux a process's end is noticed through a descriptor of it.
 
 It does so by itself from Python 3.12 on. Before, a thread waited for each process; to start that kept the event loop
 for 3 ms.

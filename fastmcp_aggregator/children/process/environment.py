@@ -18,7 +18,7 @@ _POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
 SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
 """What a child gets of our environment; the same variables that the MCP SDK passes on."""
 
-NOT_STARTED = "it could not be started; the log of the aggregator says why"
+NOT_STARTED = "it could not be started; see the log of the aggregator"
 """What is said of it to those who are not on this machine."""
 
 

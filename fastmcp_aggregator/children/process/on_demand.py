@@ -1,4 +1,4 @@
-"""Which servers run only while they are needed: the settings `start` and `stateful`, and what `auto` makes of them."""
+"""On-demand servers: which run only while they are needed, by `start`, `stateful`, and what `auto` makes of them."""
 
 from __future__ import annotations
 

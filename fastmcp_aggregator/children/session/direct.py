@@ -145,12 +145,10 @@ class DirectRequest:
             self._waiter.set_result(None)
 
     def touch(self) -> None:
-        """The child has shown that it works on the request."""
         if self._deadline is not None:
             self._deadline.touch()
 
     def waits_for_client(self, *, more: bool) -> None:
-        """One more, or one less, of the child's questions is open."""
         self._questions += 1 if more else -1
         if self._deadline is not None:
             self._deadline.waits_for_client(more=more)
@@ -217,7 +215,6 @@ class Timeouts:
             self._loop, self._timer = loop, loop.call_at(expires, self._expire)
 
     def end(self, what: Hashable) -> None:
-        """It has ended, or has expired."""
         self._running.pop(what, None)
 
     def _expire(self) -> None:
@@ -360,7 +357,6 @@ class SessionRequests:
         self._timeouts = _TimeoutsByLength()
 
     def bind(self, ask: Ask) -> None:
-        """Ask the session like this."""
         self._ask = ask
 
     @property

@@ -126,7 +126,9 @@ class Incoming:
         owner = self._ownership.owner_of(related)
         if owner is None:
             if self._reports.take(time.monotonic()):
-                logger.warning("server %r asked %s, and it cannot be told whom; refused", self._key, method)
+                logger.warning(
+                    "server %r asked %s, and it cannot be determined for which client; rejected", self._key, method
+                )
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
         while owner is not None:

@@ -222,7 +222,6 @@ class Ownership:
         return request
 
     def end(self, request: InFlight) -> None:
-        """The request is over."""
         del self._in_flight[request.token]
         request.end()
 

@@ -1,4 +1,4 @@
-"""What is read in place of a child's message that has too many parts: told from its bytes, which are never parsed."""
+"""Stand-ins for a child's messages of too many parts: made from their bytes, which are never parsed."""
 
 from __future__ import annotations
 

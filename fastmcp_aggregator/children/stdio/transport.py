@@ -137,14 +137,14 @@ class ProcessTransport(WatchedTransport):
             return
         if not self._junk_allowed.take(now):
             logger.warning(
-                "server %r writes too much to stdout that is no MCP message; it is ended, and started again",
+                "server %r writes too much to stdout that is not an MCP message; it is ended, and started again",
                 self.server_key,
             )
-            self.why_lost = "it wrote too much to its stdout that is no MCP message (logs belong on stderr)"
+            self.why_lost = "it wrote too much to its stdout that is not an MCP message (logs belong on stderr)"
             self.lost.set()
         elif self._reports_allowed.take(now):
             logger.warning(
-                "server %r writes to stdout what is no MCP message, which is ignored; logs belong on stderr: %r",
+                "server %r wrote to stdout, ignored because it is not an MCP message; logs belong on stderr: %r",
                 self.server_key,
                 line[:120],
             )

@@ -106,7 +106,6 @@ def run_uninstall(options: argparse.Namespace) -> int:
 
 
 def _client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
-    """The client that is meant, and its file."""
     client = CLIENT_CONFIGS[options.client]
     if options.client_config is not None:
         return client, Path(options.client_config).expanduser().absolute()

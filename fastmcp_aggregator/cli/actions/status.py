@@ -79,7 +79,6 @@ def run_restart(options: argparse.Namespace) -> int:
 
 
 def _meant(instance: Instance, server: str) -> str:
-    """Which server may have been meant."""
     from fastmcp_aggregator.naming.suggestions import closest  # noqa: PLC0415 - only for those who have mistyped
 
     try:

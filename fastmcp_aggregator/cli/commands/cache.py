@@ -9,7 +9,9 @@ from fastmcp_aggregator.cli.parser.command import Command, action, add_json
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["list", "clear"], help="what to do")
-    parser.add_argument("servers", metavar="SERVER", nargs="*", help="clear: only what is kept of these (default all)")
+    parser.add_argument(
+        "servers", metavar="SERVER", nargs="*", help="clear: only the catalogues of these (default all)"
+    )
     add_json(parser)
 
 
@@ -20,7 +22,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 
 COMMAND = Command(
     name="cache",
-    summary="List or clear what is kept on disk of what servers offer.",
+    summary="List or clear the catalogues of servers that are kept on disk.",
     usage="cache list|clear [SERVER …] [options]",
     examples=("cache list", "cache clear git"),
     add_arguments=_add_arguments,

@@ -55,7 +55,6 @@ def is_running(status: ServerStatus) -> bool:
 
 
 def why_failed(status: ServerStatus) -> str:
-    """The reason why it has not."""
     return status.last_error or status.state
 
 
@@ -69,7 +68,6 @@ def line_of(status: ServerStatus) -> str:
 
 
 def summary_of(statuses: Iterable[ServerStatus]) -> str:
-    """What came of all."""
     known = list(statuses)
     running = [status for status in known if is_running(status)]
     failed = [status.server_key for status in known if not is_running(status)]

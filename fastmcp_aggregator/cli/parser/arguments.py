@@ -1,4 +1,4 @@
-"""What is given on the command line for a tool, `key=value` or one JSON object, typed by the tool's input schema. Pure.
+"""Tool arguments on the command line: `key=value` or one JSON object, typed by the tool's input schema. Pure.
 
 Only what decides the type of a value is looked at; whether the value is valid, the server says. Without a type, a
 text that is JSON is what it says, and any other is itself.

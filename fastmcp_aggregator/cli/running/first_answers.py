@@ -1,4 +1,4 @@
-"""What the first answers to clients depend on, which are kept for the next start."""
+"""The files and variables that first answers depend on, which are kept for the next start."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Instance:
             servers, is_ready = dict(document["servers"]), bool(document["ready"])
         except (ValueError, KeyError, TypeError):
             raise InstanceError(
-                f"{self.url} is not an aggregator: its /status is no status of one; give the URL where one serves HTTP"
+                f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
             ) from None
         metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
         return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))

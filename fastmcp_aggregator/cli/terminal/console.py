@@ -1,4 +1,4 @@
-"""What goes out: words for people on stderr, results on stdout."""
+"""The output of a command: messages for people on stderr, results on stdout."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ class PipeFront:
         self._taken_over: dict[RequestId, FastCall] = {}
 
     def attach(self, pipe: ClientPipe) -> None:
-        """Serve the client on this pipe."""
         self._pipe = pipe
 
     def connected(self, connection: Connection, *, is_modern: bool) -> None:
@@ -102,7 +101,6 @@ class PipeFront:
             fast.abandon()
 
     def answered(self, key: RequestId) -> None:
-        """A call is answered."""
         self._calls.pop(key, None)
 
     def taken_over(self, key: RequestId, fast: FastCall) -> None:
@@ -132,7 +130,6 @@ class _Line:
         self._id = request_id
 
     def begun(self) -> None:
-        """It is served."""
         self._pipe.began(self._key)
 
     @property

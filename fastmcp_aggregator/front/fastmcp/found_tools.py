@@ -22,7 +22,6 @@ class FoundTools:
         self._of: WeakKeyDictionary[Connection, dict[str, None]] = WeakKeyDictionary()
 
     def of(self, client: Connection | None) -> Collection[str]:
-        """What a client has found."""
         return () if client is None else self._of.get(client, {})
 
     def add(self, client: Connection, names: Iterable[str]) -> bool:

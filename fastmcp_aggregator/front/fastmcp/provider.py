@@ -92,8 +92,6 @@ class _OfChild(FastMCPBaseModel):
 
 
 class ChildTool(_OfChild, Tool):
-    """A tool of a child."""
-
     @model_validator(mode="after")
     def _validate_tool_name(self) -> ChildTool:
         """Replaces FastMCP's check, which would warn about the `:` of every tool at every listing."""
@@ -116,8 +114,6 @@ class ChildTool(_OfChild, Tool):
 
 
 class ChildPrompt(_OfChild, Prompt):
-    """A prompt of a child."""
-
     def to_mcp_prompt(self, **overrides: Any) -> mcp_types.Prompt:
         """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"name"}:
@@ -138,8 +134,6 @@ class ChildPrompt(_OfChild, Prompt):
 
 
 class ChildResource(_OfChild, Resource):
-    """A resource of a child."""
-
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
         """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"uri"}:

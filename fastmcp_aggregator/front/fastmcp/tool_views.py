@@ -1,4 +1,4 @@
-"""Other ways to see what there is: a search instead of all tools, and prompts and resources by way of tools.
+"""Tool views, as FastMCP transforms: a search instead of all tools, and prompts and resources as tools.
 
 FastMCP's transforms make these tools and serve them. What is ours is the names: what a search finds is told as it would
 be listed for the caller, under names that it accepts, and `call_tool` takes every spelling. The children's own tools go

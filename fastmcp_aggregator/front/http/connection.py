@@ -102,7 +102,6 @@ class Body:
         return content
 
     async def _read_part(self) -> bool:
-        """Whether there is more to be read."""
         message = await self._receive()
         if message["type"] != "http.request":
             raise ClientDisconnect

@@ -42,8 +42,7 @@ from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
-from fastmcp_aggregator.front.wire.errors import id_in_use
-from fastmcp_aggregator.front.wire.parts import too_many_parts
+from fastmcp_aggregator.front.wire.errors import id_in_use, too_many_parts
 from fastmcp_aggregator.message_streams import encode
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
@@ -110,7 +109,6 @@ class _Account:
         """Seconds of it that a request takes."""
 
     def pay(self, now: float) -> float:
-        """What it owes now."""
         self.owed = max(0.0, self.owed - (now - self.as_of) * _SHARE)
         self.as_of = now
         return self.owed

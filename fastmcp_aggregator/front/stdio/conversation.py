@@ -77,7 +77,6 @@ class Conversation:
         return self.is_open(key)
 
     def is_open(self, request_id: RequestId | None) -> bool:
-        """Whether a request of this id is not answered yet."""
         return request_id in self._open or request_id in self._streams
 
     def _forget(self, request_id: RequestId | None) -> None:
@@ -103,11 +102,9 @@ class Conversation:
         return is_answer and self._replayed is not None and _identity(message.id) == self._replayed
 
     def began(self, request_id: RequestId) -> None:
-        """A request is served."""
         self._open.add(request_id)
 
     def answered(self, request_id: RequestId | None) -> None:
-        """A request is answered."""
         self._forget(request_id)
         self._again.pop(request_id, None)
         self.check()

@@ -304,7 +304,7 @@ class ClientPipe(asyncio.Protocol):
 
     def _refuse(self, line: bytes) -> None:
         """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
-        logger.debug("the client sent what is no JSON-RPC message: %d bytes", len(line))
+        logger.debug("the client sent something that is not a JSON-RPC message: %d bytes", len(line))
         error = ErrorData(code=PARSE_ERROR, message="Parse error")
         self._answer(JSONRPCError(jsonrpc="2.0", id=None, error=error))
 

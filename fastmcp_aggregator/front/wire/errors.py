@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Iterable
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ErrorData, JSONRPCError
 
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.naming.suggestions import unknown_name_message, unknown_uri_message
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
+from fastmcp_aggregator.protocol.parts import DIGITS_LIMIT, PARTS_LIMIT
 
 logger = logging.getLogger(__name__)
+
+_TOO_MANY_PARTS = (
+    f"the message has more than {PARTS_LIMIT} values, or a number of more than {DIGITS_LIMIT} digits, or many "
+    "long ones; send it in several requests, or as text"
+)
+_ID = rb'"id"\s*:\s*(?:(\d{1,15})|"([\w.:-]{1,100})")\s*'
+_ID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?' + _ID + rb",")
+_ID_AT_END = re.compile(rb",\s*" + _ID + rb'(?:,\s*"jsonrpc"\s*:\s*"2.0"\s*)?\}\s*\Z')
+_EDGE = 256
 
 
 def unavailable(error: ChildServerError, *, is_local: bool = True) -> MCPError:
@@ -73,3 +84,11 @@ def id_in_use() -> MCPError:
     """Refuse a request with the id of one that is not answered yet (2025-11-25, requests)."""
     reason = "a request with this id is not answered yet; each request of a session needs an id of its own"
     return MCPError(INVALID_REQUEST, reason)
+
+
+def too_many_parts(message: bytes) -> JSONRPCError:
+    """Reject a message of too many parts, which is not parsed; with its id where an edge of it tells."""
+    found = _ID_AT_HEAD.match(message[:_EDGE]) or _ID_AT_END.search(message[-_EDGE:])
+    number, text = found.groups() if found else (None, None)
+    request_id = int(number) if number else text.decode() if text else None
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=_TOO_MANY_PARTS))

@@ -76,7 +76,7 @@ class SealingKeys:
         key = self._in_keyring(make=False) if source == KEYRING else None
         if key is None:
             raise VaultError(
-                "it is sealed with a key in the system's keyring, which is not to be had here; log in again as the "
+                "it is sealed with a key in the system's keyring, which is not available here; log in again as the "
                 "user and in the session in which it is to be used"
             )
         return key

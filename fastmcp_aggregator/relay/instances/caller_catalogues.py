@@ -1,4 +1,4 @@
-"""What servers list to each principal, where that is what its own account sees.
+"""Catalogues by principal, of servers that list to each caller what its own account sees.
 
 Theory. The instance that a principal's calls are made with has listed what its account sees; here that is kept, for as
 many principals as may have instances. Nothing is listed to anybody before it is known that their account can still be
@@ -40,8 +40,6 @@ def site_of(child: Child) -> Site | None:
 
 
 class CallerCatalogues:
-    """Those of one `Runtime`."""
-
     def __init__(self, accounts: Accounts, instances: Instances, *, limit: int, on_changed: OnChanged) -> None:
         """`limit` is of principals; `on_changed` hears of whom a server lists something else to."""
         self._accounts = accounts
@@ -54,7 +52,6 @@ class CallerCatalogues:
         """By principal and server key, when the person had logged in with whose account it was listed."""
 
     def caller(self) -> Hashable:
-        """The principal whose request is served now."""
         caller = PRESENT_CALLER.get()
         return None if caller is None else caller.account
 
@@ -70,7 +67,6 @@ class CallerCatalogues:
         return name in self._names.get(place, {}).get(kind, ())
 
     async def known(self, children: Sequence[Child], patience: float) -> None:
-        """Find out what these servers list to the present caller, within so many seconds."""
         caller = PRESENT_CALLER.get()
         if caller is None or not isinstance(caller.account, str):
             return

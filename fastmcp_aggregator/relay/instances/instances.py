@@ -133,7 +133,6 @@ class Instances:
                     yield instance, None if name in (_LEGACY, _MODERN) else [name]
 
     def has_any(self, child: Child) -> bool:
-        """Whether the child has additional instances."""
         return bool(self._of.get(child))
 
     def release(self, instance: Child) -> None:

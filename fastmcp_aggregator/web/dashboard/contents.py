@@ -1,4 +1,4 @@
-"""What each group contains, as its own clients are listed it: whatever they are not shown, the page does not know."""
+"""The contents of each group, as its own clients are listed them: the page learns of nothing else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Contents:
     parts: Mapping[str, Part]
 
     def of(self, key: str) -> Part:
-        """What it has of one server."""
         return self.parts.get(key, _NOTHING)
 
 
@@ -55,7 +54,6 @@ class KnownContents:
         self._known: dict[str, tuple[RouteTable, Contents]] = {}
 
     def of(self, group_id: str, table: RouteTable) -> Contents:
-        """What a group has now."""
         known = self._known.get(group_id)
         if known is None or known[0] is not table:
             before = None if known is None else known[1]

@@ -1,4 +1,4 @@
-"""What one viewer is shown: plain values, cut down to what the viewer's groups have.
+"""The dashboard's data for one viewer: plain values, limited to what the viewer's groups have.
 
 Who has the role `observe` sees everything: all servers, groups and callers. Anybody else sees the groups that are
 theirs, the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which

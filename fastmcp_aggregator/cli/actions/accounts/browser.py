@@ -99,7 +99,7 @@ class Callback:
         if not self._brought.done():
             self._brought.set_result(brought)
         if "error" in brought:
-            words = "Nobody was logged in. What the authorization server said is told where you began."
+            words = "The login failed. The terminal in which you began it shows what the authorization server said."
             return create_secure_html_response(create_callback_html(words, is_success=False), 400)
         return create_secure_html_response(create_callback_html("", title="Logged in"))
 

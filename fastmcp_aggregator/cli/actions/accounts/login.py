@@ -56,7 +56,6 @@ async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault,
 
 
 def _advice(error: Exception, config: str) -> str:
-    """What to look at."""
     if isinstance(error, NoAnswer):
         return f"\n{_NOBODY_THERE.format(config=config)}"
     return f"\n`fastmcp-aggregator check {config}` says what to write." if isinstance(error, ClientRefused) else ""

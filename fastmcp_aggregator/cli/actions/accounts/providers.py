@@ -1,4 +1,4 @@
-"""What the authorization servers of remote servers want, from their metadata, before anything is started."""
+"""The requirements of authorization servers, from their metadata, before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the hubs of this user are; with a URL, how an instance is that serves HTTP."""
+"""The status of the hubs of this user; with a URL, of an instance that serves HTTP."""
 
 from __future__ import annotations
 

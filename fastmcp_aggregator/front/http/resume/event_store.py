@@ -113,7 +113,6 @@ class EventLog:
         return [event for event in self._events if event[0] > number]
 
     def id_of(self, number: int) -> str:
-        """The id of an event."""
         return f"{self.name}.{number}"
 
 

@@ -79,7 +79,6 @@ class KeptSessions:
                     await self.keep(session_id, state.after(method, params))
 
     async def forget(self, session_id: str) -> None:
-        """The session has ended."""
         with suppress(VaultError):
             await self._vault.remove(_KIND, self._name(session_id))
 

@@ -61,7 +61,6 @@ class _Response:
             self._has_begun.set()
 
     async def deliver(self, event_id: str, data: bytes) -> None:
-        """Send one event."""
         await self._has_begun.wait()
         body = b"id: " + event_id.encode() + b"\r\nevent: message\r\ndata: " + data + b"\r\n\r\n"
         await self._send({"type": "http.response.body", "body": body, "more_body": True})

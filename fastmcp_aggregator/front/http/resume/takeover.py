@@ -221,7 +221,6 @@ class _Said:
         await self._say(app, {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
     async def notification(self, app: ASGIApp, method: str) -> None:
-        """Send a notification."""
         await self._say(app, {"jsonrpc": "2.0", "method": method})
 
     async def _say(self, app: ASGIApp, message: Mapping[str, Any]) -> None:
