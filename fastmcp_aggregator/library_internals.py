@@ -111,7 +111,7 @@ def is_session_of_another(endpoint: SessionEndpoint, session_id: str, scope: Map
 
 
 def has_session(endpoint: SessionEndpoint, session_id: str) -> bool:
-    """Whether a session is there, whoever has opened it."""
+    """Whether there is such a session, of any client."""
     manager = endpoint.session_manager
     return manager is not None and session_id in manager._server_instances
 

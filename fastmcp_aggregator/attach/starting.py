@@ -1,6 +1,6 @@
-"""Starting programs: a hub, by whoever comes first, and a server for one bridge alone.
+"""Starting programs: a hub, by the first client that needs it, and a server for one bridge alone.
 
-Whoever has the lock of a hub makes its socket, which clients can connect to from then on, and starts it with both: it
+The process with a hub's lock makes its socket, which clients can connect to from then on, and starts it with both: it
 has the lock until it ends, however it ends, so there is never a second one. It is detached: in a session of its own,
 with its log as its only output, and with nothing else that the client has given to the bridge.
 """

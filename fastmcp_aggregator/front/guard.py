@@ -70,7 +70,7 @@ class Guard:
         await self.around(caller, params, fail, address=address)
         raise AssertionError("what is refused has no result")
 
-    def is_elsewhere(self, caller: Caller, method: str, name: str) -> None:
-        """Record a name that nobody has here, and that was asked for by way of a tool."""
+    def denied_by_name(self, caller: Caller, method: str, name: str) -> None:
+        """Record the denial of a name that is not served here, and was asked for through a tool of tools."""
         if self._directory.is_restricted:
             self._policies.denied(caller.principal, self._group_id, method, name, caller.request_id, _NOT_HERE)

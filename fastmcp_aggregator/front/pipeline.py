@@ -167,7 +167,7 @@ class Pipeline:
             if await self._leads_to_child(*inner):
                 return await call_next(ctx)
             if not await self._own.has(*inner):
-                self._guard.is_elsewhere(caller, METHOD_OF[inner[0]], inner[1])
+                self._guard.denied_by_name(caller, METHOD_OF[inner[0]], inner[1])
         answer: HandlerResult = None
 
         async def serve() -> object:

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MOST_CLIENTS = 500
 """At once; the next ones have servers of their own."""
 _GREETING_TIMEOUT = 5.0
-"""Seconds that whoever connects may take to say what it wants."""
+"""Seconds that a connection may take to send its greeting."""
 _PAUSE = 0.1
 """Seconds after which it is tried again to accept connections."""
 
@@ -124,7 +124,7 @@ class LocalHub:
         return {**report_of(self._about, self._app), "since": now - self._began, "clients": clients}
 
     def _close_listener(self) -> None:
-        """From now on, whoever wants a hub starts another one, once this one has ended."""
+        """From now on, a client that needs a hub starts another one, once this one has ended."""
         with suppress(OSError):
             os.unlink(self._listener.getsockname())
         greeting.tell_waiting(self._listener, self._last_word)
@@ -164,7 +164,7 @@ class LocalHub:
                 task.add_done_callback(self._tasks.pop)
 
     async def _meet(self, peer: socket.socket) -> None:
-        """Serve whoever has connected."""
+        """Read the greeting of a connection, and serve it."""
         try:
             async with asyncio.timeout(_GREETING_TIMEOUT):
                 data, rest = await _first_line(peer)

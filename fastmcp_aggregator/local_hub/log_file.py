@@ -20,7 +20,7 @@ _DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
 
 
 def date_stderr() -> None:
-    """From now on each line on stderr begins with the time, whoever writes it."""
+    """From now on each line on stderr begins with the time, from any writer."""
     sys.stderr = DatedLines(sys.stderr.buffer)
 
 

@@ -114,27 +114,27 @@ class Authorization(BaseModel):
         mark = "&" if urlsplit(self.authorization_endpoint).query else "?"
         return f"{self.authorization_endpoint}{mark}{urlencode({k: v for k, v in asked.items() if v})}"
 
-    async def finished(self, brought: Mapping[str, str], settings: OAuthSettings, principal: str = HUB) -> Tokens:
+    async def finished(self, response: Mapping[str, str], settings: OAuthSettings, principal: str = HUB) -> Tokens:
         """The tokens, from the query with which the browser came back.
 
         Raises:
             Refused: it is not the answer to this login, or a refusal.
             OAuthError: there are no tokens.
         """
-        state = brought.get("state", "")
+        state = response.get("state", "")
         if not secrets.compare_digest(state.encode(), self.state.encode()):
             raise Refused("what came back belongs to another login (`state`); begin again")
         try:
-            validate_authorization_response_iss(brought.get("iss"), self.metadata)
+            validate_authorization_response_iss(response.get("iss"), self.metadata)
         except OAuthFlowError:
             raise Refused("what came back is from another authorization server (`iss`); it is not used") from None
-        if "error" in brought:
-            raise Refused(_REFUSALS.get(brought["error"], _unknown(brought["error"])))
-        if not brought.get("code"):
+        if "error" in response:
+            raise Refused(_REFUSALS.get(response["error"], _unknown(response["error"])))
+        if not response.get("code"):
             raise Refused("what came back has no authorization code; begin again")
         grants = Grants(self.token_endpoint, self.issuer, self.client, settings)
         now = time.time()
-        tokens = await grants.code(brought["code"], self.verifier, self.redirect_uri, self.resource)
+        tokens = await grants.code(response["code"], self.verifier, self.redirect_uri, self.resource)
         if not tokens.access_token:
             raise ClientRefused("its authorization server gave an empty token")
         tokens.scope = tokens.scope or self.scopes
@@ -153,7 +153,7 @@ class Authorization(BaseModel):
         )
 
 
-def brought_by(address: str) -> dict[str, str]:
+def authorization_response(address: str) -> dict[str, str]:
     """The query of an address to which a browser was sent back, each name once.
 
     Raises:

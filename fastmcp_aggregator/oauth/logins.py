@@ -4,8 +4,9 @@ Theory. Who calls a server without an account there is given an address of the h
 opens it has to authenticate as the principal for which it was made; only then is the browser sent on, with a cookie
 that ties its return to this very login. So a link that is handed to somebody else links nothing: neither can its
 maker get the other's account, nor the other the maker's. What a login needs is kept in the vault, because the browser
-may come back to another replica. An answer of an authorization server is good once, and one that another browser has
-brought is not: else the maker of a login could have somebody else log in, and bring the address at which they ended.
+may come back to another replica. An answer of an authorization server is good once, and one that came through
+another browser is refused: else the maker of a login could have somebody else log in, and use the address at which
+they ended.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Logins:
         return authorization.address, browser
 
     async def finish(
-        self, brought: Mapping[str, str], browser: str, settings_of: Mapping[str, OAuthSettings]
+        self, response: Mapping[str, str], browser: str, settings_of: Mapping[str, OAuthSettings]
     ) -> tuple[Login, Tokens]:
         """The tokens of a login whose browser is back, with what the authorization server has sent by it and with its
         cookie; they are kept.
@@ -179,7 +180,7 @@ class Logins:
             WrongBrowserError: it is another browser than was sent, which may still come back.
             OAuthError, VaultError: there are no tokens.
         """
-        vault, state, code = self._accounts.vault, brought.get("state", ""), _digest(brought.get("code", ""))
+        vault, state, code = self._accounts.vault, response.get("state", ""), _digest(response.get("code", ""))
         name = f"state {state}"
         document = await vault.read(LOGINS, name)
         try:
@@ -197,7 +198,7 @@ class Logins:
             raise WrongBrowserError("another browser has used this answer already; nothing was linked")
         login = awaited.login
         try:
-            tokens = await awaited.authorization.finished(brought, settings_of[login.server], login.principal)
+            tokens = await awaited.authorization.finished(response, settings_of[login.server], login.principal)
         except OAuthError as error:
             await self._keep(login.model_copy(update={"refused": str(error)}))
             self._tell()
@@ -208,7 +209,7 @@ class Logins:
         return login, tokens
 
     async def until_finished(self, login: Login, url: str, seconds: float) -> bool:
-        """Wait until a login has brought tokens; whether it has, within so many seconds.
+        """Wait for the tokens of a login; whether they have come, within so many seconds.
 
         Raises:
             Refused: it ended without.

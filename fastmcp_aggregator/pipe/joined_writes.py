@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _MOST_JOINED = 64 * 1024
-"""Bytes that are kept, at most, so that whoever writes learns soon of a reader that does not read."""
+"""Bytes that are kept, at most, so that a writer learns soon of a reader that does not read."""
 
 
 class JoinedWrites:

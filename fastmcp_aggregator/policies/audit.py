@@ -53,7 +53,7 @@ class Audit(Policy):
         self.log = log
         self._with_arguments = with_arguments
         # Failed authentications must not push everything else out of the log.
-        self._strangers = TokenBucket(burst=100, rate=10)
+        self._unauthenticated_rate = TokenBucket(burst=100, rate=10)
         self._unnamed = 0
 
     def before(self, call: Call) -> None:
@@ -102,14 +102,14 @@ class Audit(Policy):
 
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused for its Host or Origin; as `authentication_failed`."""
-        self._stranger("denied", client, path, reason)
+        self._unauthenticated("denied", client, path, reason)
 
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request without valid credentials; `client` is its address. Of a flood, some are counted."""
-        self._stranger("authentication_failed", client, path, reason)
+        self._unauthenticated("authentication_failed", client, path, reason)
 
-    def _stranger(self, event: str, client: str, path: str, reason: str) -> None:
-        if not self._strangers.take(time.monotonic()):
+    def _unauthenticated(self, event: str, client: str, path: str, reason: str) -> None:
+        if not self._unauthenticated_rate.take(time.monotonic()):
             self._unnamed += 1
             return
         who, what = {"principal": ANYONE, "client": client}, {"path": path, "outcome": "denied", "reason": reason}

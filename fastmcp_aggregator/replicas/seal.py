@@ -1,6 +1,6 @@
 """Authenticated encryption of what replicas send each other through Redis (AES-256-GCM), with replay protection.
 
-Theory. Whoever can write to Redis may change, cut, repeat, delay or redirect a message. So each is bound to the hub,
+Theory. Anyone who can write to Redis may change, cut, repeat, delay or redirect a message. So each is bound to the hub,
 its sender, its recipient, the time and a number of its sender's; it opens once, there, within a minute. Each sender has
 a key of its own, derived from the one that all share, so that random nonces cannot meet in the life of a hub.
 """

@@ -29,7 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in, principal_of
 from fastmcp_aggregator.front.http.security import guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
-from fastmcp_aggregator.oauth.authorization import brought_by
+from fastmcp_aggregator.oauth.authorization import authorization_response
 from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Site, WrongBrowserError
 from fastmcp_aggregator.oauth.revocation import revoke
@@ -103,10 +103,10 @@ class AccountPages:
 
     async def _callback(self, request: Request) -> Response:
         try:
-            brought = brought_by(f"?{request.url.query}")
+            answer = authorization_response(f"?{request.url.query}")
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}
-            login, tokens = await self._logins.finish(brought, request.cookies.get(_COOKIE, ""), settings)
+            login, tokens = await self._logins.finish(answer, request.cookies.get(_COOKIE, ""), settings)
         except WrongBrowserError as error:
             self._refused(request, f"{PATH}/callback", "the login was begun in another browser")
             return _told(error)

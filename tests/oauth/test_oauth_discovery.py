@@ -15,7 +15,7 @@ from support.harness import free_port
 
 from fastmcp_aggregator.children.http.client import tls
 from fastmcp_aggregator.oauth import clients, discovery, grants
-from fastmcp_aggregator.oauth.authorization import Authorization, Refused, brought_by
+from fastmcp_aggregator.oauth.authorization import Authorization, Refused, authorization_response
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError, Unreachable
@@ -233,8 +233,8 @@ async def test_what_a_browser_brings_must_be_of_this_login(web: Web, change: dic
 @pytest.mark.parametrize("text", ["", "http://localhost/callback", "?code=a&code=b&state=c", "?state=" + "x" * 5000])
 def test_what_is_pasted_must_be_an_address_with_an_answer(text: str) -> None:
     with pytest.raises(Refused):
-        brought_by(text)
-    assert brought_by(f" {BACK}?code=a&state=b \n") == {"code": "a", "state": "b"}
+        authorization_response(text)
+    assert authorization_response(f" {BACK}?code=a&state=b \n") == {"code": "a", "state": "b"}
 
 
 async def test_a_client_that_registers_is_bound_to_its_issuer(web: Web) -> None:

@@ -181,7 +181,7 @@ def _type_of(lines: list[bytes]) -> bytes:
 
 
 def _decoded(data: bytes) -> bytes:
-    """The data as whoever reads events has them, who replaces what is no UTF-8."""
+    """The data as readers of events decode them: invalid UTF-8 is replaced."""
     return data if data.isascii() else data.decode(errors="replace").encode()
 
 

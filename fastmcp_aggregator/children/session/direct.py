@@ -5,7 +5,7 @@ pipe is a line out, beside the session, and, where nothing unusual happens, a li
 Everything else that the child says is read by the session as always, in order: an answer is taken here only when all
 lines before it have been dispatched. Beside the SDK's transport for HTTP nothing can be sent (which response is whose,
 sessions that expire, streams that break are its business), so there the session is asked, in a task for each request.
-Whoever has sent a direct request may leave it to a caller of the full path at any time (`adopted`), with what has come
+The sender of a direct request may leave it to a caller of the full path at any time (`adopted`), with what has come
 of it so far.
 """
 

@@ -6,8 +6,8 @@ The error boundary: an unhandled exception becomes an internal error with an id;
 
 The pace: a few requests begin in each turn of the event loop, so that no turn is long.
 
-The drain: when the HTTP server is to end, it is told first to whoever asks whether it is ready, and each response
-closes its connection, while everything is still served; then requests in flight may finish. New ones are rejected by
+The drain: when the HTTP server is to end, readiness checks are told first, and each response closes its connection,
+while everything is still served; then requests in flight may finish. New ones are rejected by
 the gate, which is told by the scope that the server shuts down: what belongs to a session may be an answer that a
 request in flight waits for, and only who reads it can tell. Those that do not finish in time are cancelled here:
 uvicorn would do it with a traceback for each in the log. Streams that only listen never finish by themselves, so they

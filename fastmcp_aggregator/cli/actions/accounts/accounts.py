@@ -1,4 +1,4 @@
-"""The accounts that are kept: listed, and ended by whoever runs the program."""
+"""Stored accounts: listed, and ended by the user who runs the program."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.front.http.server import serve_http
-from fastmcp_aggregator.oauth.authorization import Refused, brought_by
+from fastmcp_aggregator.oauth.authorization import Refused, authorization_response
 
 PERSON_BOUND = 300.0
 """Seconds that a person has to log in."""
@@ -46,13 +46,13 @@ class Callback:
     def __init__(self, listener: socket, path: str) -> None:
         self._listener = listener
         self._path = path
-        self._brought: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+        self._response: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
     @property
     def address(self) -> str:
         return f"http://{_HOST}:{self._listener.getsockname()[1]}{self._path}"
 
-    async def brought(self, address: str, *, opens_browser: bool) -> Mapping[str, str]:
+    async def response(self, address: str, *, opens_browser: bool) -> Mapping[str, str]:
         """Send a person to an address; the query with which the browser is back.
 
         Raises:
@@ -82,23 +82,23 @@ class Callback:
     async def _first(self, *, is_pasting: bool) -> Mapping[str, str]:
         """What the browser brings or the person pastes, whichever is first."""
         if not is_pasting:
-            return await self._brought
+            return await self._response
         pasted = _line()
-        both: set[asyncio.Future[Any]] = {self._brought, pasted}
+        both: set[asyncio.Future[Any]] = {self._response, pasted}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not self._brought.done() and not pasted.result().strip():
-            return await self._brought  # nobody is there to paste
-        return self._brought.result() if self._brought.done() else brought_by(pasted.result())
+        if not self._response.done() and not pasted.result().strip():
+            return await self._response  # nobody is there to paste
+        return self._response.result() if self._response.done() else authorization_response(pasted.result())
 
     async def take(self, request: Request) -> Response:
         """What a browser brings. The first counts."""
         try:
-            brought = brought_by(f"?{request.url.query}")
+            response = authorization_response(f"?{request.url.query}")
         except Refused as error:
             return create_secure_html_response(create_callback_html(str(error), is_success=False), 400)
-        if not self._brought.done():
-            self._brought.set_result(brought)
-        if "error" in brought:
+        if not self._response.done():
+            self._response.set_result(response)
+        if "error" in response:
             words = "The login failed. The terminal in which you began it shows what the authorization server said."
             return create_secure_html_response(create_callback_html(words, is_success=False), 400)
         return create_secure_html_response(create_callback_html("", title="Logged in"))

@@ -62,7 +62,7 @@ def _advice(error: Exception, config: str) -> str:
 
 
 async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault, options: argparse.Namespace) -> Tokens:
-    """What a login has brought.
+    """The outcome of a login.
 
     Raises:
         OAuthError, VaultError: there are no tokens.
@@ -77,8 +77,8 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
         client = await client_for(provider, settings, callback.address)
         more = before.wanted_scopes if before is not None else None
         authorization = Authorization.begun(provider, client, callback.address, settings, more)
-        brought = await callback.brought(authorization.address, opens_browser=options.browser and has_browser())
-        return await authorization.finished(brought, settings)
+        response = await callback.response(authorization.address, opens_browser=options.browser and has_browser())
+        return await authorization.finished(response, settings)
 
 
 def _completed(provider: Provider, settings: OAuthSettings) -> OAuthSettings:
