@@ -17,6 +17,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 from pydantic_core import from_json
 
+from fastmcp_aggregator.protocol.methods import CANCELLED
+
 _HIGH_WATER = 256
 _LOW_WATER = 64
 """Lines in the queue: above the first number the pipe is paused, at the second it is resumed."""
@@ -220,7 +222,7 @@ class MessageWriter(_Stream):
         line = encode(item.message)
         try:
             if not self._pipe.has_room:
-                if getattr(item.message, "method", None) == "notifications/cancelled":
+                if getattr(item.message, "method", None) == CANCELLED:
                     return
                 await self._pipe.drained()
             self._pipe.write(line)

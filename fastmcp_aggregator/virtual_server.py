@@ -47,6 +47,7 @@ from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
 from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming, RouteTable
@@ -395,7 +396,7 @@ class VirtualServer(FastMCP[None]):
         )
         server.middleware[:0] = [cancel_on_disconnect, pipeline]
         server.get_tool_input_schema = self._directory.header_schema
-        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, messages.listen)
+        server.add_request_handler(LISTEN, SubscriptionsListenRequestParams, messages.listen)
         return pipeline
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey, id_of, is_key_of, is_name
 from fastmcp_aggregator.access.roles import ROLES, USUAL
-from fastmcp_aggregator.config.documents import Place, read_json, stamp_of
+from fastmcp_aggregator.config.documents import Location, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
@@ -39,7 +39,7 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     Raises:
         ConfigError: with every problem that was found; one is that others could change it.
     """
-    root = Place()
+    root = Location()
     _check_owner(path, root)
     document = read_json(path, root)
     root.raise_problems(str(path))
@@ -178,7 +178,7 @@ def _by_id(keys: Iterable[ApiKey]) -> dict[str, ApiKey]:
     return {key.id: key for key in keys}
 
 
-def _check_owner(path: Path, root: Place) -> None:
+def _check_owner(path: Path, root: Location) -> None:
     if sys.platform == "win32":
         return
     try:
@@ -192,7 +192,7 @@ def _check_owner(path: Path, root: Place) -> None:
         root.report(f"{weakness}; anyone who can change it could grant themselves access")
 
 
-def _keys(document: object, root: Place) -> list[ApiKey]:
+def _keys(document: object, root: Location) -> list[ApiKey]:
     entries = document.get("keys") if isinstance(document, Mapping) else None
     if not isinstance(entries, list):
         root.report("must be an object with a list `keys`, as `fastmcp-aggregator keys create` writes it")
@@ -204,7 +204,7 @@ def _keys(document: object, root: Place) -> list[ApiKey]:
     return keys
 
 
-def _key(entry: object, place: Place) -> ApiKey | None:
+def _key(entry: object, place: Location) -> ApiKey | None:
     if not isinstance(entry, Mapping):
         place.report(f"must be an object, not {kind_of(entry)}")
         return None
@@ -224,13 +224,13 @@ def _key(entry: object, place: Place) -> ApiKey | None:
     return ApiKey(entry["id"], entry["name"], entry["sha256"], groups, created, expires, roles)
 
 
-def _check_text(entry: Mapping[str, Any], field: str, place: Place, is_right: Any, rule: str) -> None:
+def _check_text(entry: Mapping[str, Any], field: str, place: Location, is_right: Any, rule: str) -> None:
     value = entry.get(field)
     if not isinstance(value, str) or not is_right(value):
         place.at(field).report(rule)
 
 
-def _time(entry: Mapping[str, Any], field: str, place: Place) -> datetime | None:
+def _time(entry: Mapping[str, Any], field: str, place: Location) -> datetime | None:
     value = entry.get(field)
     if value is None:
         return None
@@ -242,7 +242,7 @@ def _time(entry: Mapping[str, Any], field: str, place: Place) -> datetime | None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _groups(value: object, place: Place) -> frozenset[str] | None:
+def _groups(value: object, place: Location) -> frozenset[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(group, str) and group for group in value):
@@ -251,7 +251,7 @@ def _groups(value: object, place: Place) -> frozenset[str] | None:
     return frozenset(value)
 
 
-def _roles(value: object, place: Place) -> frozenset[str]:
+def _roles(value: object, place: Location) -> frozenset[str]:
     if value is None:
         return USUAL
     if not isinstance(value, list) or not value or not all(role in ROLES for role in value):

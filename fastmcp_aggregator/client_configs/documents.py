@@ -8,7 +8,7 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs.known import Format
 from fastmcp_aggregator.config import jsonc
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def read(text: str, format_: Format, source: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is none.
     """
-    place = Place()
+    place = Location()
     try:
         value = tomllib.loads(text) if format_ == "toml" else jsonc.parse(text).value()
     except tomllib.TOMLDecodeError as error:

@@ -25,7 +25,7 @@ from fastmcp_aggregator.client_configs.documents import read, with_entry, withou
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.config.disclosure import DOTS
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.version import VERSION
@@ -267,6 +267,6 @@ def _text(path: Path) -> str | None:
 
 
 def _unusable(path: Path, error: ValueError) -> ConfigError:
-    place = Place()
+    place = Location()
     place.report(f"cannot be changed: {error}", code="invalid_json")
     return ConfigError(str(path), place.problems)

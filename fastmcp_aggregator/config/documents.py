@@ -32,14 +32,14 @@ def path_step(step: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a document. All places of one document share the list of its problems."""
+class Location:
+    """A location in a document. All locations of one document share the list of its problems."""
 
     path: str = "$"
     problems: list[ConfigProblem] = field(default_factory=list)
 
-    def at(self, step: object) -> Place:
-        return Place(self.path + path_step(step), self.problems)
+    def at(self, step: object) -> Location:
+        return Location(self.path + path_step(step), self.problems)
 
     def report(self, message: str, code: ConfigErrorCode = "invalid_schema") -> None:
         self.problems.append(ConfigProblem(code, self.path, message))
@@ -59,7 +59,7 @@ def stamp_of(path: Path) -> Stamp:
     return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_text(path: Path, place: Place) -> str | None:
+def read_text(path: Path, place: Location) -> str | None:
     """Read the text of a file, without a byte order mark; None if there is a problem."""
     try:
         with path.open("rb") as file:
@@ -79,13 +79,13 @@ def text_of(path: Path) -> str:
     Raises:
         ConfigError: it cannot be read.
     """
-    place = Place()
+    place = Location()
     text = read_text(path, place)
     place.raise_problems(str(path))
     return text or ""
 
 
-def read_json(path: Path, place: Place, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
+def read_json(path: Path, place: Location, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
     """Read a JSON file; None if there is a problem. What servers say may have half of a surrogate pair."""
     text = read_text(path, place)
     if text is None:
@@ -93,7 +93,7 @@ def read_json(path: Path, place: Place, *, takes_half_pairs: bool = False, takes
     return parse_json(text, place, takes_half_pairs=takes_half_pairs, takes_comments=takes_comments)
 
 
-def parse_json(text: str, place: Place, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
+def parse_json(text: str, place: Location, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
     """Parse JSON; None if there is a problem. What people write may have comments, and commas after last items."""
     try:
         value = _parsed(text, takes_comments=takes_comments)
@@ -144,7 +144,7 @@ class _Object(dict[str, Any]):
             self.repeated = tuple(key for key, count in counts.items() if count > 1)
 
 
-def _report_repeated_keys(value: object, place: Place) -> None:
+def _report_repeated_keys(value: object, place: Location) -> None:
     if isinstance(value, _Object):
         for key in value.repeated:
             place.at(key).report("is written more than once in the same object; keep one of them")
@@ -155,7 +155,7 @@ def _report_repeated_keys(value: object, place: Place) -> None:
             _report_repeated_keys(item, place.at(index))
 
 
-def _decoded(data: bytes, place: Place) -> str | None:
+def _decoded(data: bytes, place: Location) -> str | None:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

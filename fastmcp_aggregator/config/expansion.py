@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
 _TOKEN = re.compile(
@@ -150,7 +150,7 @@ class Text:
     is_known: bool
 
 
-def expanded(value: Any, place: Place, environ: Mapping[str, str] | None) -> Any:
+def expanded(value: Any, place: Location, environ: Mapping[str, str] | None) -> Any:
     """The same value with a `Text` for every string in it; what cannot be expanded is reported at its place.
 
     Without an `environ` nothing is expanded or reported, and a string with a variable in it stays unknown.
@@ -205,7 +205,7 @@ def plain(value: Any) -> Any:
             return value
 
 
-def _text(written: str, place: Place, environ: Mapping[str, str] | None) -> Text:
+def _text(written: str, place: Location, environ: Mapping[str, str] | None) -> Text:
     expansion = expand(written, environ or {})
     if environ is not None:
         _report_faults(expansion, place)
@@ -213,7 +213,7 @@ def _text(written: str, place: Place, environ: Mapping[str, str] | None) -> Text
     return Text(expansion.value, written, is_known=not (lacks_value or expansion.is_malformed))
 
 
-def _report_faults(expansion: Expansion, place: Place) -> None:
+def _report_faults(expansion: Expansion, place: Location) -> None:
     if expansion.is_malformed:
         place.report(
             "has a `${` that begins no variable; write ${NAME}, ${NAME:-default} or ${env:NAME}, "

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.expansion import Text, plain
 
 _ONE_STRING = "write one string in quotes"
@@ -33,7 +33,7 @@ def kind_of(value: object) -> str:
 class Fields:
     """A config entry whose strings are `Text`. A field that is null counts as absent."""
 
-    def __init__(self, entry: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, entry: Mapping[str, Any], place: Location) -> None:
         self.entry = {name: value for name, value in entry.items() if value is not None}
         self.place = place
 
@@ -92,7 +92,7 @@ class Fields:
         return {name: plain(value) for name, value in self.entry.items() if name not in names}
 
 
-def _text(value: object, place: Place, advice: str = _ONE_STRING) -> Text | None:
+def _text(value: object, place: Location, advice: str = _ONE_STRING) -> Text | None:
     if isinstance(value, Text):
         return value
     match value:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config.dialects import missing_servers_message
-from fastmcp_aggregator.config.documents import Place, read_json
+from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig, StdioServer
 from fastmcp_aggregator.config.servers import read_server, say_ignored
@@ -38,7 +38,7 @@ def load_config(
 
 
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
-    name, root = _name(source), Place()
+    name, root = _name(source), Location()
     servers = _read(source, root, with_working_folder(environ))
     if not isinstance(source, Mapping):
         _report_recursion(servers, str(source), root)
@@ -60,7 +60,9 @@ def _is_json_text(source: str | Path) -> bool:
     return isinstance(source, str) and source.lstrip().startswith("{")
 
 
-def _read(source: str | Path | Mapping[str, Any], root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
+def _read(
+    source: str | Path | Mapping[str, Any], root: Location, environ: Mapping[str, str]
+) -> dict[str, ServerConfig]:
     document = source if isinstance(source, Mapping) else _parsed(source, root)
     if document is None and root.problems:
         return {}
@@ -71,14 +73,14 @@ def _read(source: str | Path | Mapping[str, Any], root: Place, environ: Mapping[
     return {}
 
 
-def _parsed(source: str | Path, root: Place) -> Any:
+def _parsed(source: str | Path, root: Location) -> Any:
     if _is_json_text(source):
         root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
         return None
     return read_json(Path(source), root, takes_comments=True)
 
 
-def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
+def _servers(document: object, root: Location, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
     servers: dict[str, ServerConfig] = {}
     for key, entry in entries_of(document, root).items():
         server = read_server(key, entry, root.at("mcpServers").at(key), environ)
@@ -87,7 +89,7 @@ def _servers(document: object, root: Place, environ: Mapping[str, str]) -> dict[
     return servers
 
 
-def _report_recursion(servers: Mapping[str, ServerConfig], config: str, root: Place) -> None:
+def _report_recursion(servers: Mapping[str, ServerConfig], config: str, root: Location) -> None:
     """Report the entries that start the aggregator with this same file."""
     for key, server in servers.items():
         if isinstance(server, StdioServer) and serves_config((server.command, *server.args), config, server.cwd):
@@ -97,7 +99,7 @@ def _report_recursion(servers: Mapping[str, ServerConfig], config: str, root: Pl
             )
 
 
-def entries_of(document: object, root: Place) -> Mapping[str, Any]:
+def entries_of(document: object, root: Location) -> Mapping[str, Any]:
     """Return the entries of a document as they are written; report what keeps it from having any."""
     if not isinstance(document, Mapping):
         root.report(f"must be an object with the key `mcpServers`, not {kind_of(document)}")

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
 from fastmcp_aggregator.config.disclosure import shown
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
 from fastmcp_aggregator.config.fields import Fields, kind_of
 from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
@@ -29,14 +29,14 @@ class _Shared(TypedDict):
     description: str | None
 
 
-def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str]) -> ServerConfig | None:
+def read_server(key: str, entry: object, place: Location, environ: Mapping[str, str]) -> ServerConfig | None:
     """The server of one entry; None when it is disabled or has a problem other than variables without a value."""
     _check_key(key, place)
     if not isinstance(entry, Mapping):
         place.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
         return None
     is_enabled = _is_enabled(Fields(entry, place))
-    own = Place(place.path)
+    own = Location(place.path)
     fields = Fields(expanded(entry, own, environ if is_enabled else None), own)
     server = _server(key, fields)
     place.problems.extend(own.problems)
@@ -49,7 +49,7 @@ def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str
         return server
 
     def read_in(folder: str) -> StdioServer:
-        there = read_server(key, entry, Place(), in_working_folder(environ, folder))
+        there = read_server(key, entry, Location(), in_working_folder(environ, folder))
         assert isinstance(there, StdioServer)  # no value makes another kind of it
         return there
 
@@ -59,7 +59,9 @@ def read_server(key: str, entry: object, place: Place, environ: Mapping[str, str
 def missing_variables(entries: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The variables that have neither a value nor a default, of each enabled entry that needs any."""
     environ = with_working_folder(environ)
-    missing = {key: _missing(entry, environ) for key, entry in entries.items() if _is_enabled(Fields(entry, Place()))}
+    missing = {
+        key: _missing(entry, environ) for key, entry in entries.items() if _is_enabled(Fields(entry, Location()))
+    }
     return {key: names for key, names in missing.items() if names}
 
 
@@ -69,7 +71,7 @@ def say_ignored(server: ServerConfig) -> None:
         logger.debug("server %r: the config key %r means nothing here and is ignored", server.key, name)
 
 
-def _check_key(key: object, place: Place) -> None:
+def _check_key(key: object, place: Location) -> None:
     if not isinstance(key, str):
         place.report(f"the name of a server must be a string, not {kind_of(key)}")
     elif not key:
@@ -199,7 +201,7 @@ def _check_target(fields: Fields, transport: Transport | None) -> None:
             place.report("has the transport stdio and a `url`; write http or sse, or give a `command`")
 
 
-def _is_usable(url: Text, place: Place) -> bool:
+def _is_usable(url: Text, place: Location) -> bool:
     if not url.is_known or not url.value.strip():
         return False
     fault = url_fault(url.value)

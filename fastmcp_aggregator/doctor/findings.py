@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastmcp_aggregator.config import jsonc
-from fastmcp_aggregator.config.documents import Place, path_step
+from fastmcp_aggregator.config.documents import Location, path_step
 
 Severity = Literal["error", "warning", "note"]
 
@@ -43,7 +43,7 @@ class Source:
         except (OSError, ValueError):  # its reader has reported that it cannot be read
             return
         self.document = root.value()
-        self._lines = {place: jsonc.line_of(text, start) for place, start in _places(root, Place())}
+        self._lines = {place: jsonc.line_of(text, start) for place, start in _places(root, Location())}
 
     def line(self, path: str) -> int | None:
         """The line of a place, given as a JSON path."""
@@ -69,7 +69,7 @@ class Source:
         return Finding(severity, server, message, path, self.line(path), written, change, common)
 
 
-def _places(node: jsonc.Node, place: Place) -> Iterator[tuple[str, int]]:
+def _places(node: jsonc.Node, place: Location) -> Iterator[tuple[str, int]]:
     for member in node.members:
         below = place.at(member.key)
         yield below.path, member.start

@@ -15,9 +15,8 @@ from fastmcp_aggregator.extensions.apps import APPS
 from fastmcp_aggregator.extensions.extension import Extension, Rewrite, Settings
 from fastmcp_aggregator.extensions.skills import SKILLS
 from fastmcp_aggregator.extensions.tasks import TASKS
+from fastmcp_aggregator.protocol.client_capabilities import Capabilities
 from fastmcp_aggregator.protocol.methods import Era
-
-Capabilities = Mapping[str, Any]
 
 EXTENSIONS: Mapping[str, Extension] = {each.identifier: each for each in (APPS, TASKS, SKILLS)}
 """By identifier."""

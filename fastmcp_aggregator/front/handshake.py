@@ -21,12 +21,12 @@ from fastmcp_aggregator.children.session.ownership import Attached
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.introduction import (
-    Capabilities,
-    KnownServer,
+    Introduced,
     capabilities_together,
     instructions_together,
 )
 from fastmcp_aggregator.library_internals import connection_of
+from fastmcp_aggregator.protocol.client_capabilities import Capabilities
 from fastmcp_aggregator.protocol.methods import Era
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
@@ -98,7 +98,7 @@ class Handshakes:
         """What depends on the children, of the answer to a handshake, as of now."""
         children = self._directory.children
         table = self._directory.table
-        known = [KnownServer(child.key, child.server.description, table.known_of(child)) for child in children]
+        known = [Introduced(child.key, child.server.description, table.known_of(child)) for child in children]
         return {
             "capabilities": extensions.of_era(capabilities_together(known, self._own_now()), era),
             "instructions": instructions_together(known),

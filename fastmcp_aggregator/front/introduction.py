@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
 from fastmcp_aggregator.extensions import table as extensions
+from fastmcp_aggregator.protocol.client_capabilities import Capabilities
 from fastmcp_aggregator.protocol.methods import LIST_CHANGED, capabilities_of
-
-Capabilities = Mapping[str, Any]
 
 _RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.ALL}
 """Everything that can be passed on, and so may turn out to be offered."""
@@ -21,7 +20,7 @@ _KEPT = frozenset({*capabilities_of("server"), "experimental"})
 """Tasks of 2025-11-25 are not."""
 
 
-class KnownServer(NamedTuple):
+class Introduced(NamedTuple):
     """A server, what its entry says of it, and what it is known to offer."""
 
     key: str
@@ -29,7 +28,7 @@ class KnownServer(NamedTuple):
     catalogue: Catalogue | None
 
 
-def capabilities_together(servers: Sequence[KnownServer], own: Capabilities) -> dict[str, Any]:
+def capabilities_together(servers: Sequence[Introduced], own: Capabilities) -> dict[str, Any]:
     """Everything that at least one server can do, and not more; with `own`, what we can do besides."""
     known: list[Capabilities] = [each.catalogue.capabilities for each in servers if each.catalogue is not None]
     if len(known) < len(servers):
@@ -37,7 +36,7 @@ def capabilities_together(servers: Sequence[KnownServer], own: Capabilities) -> 
     return _union([*known, own])
 
 
-def instructions_together(servers: Sequence[KnownServer]) -> str:
+def instructions_together(servers: Sequence[Introduced]) -> str:
     """One line for each server, then each server's own instructions under its key, as far as they are known now."""
     if not servers:
         return "This server combines several MCP servers; none is configured."

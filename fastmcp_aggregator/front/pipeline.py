@@ -59,7 +59,6 @@ from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.table import target_of_completion, target_of_prompt, target_of_tool
 from fastmcp_aggregator.routing.target import Target
 
-CANCELLED = "notifications/cancelled"
 METHOD_OF = {
     Kind.TOOL: methods.TOOLS_CALL.name,
     Kind.PROMPT: methods.PROMPTS_GET.name,
@@ -375,7 +374,7 @@ class Pipeline:
         """Dispatch a notification. A request without an id is none, and cannot be answered: it is dropped."""
         if not ctx.method.startswith("notifications/"):
             return None
-        if ctx.method == CANCELLED:
+        if ctx.method == methods.CANCELLED:
             cancel_call(ctx, self.fast_path)
             self._messages.cancelled(Caller.of(ctx), ctx.params or {})
         if ctx.method == methods.ROOTS_CHANGED.name:

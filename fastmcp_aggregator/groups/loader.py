@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.config.documents import Place, read_json
+from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups, is_group_id
 from fastmcp_aggregator.naming.suggestions import closest
@@ -37,7 +37,7 @@ def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers:
 def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
     if source is None:
         return []
-    root = Place()
+    root = Location()
     if isinstance(source, Groups):
         groups = [group for group in source if not group.is_implied]
         for group in groups:
@@ -49,7 +49,7 @@ def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
     return groups
 
 
-def _groups(document: object, root: Place, servers: Collection[str]) -> list[Group]:
+def _groups(document: object, root: Location, servers: Collection[str]) -> list[Group]:
     if not isinstance(document, Mapping):
         root.report(f"must be an object with one entry for each group, not {kind_of(document)}")
         return []
@@ -57,7 +57,7 @@ def _groups(document: object, root: Place, servers: Collection[str]) -> list[Gro
     return [group for group in found if group is not None]
 
 
-def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> Group | None:
+def _group(key: str, entry: object, place: Location, servers: Collection[str]) -> Group | None:
     if not is_group_id(key):
         place.report("a group's id has up to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit")
         return None
@@ -78,21 +78,21 @@ def _group(key: str, entry: object, place: Place, servers: Collection[str]) -> G
     return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"], search)
 
 
-def _flag(entry: Mapping[str, Any], field: str, place: Place) -> bool | None:
+def _flag(entry: Mapping[str, Any], field: str, place: Location) -> bool | None:
     value = entry.get(field)
     if value is not None and not isinstance(value, bool):
         place.at(field).report(f"must be true or false, without quotes, not {kind_of(value)}")
     return value if isinstance(value, bool) else None
 
 
-def _text(entry: Mapping[str, Any], field: str, place: Place) -> str:
+def _text(entry: Mapping[str, Any], field: str, place: Location) -> str:
     value = entry.get(field)
     if value is not None and not isinstance(value, str):
         place.at(field).report(f"must be a string, not {kind_of(value)}")
     return value if isinstance(value, str) else ""
 
 
-def _texts(entry: Mapping[str, Any], field: str, place: Place) -> tuple[str, ...]:
+def _texts(entry: Mapping[str, Any], field: str, place: Location) -> tuple[str, ...]:
     values = entry.get(field) or []
     if isinstance(values, str) or not isinstance(values, Sequence):
         place.at(field).report(f"must be a list of strings, not {kind_of(values)}")
@@ -103,7 +103,7 @@ def _texts(entry: Mapping[str, Any], field: str, place: Place) -> tuple[str, ...
     return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
 
 
-def _check_servers(named: Sequence[str], place: Place, servers: Collection[str]) -> None:
+def _check_servers(named: Sequence[str], place: Location, servers: Collection[str]) -> None:
     for index, key in enumerate(named):
         if key not in servers:
             similar = closest(key, servers, 1)
@@ -111,7 +111,7 @@ def _check_servers(named: Sequence[str], place: Place, servers: Collection[str])
             place.at(index).report(f"there is no server {key!r}{hint}")
 
 
-def _check_tools(tools: Sequence[str], place: Place, servers: Sequence[str]) -> None:
+def _check_tools(tools: Sequence[str], place: Location, servers: Sequence[str]) -> None:
     for index, tool in enumerate(tools):
         key, separator, name = tool.partition(":")
         if separator and (not key or not name):

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
 from fastmcp_aggregator.config import ServerConfig, StdioServer
-from fastmcp_aggregator.isolation.program_words import FOLDER_WORDS, word_among
+from fastmcp_aggregator.isolation.program_words import FOLDER_WORDS, MOST_ARGUMENTS, word_among
 
-_MOST_ARGUMENTS = 50
 _LONGEST = 4096
 """Characters of a path."""
 _SCRIPT = re.compile(
@@ -53,7 +52,7 @@ def _reasons(server: StdioServer) -> Iterator[str]:
         return
     if _is_relative(server.command) or ("/" in server.command and not _is_absolute(server.command)):
         yield "its `command` is a path relative to the working folder"
-    for number, argument in enumerate(server.args[:_MOST_ARGUMENTS], 1):
+    for number, argument in enumerate(server.args[:MOST_ARGUMENTS], 1):
         if _is_relative(_value_of(argument)):
             yield f"its argument {number} is a path relative to the working folder"
     if any(_is_relative(value) for value in server.environment().values()):

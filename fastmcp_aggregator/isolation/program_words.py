@@ -16,12 +16,12 @@ STATEFUL_WORDS = frozenset(_STATEFUL.split())
 FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "git", "gopls", "ng", "nx", "serena"])
 """Of a program that works in the folder in which it is started."""
 _WORD = re.compile(r"[a-z]+")
-_MOST_ARGUMENTS = 50
+MOST_ARGUMENTS = 50
 
 
 def word_among(words: frozenset[str], server: StdioServer) -> str | None:
     """The first of these words in the name of the command, or of a package or script among its arguments."""
-    names = [server.command, *(arg for arg in server.args[:_MOST_ARGUMENTS] if not arg.startswith("-"))]
+    names = [server.command, *(arg for arg in server.args[:MOST_ARGUMENTS] if not arg.startswith("-"))]
     found = (word for name in names for word in _WORD.findall(_own_part(name).lower()) if word in words)
     return next(found, None)
 

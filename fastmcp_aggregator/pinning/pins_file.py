@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
-from fastmcp_aggregator.config.documents import Place, read_json
+from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
 from fastmcp_aggregator.files.locked import locked
@@ -28,7 +28,7 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
     Raises:
         ConfigError: with every problem that was found.
     """
-    root = Place()
+    root = Location()
     document = read_json(path, root, takes_half_pairs=True)
     root.raise_problems(str(path))
     is_old = isinstance(document, Mapping) and "format" not in document
@@ -76,7 +76,7 @@ def _pin(pin: Pinned) -> dict[str, Any]:
     return {"sha256": pin.sha256, "definition": dict(pin.definition)}
 
 
-def _servers(document: object, root: Place, kinds: Sequence[Kind]) -> dict[str, ServerPins]:
+def _servers(document: object, root: Location, kinds: Sequence[Kind]) -> dict[str, ServerPins]:
     if isinstance(document, Mapping) and document.get("format", _FORMAT) != _FORMAT:
         root.at("format").report(f"is not one that this version knows, which is {_FORMAT}; update the program")
         return {}
@@ -88,7 +88,7 @@ def _servers(document: object, root: Place, kinds: Sequence[Kind]) -> dict[str, 
     return {key: _server(entry, place.at(key), kinds) for key, entry in servers.items()}
 
 
-def _server(entry: object, place: Place, kinds: Sequence[Kind]) -> ServerPins:
+def _server(entry: object, place: Location, kinds: Sequence[Kind]) -> ServerPins:
     lists = {kind: entry.get(kind.value) for kind in kinds} if isinstance(entry, Mapping) else {}
     missing = next((kind for kind in kinds if not isinstance(lists.get(kind), Mapping)), None)
     if not isinstance(entry, Mapping) or missing is not None:
@@ -105,7 +105,7 @@ def _server(entry: object, place: Place, kinds: Sequence[Kind]) -> ServerPins:
     )
 
 
-def _read_pin(entry: object, place: Place) -> Pinned:
+def _read_pin(entry: object, place: Location) -> Pinned:
     definition = entry.get("definition") if isinstance(entry, Mapping) else None
     if not isinstance(entry, Mapping) or not isinstance(definition, Mapping):
         place.report(f"must be an object with `sha256` and `definition`, {_WRITTEN_BY}")

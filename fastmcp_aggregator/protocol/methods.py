@@ -154,6 +154,10 @@ PROMPTS_CHANGED = Method(
 )
 TASK_CHANGED = Method("notifications/tasks", "server", Recipient.LISTENERS, eras=MODERN)
 
+# Of each side's own.
+LISTEN = "subscriptions/listen"
+CANCELLED = "notifications/cancelled"
+
 METHODS: Mapping[str, Method] = {row.name: row for row in list(globals().values()) if isinstance(row, Method)}
 """All rows by name."""
 

@@ -17,7 +17,7 @@ DIGITS_LIMIT = 1000
 _BLOCK = b"0" * 100
 _BLOCKS_LIMIT = 400
 """Hundreds of digits in all its long numbers together."""
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * (DIGITS_LIMIT + 1)
 
 
@@ -32,7 +32,7 @@ def _exceeds(message: bytes, limit: int) -> bool:
     parts = len(message) - len(message.translate(None, b",[{"))  # a third of the time that counting takes
     if parts > limit:
         return True
-    digits = message.translate(_DIGITS)
+    digits = message.translate(DIGITS_AS_ZEROS)
     return _LONG_NUMBER in digits or digits.count(_BLOCK) > _BLOCKS_LIMIT
 
 

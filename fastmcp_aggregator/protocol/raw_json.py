@@ -13,6 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pydantic_core import from_json
 
+from fastmcp_aggregator.protocol.parts import DIGITS_AS_ZEROS
+
 Malformed = (msgspec.MsgspecError, ValueError, RecursionError)
 """Raised for what cannot be decoded."""
 
@@ -48,7 +50,6 @@ _MOST_BRACKETS = 100
 """Of a text that is surely not nested too deeply."""
 _MOST_DIGITS = 4300
 """Of a number that Python and the other parser read."""
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
@@ -116,5 +117,5 @@ def _require_utf8(text: bytes) -> None:
 def _require_readable(text: bytes) -> None:
     """Refuse what the other parser does not read: too deep, or a number too long. It is asked only if that may be."""
     may_be_deep = text.count(b"[") + text.count(b"{") > _MOST_BRACKETS
-    if may_be_deep or (len(text) > _MOST_DIGITS and _LONG_NUMBER in text.translate(_DIGITS)):
+    if may_be_deep or (len(text) > _MOST_DIGITS and _LONG_NUMBER in text.translate(DIGITS_AS_ZEROS)):
         from_json(text)

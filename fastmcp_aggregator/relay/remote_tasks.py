@@ -44,7 +44,7 @@ class RemoteOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TaskRequest:
     """What another replica asks of tasks that are here; without a method, to be told how they are."""
 
     refs: Sequence[TaskRef]
@@ -101,7 +101,7 @@ def _message(refs: Sequence[TaskRef], method: str, params: Mapping[str, Any], ow
     }
 
 
-def question_from(message: Message) -> Question:
+def question_from(message: Message) -> TaskRequest:
     """What another replica asks. Raises: MalformedMessageError."""
     match message:
         case {
@@ -111,7 +111,9 @@ def question_from(message: Message) -> Question:
             "account": account,
             "capabilities": dict(capabilities),
         }:
-            return Question([_ref(task) for task in tasks], method, params, RemoteOwner(frozen(account), capabilities))
+            return TaskRequest(
+                [_ref(task) for task in tasks], method, params, RemoteOwner(frozen(account), capabilities)
+            )
         case _:
             raise MalformedMessageError
 

@@ -19,6 +19,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions.tasks import is_over
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS, TASKS_GET, TASKS_UPDATE
+from fastmcp_aggregator.relay.instances.open_tasks import TASK_LIFETIME
 from fastmcp_aggregator.relay.rounds import answers_to
 
 SHORTEST, LONGEST = 0.1, 30.0
@@ -27,8 +28,6 @@ _DEFAULT_INTERVAL = 5.0
 """Seconds, where it names none."""
 _LOST_BOUND = 60.0
 """Seconds for which a server that cannot be asked is tried again."""
-_LIFE = 24 * 3600.0
-"""Seconds that a task may take whose server names no end."""
 
 
 class Ask(Protocol):
@@ -100,8 +99,8 @@ class Polling:
 
     def _require_time(self, task: Result) -> None:
         ttl = task.get("ttlMs")
-        life = ttl / 1000 if isinstance(ttl, int | float) else _LIFE
-        if not is_over(task) and self._clock() - self._began > min(life, _LIFE) + LONGEST:
+        life = ttl / 1000 if isinstance(ttl, int | float) else TASK_LIFETIME
+        if not is_over(task) and self._clock() - self._began > min(life, TASK_LIFETIME) + LONGEST:
             raise MCPError(
                 INTERNAL_ERROR, f"the task was not done within {life:.0f} s, after which it may be forgotten"
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.config.documents import Place, parse_json, text_of
+from fastmcp_aggregator.config.documents import Location, parse_json, text_of
 from fastmcp_aggregator.config.jsonc import with_member
 from fastmcp_aggregator.config.loader import entries_of
 from fastmcp_aggregator.errors import AggregatorError
@@ -46,7 +46,7 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
         if not path.absolute().parent.is_dir():
             raise AggregatorError(f"there is no folder {path.absolute().parent} for the config")
         return Addition(path, json.dumps({"mcpServers": {key: entry}}, indent=2, ensure_ascii=False) + "\n", PUBLIC)
-    place = Place()
+    place = Location()
     text = text_of(path)
     document = parse_json(text, place, takes_comments=True)
     place.raise_problems(str(path))

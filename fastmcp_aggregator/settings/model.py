@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fastmcp_aggregator.concurrency.limiter import share_of
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.naming.rules import SeparatorSetting
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
@@ -421,7 +421,7 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
     Raises:
         ConfigError: with every problem that was found.
     """
-    root = Place()
+    root = Location()
     layers = Layers(
         file={} if file is None else read_file(Path(file), root),
         environment=read_environment(AggregatorSettings, root),

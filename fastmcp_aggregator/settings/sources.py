@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from fastmcp_aggregator.config.documents import Place, parse_json, path_step, read_text
+from fastmcp_aggregator.config.documents import Location, parse_json, path_step, read_text
 from fastmcp_aggregator.errors import ConfigProblem
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"
@@ -65,7 +65,7 @@ def _has(values: Any, location: tuple[int | str, ...]) -> bool:
     return True
 
 
-def read_file(path: Path, root: Place) -> Mapping[str, Any]:
+def read_file(path: Path, root: Location) -> Mapping[str, Any]:
     """Read what a TOML or JSON file sets."""
     if path.suffix not in (".toml", ".json"):
         root.report("must be a TOML or JSON file, with a name that ends in .toml or .json")
@@ -81,7 +81,7 @@ def read_file(path: Path, root: Place) -> Mapping[str, Any]:
     return {}
 
 
-def _parse_toml(text: str, root: Place) -> Any:
+def _parse_toml(text: str, root: Location) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -91,7 +91,7 @@ def _parse_toml(text: str, root: Place) -> Any:
     return None
 
 
-def read_environment(model: type[BaseSettings], root: Place) -> Mapping[str, Any]:
+def read_environment(model: type[BaseSettings], root: Location) -> Mapping[str, Any]:
     """Read what the environment sets; a variable with our prefix that is not a setting is a problem."""
     for name, value in os.environ.items():
         if value and _is_ours(name) and name.upper() != API_KEY_VARIABLE and not _sets_something(name, model):
@@ -154,7 +154,7 @@ def _variable_of(location: tuple[int | str, ...]) -> str:
     return next((names[name] for name in wanted if name in names), wanted[-1])
 
 
-def validated(model: type[Settings], layers: Layers, root: Place) -> Settings | None:
+def validated(model: type[Settings], layers: Layers, root: Location) -> Settings | None:
     """Build the model from all layers; None, with the problems in `root`, if a value is wrong."""
     values = layers.merged()
     for name in values.keys() - model.model_fields.keys():

@@ -15,7 +15,7 @@ Servers and tools are those of this replica, and what is done to them holds unti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.verifiers import keys_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.front.http.security import guarded_route, json_body
+from fastmcp_aggregator.front.http.security import Handler, guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
@@ -37,8 +37,6 @@ from fastmcp_aggregator.web.dashboard.routes import Hub
 _STDERR_LINES = 500
 _LONGEST = 1024
 """Characters of a tool's name, or a digest."""
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def forbidden(hub: Hub, request: Request, role: str) -> Response:

@@ -19,7 +19,7 @@ from fastmcp_aggregator.access.keys import MARK
 from fastmcp_aggregator.children.session.ownership import headers_of_caller, owner_now
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
-from fastmcp_aggregator.config.documents import Place
+from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.remote import header_fault
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -30,7 +30,7 @@ EVERYBODY: Hashable = object()
 """In place of a principal."""
 
 
-class Login(Protocol):
+class TokenSource(Protocol):
     """The tokens of one account at the server; see `oauth/account.py`."""
 
     why_login_needed: str | None
@@ -68,7 +68,7 @@ class Credentials:
         headers: Mapping[str, str],
         *,
         passed: frozenset[str] = frozenset(),
-        login: Login | None = None,
+        login: TokenSource | None = None,
         only_for: Hashable = EVERYBODY,
     ) -> None:
         """All names are in lower case. `only_for` is the principal for whose requests, and for requests of nobody,
@@ -130,7 +130,7 @@ class Credentials:
         return name in self._passed and headers_of_caller() is not None
 
 
-def credentials_of(server: RemoteServer, access: RemoteAccess, login: Login | None = None) -> Credentials:
+def credentials_of(server: RemoteServer, access: RemoteAccess, login: TokenSource | None = None) -> Credentials:
     """What the config and the settings say, with the tokens of a login.
 
     Raises:
@@ -154,7 +154,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
     Raises:
         ConfigError: with everything that cannot be meant so.
     """
-    root = Place()
+    root = Location()
     for key, server in config.servers.items():
         access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
         if access == RemoteAccess():

@@ -34,6 +34,7 @@ from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, is_too_lar
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.methods import CANCELLED
 
 _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
@@ -324,7 +325,7 @@ class PipeRequests:
         del self._pending[request.id]
         if self._pipe.has_room:
             params = {"requestId": request.id, "reason": "caller cancelled"}
-            notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            notice = {"jsonrpc": "2.0", "method": CANCELLED, "params": params}
             self._joined.flush()  # the request may be there
             with suppress(OSError):
                 self._pipe.write(raw_json.encode(notice) + b"\n")

@@ -30,11 +30,10 @@ from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFl
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.protocol.methods import METHODS, Era
+from fastmcp_aggregator.protocol.methods import LISTEN, METHODS, Era
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
-_LISTEN = "subscriptions/listen"
 _STREAMS = itertools.count(1)
 _PROBE_BOUND = 5.0
 """Seconds that a failed request waits for the answer to a probe."""
@@ -233,11 +232,11 @@ class ChildSession:
         stream = f"tasks-{next(_STREAMS)}"
         # No owner: it is open for long, and nothing else that the child says belongs to it.
         with self._ownership.request(None, None) as request, self._incoming.listening(stream, on_notification):
-            data, options = self._addressed(_LISTEN, {"notifications": {"taskIds": list(task_ids)}}, request)
+            data, options = self._addressed(LISTEN, {"notifications": {"taskIds": list(task_ids)}}, request)
             data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = owner.capabilities
             options["request_id"] = stream
             await self._session._dispatcher.send_raw_request(
-                _LISTEN,
+                LISTEN,
                 data["params"],
                 options,  # type: ignore[arg-type]
             )

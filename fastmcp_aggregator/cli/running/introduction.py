@@ -16,7 +16,7 @@ from fastmcp_aggregator.catalogue.snapshot import Catalogue
 from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.extensions import table as extensions
-from fastmcp_aggregator.front.introduction import KnownServer, capabilities_together, instructions_together
+from fastmcp_aggregator.front.introduction import Introduced, capabilities_together, instructions_together
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.client_capabilities import kind_of
 from fastmcp_aggregator.protocol.methods import Era
@@ -79,7 +79,7 @@ class Introduction:
     def _known_to(self, declared: Mapping[str, Any], era: Era) -> dict[str, Any]:
         kind = kind_of(extensions.for_child(declared, era), is_legacy=era == "legacy")
         servers = [
-            KnownServer(key, server.description, self._known(server, kind)) for key, server in self._servers.items()
+            Introduced(key, server.description, self._known(server, kind)) for key, server in self._servers.items()
         ]
         return {
             "capabilities": extensions.of_era(capabilities_together(servers, {}), era),

@@ -13,14 +13,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
 from fastmcp_aggregator.library_internals import route_path
+from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
 
-_LISTEN = "subscriptions/listen"
 _LISTEN_BYTES = 256 * 1024
 """What opens a stream is no longer than this; what is, is a request like others."""
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """What a request asks for."""
 
     WORK = auto()
@@ -39,13 +39,13 @@ class Endpoints:
     mcp: str
     messages: str
 
-    def kind_of(self, scope: Scope, content: bytes) -> Kind:
+    def kind_of(self, scope: Scope, content: bytes) -> RequestKind:
         """What a request with this body asks for."""
         if self.is_of_session(scope) and not _may_be_request(content):
-            return Kind.MESSAGE
+            return RequestKind.MESSAGE
         if self._only_listens(scope, content):
-            return Kind.STREAM
-        return Kind.OPENING if self._may_open_session(scope) else Kind.WORK
+            return RequestKind.STREAM
+        return RequestKind.OPENING if self._may_open_session(scope) else RequestKind.WORK
 
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
@@ -78,10 +78,10 @@ class Endpoints:
     def _only_listens(self, scope: Scope, content: bytes) -> bool:
         return (
             route_path(scope) == self.mcp
-            and _header(scope, b"mcp-method") == _LISTEN.encode()
+            and _header(scope, b"mcp-method") == LISTEN.encode()
             and _is_modern(scope)
             and len(content) <= _LISTEN_BYTES
-            and _method_of(content) == _LISTEN
+            and _method_of(content) == LISTEN
         )
 
 

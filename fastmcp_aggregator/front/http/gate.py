@@ -41,7 +41,7 @@ from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
-from fastmcp_aggregator.front.http.endpoints import Endpoints, Kind
+from fastmcp_aggregator.front.http.endpoints import Endpoints, RequestKind
 from fastmcp_aggregator.front.wire.errors import id_in_use, too_many_parts
 from fastmcp_aggregator.message_streams import encode
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -346,14 +346,16 @@ class Gate:
                 await _refuse_body(error, scope, receive, send)
                 return
             kind = self._endpoints.kind_of(scope, content)
-            asked = None if kind is Kind.MESSAGE else self._endpoints.request_in_session(scope, content)
+            asked = None if kind is RequestKind.MESSAGE else self._endpoints.request_in_session(scope, content)
             del content  # which the body has, until it is received from there
-            if kind is not Kind.MESSAGE and (pause := request.pause(_OPENING if kind is Kind.OPENING else 0.0)):
+            if kind is not RequestKind.MESSAGE and (
+                pause := request.pause(_OPENING if kind is RequestKind.OPENING else 0.0)
+            ):
                 await asyncio.sleep(pause)
             if asked is not None:
                 await self._serve_in_session(*asked, kind, scope, body, send)
                 return
-            if kind is not Kind.STREAM or scope.get(IS_ENDING):
+            if kind is not RequestKind.STREAM or scope.get(IS_ENDING):
                 await self._serve(kind, scope, body, send)
                 return
         finally:
@@ -364,7 +366,7 @@ class Gate:
         await self._listen(scope, body.receive, send)
 
     async def _serve_in_session(
-        self, session: bytes, request_id: RequestId, kind: Kind, scope: Scope, body: Body, send: Send
+        self, session: bytes, request_id: RequestId, kind: RequestKind, scope: Scope, body: Body, send: Send
     ) -> None:
         """Serve a request if no other one of its session has its id."""
         if not await self._in_sessions.begin(session, request_id):
@@ -376,9 +378,9 @@ class Gate:
         finally:
             self._in_sessions.end(session, request_id)
 
-    async def _serve(self, kind: Kind, scope: Scope, body: Body, send: Send) -> None:
+    async def _serve(self, kind: RequestKind, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
-        if kind is Kind.MESSAGE:
+        if kind is RequestKind.MESSAGE:
             await self._app(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
@@ -387,7 +389,7 @@ class Gate:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:
-                    await (self._open if kind is Kind.OPENING else self._app)(scope, body.receive, send)
+                    await (self._open if kind is RequestKind.OPENING else self._app)(scope, body.receive, send)
 
     async def _listen_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if pause := request.pause():

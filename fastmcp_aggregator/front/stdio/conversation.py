@@ -20,8 +20,8 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.front.wire.errors import id_in_use
 from fastmcp_aggregator.message_streams import LineWriter, MessageWriter, read_message
+from fastmcp_aggregator.protocol.methods import CANCELLED, LISTEN
 
-_NEVER_ANSWERED = "subscriptions/listen"
 _HANDSHAKES = ("initialize", "server/discover")
 
 
@@ -58,12 +58,12 @@ class Conversation:
         if isinstance(message, JSONRPCRequest) and self._is_twice(message):
             self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
             return False
-        if isinstance(message, JSONRPCRequest) and message.method == _NEVER_ANSWERED:
+        if isinstance(message, JSONRPCRequest) and message.method == LISTEN:
             self._streams.add(_identity(message.id))
         elif isinstance(message, JSONRPCRequest):
             self.first = self.first or message
             self._open.add(_identity(message.id))
-        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+        elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._forget(_identity((message.params or {}).get("requestId")))
         self.check()
         return True

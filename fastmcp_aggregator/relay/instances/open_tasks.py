@@ -7,8 +7,8 @@ import secrets
 
 from fastmcp_aggregator.children.child import Child
 
-_LIFE = 24 * 3600.0
-"""Seconds that an instance is kept for a task, at most, after it was last heard of."""
+TASK_LIFETIME = 24 * 3600.0
+"""Seconds for which a task is kept after it was last heard of, at most, and if its server does not say for how long."""
 _MOST = 1000
 """Open tasks of one instance that are kept in mind."""
 
@@ -29,8 +29,8 @@ class OpenTasks:
         name, tasks = self._tasks[instance]
         tasks.pop(task, None)
         if not over:
-            life = ttl_ms / 1000 if isinstance(ttl_ms, int | float) else _LIFE
-            tasks[task] = asyncio.get_running_loop().time() + min(life, _LIFE)
+            life = ttl_ms / 1000 if isinstance(ttl_ms, int | float) else TASK_LIFETIME
+            tasks[task] = asyncio.get_running_loop().time() + min(life, TASK_LIFETIME)
         if len(tasks) > _MOST:
             del tasks[next(iter(tasks))]
         return name

@@ -54,7 +54,7 @@ SIZE_LIMIT = 32 * 1024 * 1024
 _SWEEP_PAUSE = 1.0
 """Seconds between two sweeps, at least."""
 _NUMBER = re.compile("[0-9]{1,18}")
-_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
+SESSION_ID = MCP_SESSION_ID_HEADER.encode()
 _ANSWER = "a"
 _STANDING = "s"
 """Kinds of streams: of one request each, and of what belongs to no request."""
@@ -75,7 +75,7 @@ class Exchange:
     @property
     def session_id(self) -> bytes:
         """The session that it says it belongs to; empty if it does not."""
-        return header(self.scope, _SESSION_ID) or b""
+        return header(self.scope, SESSION_ID) or b""
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("HTTP request", default=None)

@@ -12,10 +12,9 @@ from typing import Any
 
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import Vault
-from fastmcp_aggregator.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+from fastmcp_aggregator.protocol.methods import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
 
-SET_LEVEL = "logging/setLevel"
-CHANGES = (SET_LEVEL, SUBSCRIBE.name, UNSUBSCRIBE.name)
+CHANGES = (SET_LEVEL.name, SUBSCRIBE.name, UNSUBSCRIBE.name)
 """The requests that change what is kept."""
 LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
@@ -39,7 +38,7 @@ class SessionState:
 
     def after(self, method: str, params: Mapping[str, Any]) -> SessionState:
         """The state after one of the requests in `CHANGES`."""
-        if method == SET_LEVEL:
+        if method == SET_LEVEL.name:
             level = params.get("level")
             return replace(self, level=level) if isinstance(level, str) else self
         uri = params.get("uri")

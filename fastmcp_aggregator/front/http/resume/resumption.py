@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents, header, is_of_answer
 
-_LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
+LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 
 
 async def resume(app: ASGIApp, events: KeptEvents | None, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,12 +40,12 @@ async def resume(app: ASGIApp, events: KeptEvents | None, scope: Scope, receive:
 
 
 def _last_event_id(scope: Scope) -> str | None:
-    value = header(scope, _LAST_EVENT_ID)
+    value = header(scope, LAST_EVENT_ID)
     return None if value is None else value.decode("latin-1")
 
 
 def _without_event(scope: Scope) -> Scope:
-    return {**scope, "headers": [header for header in scope["headers"] if header[0] != _LAST_EVENT_ID]}
+    return {**scope, "headers": [header for header in scope["headers"] if header[0] != LAST_EVENT_ID]}
 
 
 class _Response:

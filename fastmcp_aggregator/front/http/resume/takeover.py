@@ -23,13 +23,13 @@ from itertools import count
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, header, is_of_answer
-from fastmcp_aggregator.front.http.resume.kept_sessions import CHANGES, SET_LEVEL, KeptSessions, SessionState
+from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, SESSION_ID, header, is_of_answer
+from fastmcp_aggregator.front.http.resume.kept_sessions import CHANGES, KeptSessions, SessionState
+from fastmcp_aggregator.front.http.resume.resumption import LAST_EVENT_ID
 from fastmcp_aggregator.library_internals import (
     SessionEndpoint,
     end_session,
@@ -39,15 +39,13 @@ from fastmcp_aggregator.library_internals import (
     route_path,
     session_of,
 )
-from fastmcp_aggregator.protocol.methods import SUBSCRIBE
+from fastmcp_aggregator.protocol.methods import SET_LEVEL, SUBSCRIBE
 from fastmcp_aggregator.replicas.changes import Changes
 
 logger = logging.getLogger(__name__)
 
 Opening = Callable[[Scope], AbstractContextManager[Scope | None]]
 """Gives the scope in which a session may be opened, for the scope of a request; None: there is no room for one."""
-_SESSION_ID = MCP_SESSION_ID_HEADER.encode()
-_LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 _ID = re.compile("[0-9a-f]{32}")
 """An id as the SDK makes them."""
 _LONGEST = 64 * 1024
@@ -91,7 +89,7 @@ class SessionTakeover:
         if scope["type"] != "http" or route_path(scope) != self._options.path or not self._is_let_in(scope):
             await self._app(scope, receive, send)
             return
-        value = header(scope, _SESSION_ID)
+        value = header(scope, SESSION_ID)
         session_id = None if value is None else value.decode("latin-1")
         if session_id is None:
             await (self._open if scope["method"] == "POST" else self._app)(scope, receive, send)
@@ -109,7 +107,7 @@ class SessionTakeover:
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:
-                opened = next((value for name, value in message["headers"] if name.lower() == _SESSION_ID), None)
+                opened = next((value for name, value in message["headers"] if name.lower() == SESSION_ID), None)
                 if opened is not None and params is not None:
                     await self._kept.keep(opened.decode("latin-1"), SessionState(requestor_of(scope), params[1]))
             await send(message)
@@ -151,7 +149,7 @@ class SessionTakeover:
         work = self._under_way.get(key)
         if work is None and not self._is_unknown(session_id):
             return
-        event_id = header(scope, _LAST_EVENT_ID)
+        event_id = header(scope, LAST_EVENT_ID)
         if event_id is not None and is_of_answer(event_id.decode("latin-1")):
             return  # the answer to a call of another replica, of which nothing is here
         if work is None:
@@ -200,7 +198,7 @@ class SessionTakeover:
 async def _restore(said: _Said, handle: ASGIApp, state: SessionState) -> None:
     """Ask for what the client has asked for at the other replica. What is refused now is left out."""
     if state.level is not None:
-        await said.request(handle, SET_LEVEL, {"level": state.level})
+        await said.request(handle, SET_LEVEL.name, {"level": state.level})
     for uri in state.subscriptions:
         await said.request(handle, SUBSCRIBE.name, {"uri": uri})
 
@@ -211,7 +209,7 @@ class _Said:
     def __init__(self, scope: Scope, session_id: str) -> None:
         own = [each for each in scope["headers"] if each[0] in _OWN_HEADERS]
         accepted = (b"accept", b"application/json, text/event-stream")
-        self._headers = [*own, accepted, (b"content-type", b"application/json"), (_SESSION_ID, session_id.encode())]
+        self._headers = [*own, accepted, (b"content-type", b"application/json"), (SESSION_ID, session_id.encode())]
         self._scope = scope
         self._numbers = count(1)
 
