@@ -20,6 +20,7 @@ from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = Path(errors.__file__).parent
 MKDOCS = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
 PARSERS = {command.name: command.parser() for command in all_commands().values()}
 
@@ -224,8 +225,23 @@ def test_no_page_has_a_place_that_is_still_to_be_filled_in(path: Path) -> None:
 def test_every_file_that_the_architecture_speaks_of_exists(text: str) -> None:
     rooms = set(re.findall(r"[`>]((?:[a-z_]+/)*[a-z_]+(?:\.py|/))[`<]", text))
     assert len(rooms) > 8
-    package = Path(errors.__file__).parent
-    assert not [room for room in rooms if not (package / room).exists() and not (DOCS.parent / room).exists()]
+    assert not [room for room in rooms if not (PACKAGE / room).exists() and not (DOCS.parent / room).exists()]
+
+
+def test_every_room_is_on_the_page_of_the_architecture() -> None:
+    folders = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if "templates" not in path.parts}
+    rooms = {part for folder in folders for part in folder.parts if folder.parts[0] != "cli"}
+    rooms |= {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    assert rooms - set(section("architecture", "The rooms").replace("/", " ").split()) == set()
+
+
+def test_what_was_renamed_has_its_old_name_nowhere() -> None:
+    table = section("architecture", "The words").partition("| now | before |")[2]
+    before = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" | ")[2])}
+    assert len(before) > 10
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if "templates" not in path.parts]
+    defined = {name for text in texts for name in re.findall(r"^ *(?:class |def )?(\w+)\b", text, re.MULTILINE)}
+    assert before & defined == set()
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -114,8 +114,8 @@ class _Account:
         return self.owed
 
 
-class Turns:
-    """The accounts of all callers, and who was there lately."""
+class Pacer:
+    """Shares the time of the event loop: what each caller owes of it, and who was there lately."""
 
     def __init__(self) -> None:
         self.accounts: dict[Holder, _Account] = {}
@@ -142,17 +142,17 @@ class Turns:
 class PacedRequest:
     """One request, whose caller is charged for the time that it takes of the event loop."""
 
-    __slots__ = ("account", "borrowed", "turns")
+    __slots__ = ("account", "borrowed", "pacer")
 
-    def __init__(self, turns: Turns, account: _Account) -> None:
-        self.turns = turns
+    def __init__(self, pacer: Pacer, account: _Account) -> None:
+        self.pacer = pacer
         self.account = account
         self.borrowed = 0.0
 
     def pause(self, besides: float = 0.0) -> float:
         """Seconds until it may begin; it borrows what it will take, and owes what is done for it `besides`."""
         now, account = asyncio.get_running_loop().time(), self.account
-        if now >= self.turns.shared_until:
+        if now >= self.pacer.shared_until:
             return 0.0
         owed = account.pay(now)
         self.borrowed = account.average
@@ -191,7 +191,7 @@ class Charged:
             request, now = self._request, asyncio.get_running_loop().time()
             account, spent = request.account, min(spent, _LONGEST)
             account.average += (spent - account.average) * _RECENT
-            if now < request.turns.shared_until:
+            if now < request.pacer.shared_until:
                 account.owed = max(0.0, account.owed + spent - request.borrowed)
 
 
@@ -199,7 +199,7 @@ class AdmissionQueue:
     """The requests that run and wait, the streams and the sessions, as one count for all gates of a hub."""
 
     def __init__(self, limits: GateLimits) -> None:
-        self.turns = FairLimiter(limits.running)
+        self.slots = FairLimiter(limits.running)
         self.streams = FairShare(limits.sessions)
         self.sessions = FairShare(limits.sessions)
         self.admitted = FairShare(limits.running + limits.waiting)
@@ -208,12 +208,11 @@ class AdmissionQueue:
         self.unread = FairShare(limits.unread_bytes)
         self.connections = FairShare(limits.connections, has_reserve=False)
         self.refused = RefusedCallers()
-        self.loop = Turns()
-        """Who takes how much of the event loop's time."""
+        self.pacer = Pacer()
 
     def counts(self) -> tuple[int, int]:
         """How many requests run, and how many wait."""
-        running = self.turns.taken
+        running = self.slots.taken
         return running, self.admitted.taken - running
 
     def session_place(self, holder: Holder) -> SessionPlace | None:
@@ -224,7 +223,7 @@ class AdmissionQueue:
         """How much is taken of all that callers share, by what it is."""
         shares = {
             "requests": self.admitted,
-            "running": self.turns.slots,
+            "running": self.slots.slots,
             "body_bytes": self.body_bytes,
             "streams": self.streams,
             "sessions": self.sessions,
@@ -316,7 +315,7 @@ class Gate:
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if is_let_in and self._endpoints.may_listen(scope):
-                request = self._places.loop.request_of(scope[HOLDER])
+                request = self._places.pacer.request_of(scope[HOLDER])
                 await Charged(request, self._listen_in_turn(request, scope, receive, send))
             else:
                 await self._app(scope, receive, send)
@@ -325,7 +324,7 @@ class Gate:
         elif not is_let_in:
             await self._app(scope, receive, send)
         else:
-            request = self._places.loop.request_of(scope[HOLDER])
+            request = self._places.pacer.request_of(scope[HOLDER])
             await Charged(request, self._admit(request, scope, receive, send))
 
     async def _admit(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
@@ -385,7 +384,7 @@ class Gate:
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
-            with self._places.turns.slot(scope[HOLDER]) as slot:
+            with self._places.slots.slot(scope[HOLDER]) as slot:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 else:

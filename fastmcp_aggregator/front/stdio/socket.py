@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fastmcp_aggregator.early.front import Handover
 from fastmcp_aggregator.front.stdio.conversation import ConversationWriter
-from fastmcp_aggregator.front.stdio.transport import ClientPipe, Outlet, Shortcut, StdioStreams
+from fastmcp_aggregator.front.stdio.transport import ClientPipe, OutputPipe, Shortcut, StdioStreams
 
 Say = Callable[[bytes], None]
 """Writes a line that is no message of MCP."""
@@ -36,48 +36,48 @@ async def socket_streams(
     client: SocketClient, on_end: Callable[[], None], shortcut: Shortcut | None
 ) -> AsyncIterator[tuple[StdioStreams, Say]]:
     """The client's streams. The socket is closed at the end."""
-    outlet = Outlet()
-    inlet = ClientPipe(outlet, on_end, shortcut, Handover(rest=client.rest))
+    output = OutputPipe()
+    inlet = ClientPipe(output, on_end, shortcut, Handover(rest=client.rest))
     if shortcut is not None:
         shortcut.attach(inlet)
-    outlet.on_gone, outlet.on_room = inlet.abandon, inlet.go_on
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(outlet, inlet), client.peer)
+    output.on_gone, output.on_room = inlet.abandon, inlet.go_on
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(output, inlet), client.peer)
 
     def say(line: bytes) -> None:
         with suppress(OSError):
-            outlet.write(line)
+            output.write(line)
 
     try:
-        writer = ConversationWriter(outlet, inlet.conversation)
+        writer = ConversationWriter(output, inlet.conversation)
         yield StdioStreams(inlet.reader, writer, inlet.conversation, client.listed), say
     finally:
         if shortcut is not None:
             shortcut.close()
         inlet.close()
-        await outlet.close()
+        await output.close()
 
 
 class _BothEnds(asyncio.Protocol):
     """The two ends of one socket. A client that only writes nothing more still reads, and is answered."""
 
-    def __init__(self, outlet: Outlet, inlet: ClientPipe) -> None:
-        self._outlet = outlet
+    def __init__(self, output: OutputPipe, inlet: ClientPipe) -> None:
+        self._output = output
         self._inlet = inlet
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
-        self._outlet.connection_made(transport)
+        self._output.connection_made(transport)
         self._inlet.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         self._inlet.data_received(data)
 
     def pause_writing(self) -> None:
-        self._outlet.pause_writing()
+        self._output.pause_writing()
 
     def resume_writing(self) -> None:
-        self._outlet.resume_writing()
+        self._output.resume_writing()
 
     def eof_received(self) -> bool:
         if not self._has_ended:
@@ -89,7 +89,7 @@ class _BothEnds(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._outlet.connection_lost(exc)
+        self._output.connection_lost(exc)
         self.eof_received()
 
 

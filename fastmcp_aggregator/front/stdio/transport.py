@@ -106,24 +106,24 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     early = take_over()
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
-    outlet = Outlet()
-    inlet = ClientPipe(outlet, on_end, shortcut, early)
+    output = OutputPipe()
+    inlet = ClientPipe(output, on_end, shortcut, early)
     if shortcut is not None:
         shortcut.attach(inlet)
-    outlet.on_gone, outlet.on_room = inlet.abandon, inlet.go_on
-    await loop.connect_write_pipe(lambda: outlet, os.fdopen(stdout, "wb", buffering=0))
+    output.on_gone, output.on_room = inlet.abandon, inlet.go_on
+    await loop.connect_write_pipe(lambda: output, os.fdopen(stdout, "wb", buffering=0))
     with suppress(OSError):
-        outlet.write(early.unwritten)
+        output.write(early.unwritten)
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
     try:
-        writer = ConversationWriter(outlet, inlet.conversation)
+        writer = ConversationWriter(output, inlet.conversation)
         listed = {method: digest_of(result) for method, result in early.answered.items()}
         yield StdioStreams(inlet.reader, writer, inlet.conversation, listed)
     finally:
         inlet.close()
         if shortcut is not None:
             shortcut.close()
-        await outlet.close()
+        await output.close()
 
 
 def _own(descriptor: int, flags: int) -> int:
@@ -140,7 +140,7 @@ def _redirect_stdio() -> None:
     os.dup2(2, 1)
 
 
-class Outlet(asyncio.Protocol):
+class OutputPipe(asyncio.Protocol):
     """Our end of what the client reads: stdout, or a socket."""
 
     def __init__(self) -> None:
@@ -193,14 +193,14 @@ class ClientPipe(asyncio.Protocol):
 
     def __init__(
         self,
-        outlet: Outlet,
+        output: OutputPipe,
         on_end: Callable[[], None],
         shortcut: Shortcut | None,
         early: Handover,
     ) -> None:
         """`early` is what has been read already; the client's first request comes once more, if it was answered."""
-        self._outlet = outlet
-        self._answers = JoinedWrites(outlet.write)
+        self._output = output
+        self._answers = JoinedWrites(output.write)
         self._on_end = on_end
         self._early = early
         self._is_full = self._is_stuck = False
@@ -226,7 +226,7 @@ class ClientPipe(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         lines = self._splitter.feed(data)
         self._feed(lines)
-        if self._outlet.has_room:
+        if self._output.has_room:
             self._ahead = 0
             return
         self._ahead += len(lines) + len(data) // 16384
@@ -256,7 +256,7 @@ class ClientPipe(asyncio.Protocol):
     @property
     def has_room(self) -> bool:
         """Whether the client's end takes more at once."""
-        return self._outlet.has_room
+        return self._output.has_room
 
     def began(self, request_id: RequestId) -> None:
         """The request on a line that was taken is served."""
@@ -264,7 +264,7 @@ class ClientPipe(asyncio.Protocol):
 
     def answer(self, request_id: RequestId, line: bytes) -> None:
         """Write the answer to such a request."""
-        write = self._answers.add if self.conversation.has_several else self._outlet.write
+        write = self._answers.add if self.conversation.has_several else self._output.write
         with suppress(OSError):
             write(line)
         self.conversation.answered(request_id)
@@ -310,7 +310,7 @@ class ClientPipe(asyncio.Protocol):
 
     def _answer(self, error: JSONRPCError) -> None:
         try:
-            self._outlet.write(encode(error))
+            self._output.write(encode(error))
         except OSError:
             return
         finally:

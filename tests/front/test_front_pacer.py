@@ -1,4 +1,4 @@
-"""Who takes much of the loop's time pauses while others are there; see `Turns`."""
+"""Who takes much of the loop's time pauses while others are there; see `Pacer`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.front.http import gate
-from fastmcp_aggregator.front.http.gate import Charged, Turns
+from fastmcp_aggregator.front.http.gate import Charged, Pacer
 
 Work = Callable[[], Awaitable[None]]
 
@@ -24,11 +24,11 @@ class Loop:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.worked = 0.0
         monkeypatch.setattr(gate, "perf_counter", lambda: self.worked)
-        self.turns = Turns()
+        self.pacer = Pacer()
 
     async def request(self, holder: str, takes: float, work: Work = _at_once) -> float:
         """Make one; the seconds that it waited for its turn."""
-        request = self.turns.request_of(holder)
+        request = self.pacer.request_of(holder)
         waited = 0.0
 
         async def serve() -> None:
@@ -130,7 +130,7 @@ def test_a_pause_is_over_when_what_was_taken_is_paid(loop: Loop) -> None:
 def test_what_others_do_for_a_request_is_owed_too(loop: Loop) -> None:
     async def work() -> None:
         await others_are_there(loop)
-        loop.turns.request_of("ann").pause(0.1)
+        loop.pacer.request_of("ann").pause(0.1)
         assert 0.35 < await loop.request("ann", 0.1) < 0.4
 
     run(work())
@@ -168,8 +168,8 @@ def test_few_callers_are_known_for_long(loop: Loop) -> None:
         await others_are_there(loop)
         await loop.request("ann", 0.2)
         for number in range(5 * gate._MOST_CALLERS):
-            loop.turns.request_of(str(number))
-        assert len(loop.turns.accounts) <= gate._MOST_CALLERS
-        assert "ann" in loop.turns.accounts
+            loop.pacer.request_of(str(number))
+        assert len(loop.pacer.accounts) <= gate._MOST_CALLERS
+        assert "ann" in loop.pacer.accounts
 
     run(work())
