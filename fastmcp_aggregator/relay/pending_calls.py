@@ -4,8 +4,8 @@ Theory. A legacy child asks while it works on a call; a modern client is asked b
 `InputRequiredResult` and asks again with the answers. So the child's call runs in a task of its own, which outlives the
 client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
 the call is held here under the `requestState` that the client was given: unguessable, good for one round, for the
-same principal and the same request only, and for a limited time. A client that does not come back, or that goes away
-during a round, ends the child's call. Their number is bounded, and shared: nobody's calls keep out those of others.
+same principal and the same request only, and for a limited time. A client that does not come back, that goes away
+during a round, or that leaves its pipe, ends the child's call. Their number is bounded, and shared: nobody's calls keep out those of others.
 
 A client may come back to another replica of the hub: the state names the one that holds the call (see
 `relay/remote_rounds.py`).
@@ -19,6 +19,7 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 from mcp.shared.exceptions import MCPError
@@ -101,6 +102,10 @@ class PendingCall:
     def headers(self) -> Mapping[str, str] | None:
         """Those of the request with which the call began."""
         return self._first.headers
+
+    def at_end_of_session(self, close: Callable[[], None]) -> bool:
+        """Have something done when the client leaves; whether that will be known."""
+        return self._first.at_end_of_session(close)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification to the client's present round; between rounds progress is kept, and all else dropped."""
@@ -211,6 +216,8 @@ class PendingCalls:
         self._pending: dict[str, _Entry] = {}
         self._states: dict[tuple[Hashable, str], str] = {}
         """Those in `_pending`, by the client and the request that was answered with them."""
+        self._present: set[Hashable] = set()
+        """The clients on pipes of which it is told here when they leave."""
         self._places = FairShare(PENDING_LIMIT)
         self._replica = replica
 
@@ -257,6 +264,9 @@ class PendingCalls:
         expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
         self._pending[state] = _Entry(call, identity, expiry)
         self._states[call.identity, call.request_id] = state
+        client = call.identity
+        if client not in self._present and call.at_end_of_session(partial(self._left, client)):
+            self._present.add(client)
         return state
 
     def owner_replica(self, state: Any) -> str | None:
@@ -282,6 +292,11 @@ class PendingCalls:
 
     def close(self) -> None:
         for state in list(self._pending):
+            self._expire(state)
+
+    def _left(self, client: Hashable) -> None:
+        self._present.discard(client)
+        for state in [state for state, entry in self._pending.items() if entry.call.identity == client]:
             self._expire(state)
 
     def _expire(self, state: str) -> None:

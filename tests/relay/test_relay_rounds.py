@@ -168,6 +168,14 @@ async def test_a_call_that_is_cancelled_while_its_question_is_on_the_way_ends(wa
     await ended(client, way.server)
 
 
+async def test_a_call_that_is_held_ends_when_its_client_leaves_a_pipe() -> None:
+    async with talking_server() as server, build_aggregator(config(a=server.entry)) as app, connected(app) as other:
+        async with connected(app, modern=True, capabilities=EVERYTHING) as client:
+            await client.result("tools/call", play("a", ASK))
+            assert (await other.report("a"))["playing"] == 1
+        await ended(other, "a")
+
+
 async def test_a_call_that_is_cancelled_too_late_takes_no_question_of_another_with_it() -> None:
     """As above, but the client says that it gives the call up, once the question is on its way."""
     async with (
