@@ -5,7 +5,8 @@ Theory. A legacy child asks while it works on a call; a modern client is asked b
 client's request. Each round of the client waits for what comes first: the result, or the next questions. Between rounds
 the call is held here under the `requestState` that the client was given: unguessable, good for one round, for the
 same principal and the same request only, and for a limited time. A client that does not come back, that goes away
-during a round, or that leaves its pipe, ends the child's call. Their number is bounded, and shared: nobody's calls keep out those of others.
+during a round, or that leaves its pipe, ends the child's call. Their number is bounded, and shared: nobody's calls keep
+out those of others.
 
 A client may come back to another replica of the hub: the state names the one that holds the call (see
 `relay/remote_rounds.py`).

@@ -30,7 +30,7 @@ State = tuple[str, int, int]
 
 
 def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes, working_folder: str) -> str | None:
-    """The fingerprint, in hex; None for a server that cannot be used. `working_folder` is that of those without `cwd`."""
+    """The fingerprint, in hex; None for a server that cannot be used. `working_folder`: of those without `cwd`."""
     match server:
         case StdioServer():
             parts: dict[str, Any] = {
