@@ -87,6 +87,7 @@ class PendingCall:
         self._names = (f"input-{number}" for number in itertools.count(1))
         self._asked = asyncio.Event()
         self._refusal: MCPError | None = None
+        self._has_ended = False
         self._task = asyncio.ensure_future(call(self))
 
     @property
@@ -120,6 +121,8 @@ class PendingCall:
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> Result:
         """The client's answer, which arrives with one of its next rounds."""
+        if self._has_ended:  # its task has yet to take note
+            raise AskedTooLate
         required = client_capabilities.required_for(method, params)
         if not client_capabilities.has(self.capabilities, required):
             self._refusal = missing_capability(required)
@@ -190,6 +193,7 @@ class PendingCall:
 
     def end(self) -> None:
         """Cancel the child's call, if it is not over; what the child has asked over it is refused."""
+        self._has_ended = True
         for question in self._questions.values():
             if not question.answer.done():
                 question.answer.set_exception(AskedTooLate())

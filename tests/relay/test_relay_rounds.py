@@ -23,6 +23,7 @@ from ways import Way, cancel, ways
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.session.ownership import AskedTooLate
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.relay import pending_calls
@@ -355,6 +356,22 @@ async def test_the_last_progress_between_two_rounds_is_told_in_the_next() -> Non
     pending.resume(lambda method, params: told.append((method, dict(params))), {"input-1": {"roots": []}})
     assert await pending.round() == {"answer": {"roots": []}}
     assert told == [(PROGRESS.name, {"progress": number}) for number in range(5, 21)]
+
+
+async def test_a_question_over_a_call_that_was_just_ended_is_refused_and_not_kept_waiting() -> None:
+    """The child may ask before the task of the call has taken note."""
+
+    async def work(owner: PendingCall) -> Message:
+        await asyncio.Event().wait()
+        return {}
+
+    caller = call().caller
+    caller.__dict__.update(identity="i", account=None, holder="h", wants_progress=True, capabilities=EVERYTHING)
+    caller.notify = None
+    pending = PendingCall(caller, work)
+    pending.end()
+    with pytest.raises(AskedTooLate):
+        await asyncio.wait_for(pending.ask("roots/list", {}, _ignored), 1)
 
 
 async def _ignored(progress: float, total: float | None, message: str | None) -> None: ...
