@@ -14,6 +14,9 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
+LONGEST_WATCHED = 8192
+"""Characters of a URI that can be subscribed to, and of one that a server says has changed."""
+
 _HIERARCHICAL = "://"
 _OPAQUE_MARK = ":"
 

@@ -29,18 +29,21 @@ from weakref import WeakSet
 
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 
 from fastmcp_aggregator.callers.outbox import outbox_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.naming.uris import LONGEST_WATCHED
 from fastmcp_aggregator.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE, UNSUBSCRIBE
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 1000
 """Subscriptions of one client, at most."""
+_MOST_LEVELS = 64
+"""Levels above a resource that changed at which subscribers are looked for."""
 
 Subscriber = Connection | object
 
@@ -154,8 +157,10 @@ class Subscriptions:
 
         Raises:
             ChildServerError: the child cannot be asked.
-            MCPError: the child's own error, or the client has too many subscriptions.
+            MCPError: the child's own error, the URI is too long, or the client has too many subscriptions.
         """
+        if len(original) > LONGEST_WATCHED:
+            raise MCPError(INVALID_PARAMS, f"uri: at most {LONGEST_WATCHED} characters can be subscribed to")
         own = [entry for entry in self._entries() if subscriber in entry.subscribers]
         if len(own) >= LIMIT:
             raise MCPError(INVALID_REQUEST, f"a client can subscribe to at most {LIMIT} resources")
@@ -196,8 +201,10 @@ class Subscriptions:
         return any(entry.subscribers for entry in self._resources.get(child.place, {}).values())
 
     def updated(self, child: Child, uri: str) -> None:
-        """Notify the subscribers of a resource that has changed."""
-        of_child = self._resources.get(child.place, {})
+        """Notify the subscribers of a resource that has changed. Too long a URI has none."""
+        of_child = self._resources.get(child.place)
+        if not of_child or len(uri) > LONGEST_WATCHED:
+            return
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
             below = uri.removeprefix(subscribed.original)
             of_streams: dict[str, list[Hashable]] = {}
@@ -257,9 +264,11 @@ class Subscriptions:
 
 
 def _addresses_above(uri: str) -> Iterator[str]:
-    """The address itself and those that it lies below."""
+    """The address itself and those that it lies below, of the nearest levels."""
     yield uri
-    while "/" in uri and not uri.endswith("//"):
+    for _ in range(_MOST_LEVELS):
+        if "/" not in uri or uri.endswith("//"):
+            return
         uri = uri.rpartition("/")[0]
         yield uri
         yield f"{uri}/"

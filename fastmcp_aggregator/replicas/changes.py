@@ -20,14 +20,13 @@ from functools import partial
 
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.naming.uris import LONGEST_WATCHED
 from fastmcp_aggregator.replicas.peers import Message, Peers
 
 _GRACE = 0.5
 """Seconds that this replica's own session has to be notified of what another replica has published."""
 _WAITING_LIMIT = 1000
 """Notices that wait for that; beyond them, each is handled at once."""
-_URI_LIMIT = 2048
-"""Characters of a URI that is published."""
 
 
 class Changes:
@@ -61,7 +60,7 @@ class Changes:
 
     def updated(self, child: Child, uri: str) -> None:
         """Publish that a child's resource has changed."""
-        if self._is_shared(child) and uri and len(uri) <= _URI_LIMIT:
+        if self._is_shared(child) and uri and len(uri) <= LONGEST_WATCHED:
             self._settle(child.key, uri)
             self._peers.publish({"kind": "updated", "server": child.key, "uri": uri})
 
@@ -86,7 +85,7 @@ class Changes:
                 self._read_files()
             case {"kind": "lists", "server": str(key)}:
                 self._soon(key, "")
-            case {"kind": "updated", "server": str(key), "uri": str(uri)} if uri and len(uri) <= _URI_LIMIT:
+            case {"kind": "updated", "server": str(key), "uri": str(uri)} if uri and len(uri) <= LONGEST_WATCHED:
                 self._soon(key, uri)
             case {"kind": "session", "group": str(group_id), "id": str(session_id)} if group_id in self._end_session:
                 self._end_session[group_id](session_id)

@@ -1,4 +1,4 @@
-"""What the parser of HTTP leaves to us: white space around values, and heads without end."""
+"""What the parser of HTTP leaves to us: white space, heads without end, trailers, and which Host counts."""
 
 import asyncio
 import json
@@ -88,3 +88,29 @@ async def test_a_body_in_small_chunks_is_taken_whole() -> None:
         answer = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
     assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
+
+
+JSON = "Content-Type: application/json"
+HEADS = {
+    "as it should be": ("/", ["Host: {place}", JSON], "", 200),
+    "a type in a trailer": ("/", ["Host: {place}"], JSON, 415),
+    "a Host in a trailer": ("/", ["Host: evil.example", JSON], "Host: {place}", 421),
+    "two Hosts": ("/", ["Host: {place}", "Host: evil.example", JSON], "", 400),
+    "a target elsewhere": ("http://evil.example/", ["Host: {place}", JSON], "", 421),
+    "a target here": ("http://{place}/", ["Host: evil.example", JSON], "", 200),
+}
+
+
+@pytest.mark.parametrize(("target", "head", "trailer", "status"), HEADS.values(), ids=HEADS)
+async def test_only_the_head_and_the_target_say_what_a_request_is(
+    target: str, head: list[str], trailer: str, status: int
+) -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        lines = [f"POST {target}{place.path[1:]}/tools/list HTTP/1.1", *head, "Connection: close"]
+        text = "\r\n".join([*lines, "Transfer-Encoding: chunked", "", "2", "{}", "0", *filter(None, [trailer]), "", ""])
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(text.replace("{place}", place.netloc).encode())
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from mcp_types import INVALID_PARAMS
 from support.harness import RawClient, config, connected, talking, until
 from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
@@ -142,6 +143,18 @@ async def test_whoever_does_not_follow_is_told_nothing(era: str) -> None:
         assert [await told_up_to(client, A) for client in followers] == [[A], [A]]
         assert [await told_up_to(client, B) for client in others] == [[B], [B]]
         assert [client.notifications for client in (*followers, *others)] == [[]] * 4
+
+
+async def test_an_address_without_end_stops_nobody_and_cannot_be_followed() -> None:
+    endless = "note:///a" + "/x" * 500_000
+    async with followable() as (server, front):
+        client = await front.connect()
+        await follow(client, A)
+        tell(server, endless, "note:///a")
+        assert await told_up_to(client, A) == [A]
+        error = await client.error("resources/subscribe", {"uri": f"note://a//a{'/x' * 5000}"})
+        assert error["code"] == INVALID_PARAMS
+        assert "8192 characters" in error["message"]
 
 
 @CHILD_ERAS

@@ -99,7 +99,11 @@ class HostGuard:
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What FastMCP's check has let in. It takes what follows an address in brackets for a part of that."""
-        if not all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host"):
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) > 1:  # RFC 9112, 3.2
+            await PlainTextResponse("Bad Request: several Hosts", status_code=400)(scope, receive, send)
+            return
+        if not all(map(_HOST.fullmatch, hosts)):
             await PlainTextResponse("Misdirected Request", status_code=421)(scope, receive, send)
             return
         origins = [value for name, value in scope["headers"] if name == b"origin"]

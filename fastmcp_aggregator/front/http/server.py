@@ -3,8 +3,8 @@
 uvicorn's own signal handling would end the process before the children are closed, so it is off; the server ends when
 it is told to, and the caller closes the children afterwards. Its connections are shared between the addresses that they
 come from (`concurrency/connections.py`); heads and trailers are bounded, which uvicorn leaves to its other parser, and
-the head of a response is written with its body, not apart. What a proxy says of the client is believed of those alone
-that are named.
+trailers are dropped, which it takes for headers; the head of a response is written with its body, not apart. What a
+proxy says of the client is believed of those alone that are named.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
+import httptools
 import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
@@ -63,6 +64,8 @@ class ClientConnection(HttpToolsProtocol):
     holder: Holder = None
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
+    _is_head_over = False
+    """Whether what comes now as a header field is a trailer."""
 
     def __init__(self, *args: Any, connections: Connections, proxies: Collection[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -92,10 +95,18 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._overhead = 0
+        self._is_head_over = False
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_head_over:  # a trailer must not be taken for a header (RFC 9110, 6.5.1)
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._is_head_over = True
+        if not self.url.startswith(b"/") and (authority := _authority_in(self.url)):
+            self.headers[:] = [field for field in self.headers if field[0] != b"host"] + [(b"host", authority)]
         super().on_headers_complete()
         self._connections.work(self)
 
@@ -126,6 +137,15 @@ class ClientConnection(HttpToolsProtocol):
 
     def abort(self) -> None:
         self._pipe.abort()
+
+
+def _authority_in(target: bytes) -> bytes:
+    """Host and port in a request target in absolute form, which count instead of the header (RFC 9112, 3.2.2)."""
+    parts = httptools.parse_url(target)
+    if parts.host is None:
+        return b""
+    host: bytes = b"[%b]" % parts.host if b":" in parts.host else parts.host
+    return host if parts.port is None else b"%b:%d" % (host, parts.port)
 
 
 class _Transport(asyncio.Transport):
