@@ -103,6 +103,22 @@ async def test_calls_at_the_same_time_each_have_the_headers_of_their_caller(is_m
         assert not [request for request in about_nobody(server) if "x-user" in request.headers]
 
 
+@pytest.mark.parametrize(("passed", "expected"), [([], "sid=of-alice"), (["x-user"], None)])
+async def test_cookies_are_the_sessions_unless_callers_are_told_apart(passed: list[str], expected: str | None) -> None:
+    async def set_cookie(request: Request) -> bool:
+        if request.method != "tools/call":
+            return False
+        result = {"content": [{"type": "text", "text": json.dumps(request.headers)}]}
+        await request.answer(result, set_cookie=f"sid=of-{request.headers.get('x-user', 'alice')}")
+        return True
+
+    async with remote_server(set_cookie) as server, served(hub(server, pass_headers=passed)) as front:
+        alice, bob = await front.connect(headers={"X-User": "alice"}), await front.connect(headers={"X-User": "bob"})
+        assert "cookie" not in await sent_with(alice)
+        assert (await sent_with(bob)).get("cookie") == expected
+        assert (await sent_with(alice)).get("cookie") == expected
+
+
 async def test_a_call_that_is_given_up_takes_its_headers_along_and_leaves_none() -> None:
     go = asyncio.Event()
 

@@ -19,6 +19,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal
 from urllib.request import getproxies, proxy_bypass
 
@@ -80,6 +81,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._queries = {full.path: full.query}
         """By path: the query is as secret as a header, and a redirect usually repeats it."""
         self._credentials = credentials
+        # They are the session's, as its id is. Where callers have headers of their own, they would be one caller's.
+        self._cookies = CookieJar(DefaultCookiePolicy(allowed_domains=())) if credentials.passes_headers else None
         self._is_sse = transport == "sse"
         self._limit = limit
         self._mark = secrets.token_hex(16)
@@ -101,7 +104,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         """A client for the SDK; its `httpx_client_factory`, which has headers, timeouts and secrets of its own."""
-        return httpx2.AsyncClient(transport=self, timeout=_TIMEOUT)
+        return httpx2.AsyncClient(transport=self, timeout=_TIMEOUT, cookies=self._cookies)
 
     def failure_in(self, data: Any) -> HttpFailure | None:
         """The failure that the data of a JSON-RPC error stands for, if this object has made it up."""

@@ -80,6 +80,11 @@ class Credentials:
         self._login = login
 
     @property
+    def passes_headers(self) -> bool:
+        """Whether requests of callers have headers of their own."""
+        return bool(self._passed)
+
+    @property
     def why_login_needed(self) -> str | None:
         """Why a person has to log in; None: nobody has to, or none can."""
         return None if self._login is None else self._login.why_login_needed

@@ -142,10 +142,10 @@ class ClientConnection(HttpToolsProtocol):
 def _authority_in(target: bytes) -> bytes:
     """Host and port in a request target in absolute form, which count instead of the header (RFC 9112, 3.2.2)."""
     parts = httptools.parse_url(target)
-    if parts.host is None:
+    if not parts.host:
         return b""
     host: bytes = b"[%b]" % parts.host if b":" in parts.host else parts.host
-    return host if parts.port is None else b"%b:%d" % (host, parts.port)
+    return b"%b:%d" % (host, parts.port) if parts.port else host
 
 
 class _Transport(asyncio.Transport):
