@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,7 @@ def keys_of(auth: AuthProvider | None) -> FollowedKeys | None:
 def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
     if settings.jwt_issuer is None:
         return None
+    import_module("joserfc.jwt")  # which else the first token would do, in the event loop, and take 0.2 s
     key = settings.jwt_public_key_file
     return ProviderTokens(
         groups_claim=settings.jwt_groups_claim,

@@ -32,6 +32,7 @@ from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
 from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, real_path_of, why_recursive
+from fastmcp_aggregator.early.deferred_imports import deferred
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
 from fastmcp_aggregator.file_descriptors import require_descriptors
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
@@ -166,7 +167,7 @@ async def built_early(
             if launched:
                 await asyncio.wait(launched.values())
             # Only now, by its first use here, is FastMCP imported. That takes a second, in which the children start.
-            with _without_collections():
+            with _without_collections(), deferred():
                 aggregator_type = package.Aggregator
             auth = None
             if has_callers and settings.has_auth:
