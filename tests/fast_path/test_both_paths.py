@@ -308,9 +308,32 @@ async def test_random_bytes_are_answered_alike(sides: Sides) -> None:
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
 async def test_many_random_bytes_are_answered_alike(sides: Sides) -> None:
+    for modern in (False, True):
+        before = sides.fast.counts.answered
+        for draw in draws(f"both paths over HTTP, {MODERN if modern else LEGACY}", 125):
+            random_ = draw.random
+            method, params, name = random_.choice(PLAIN)
+            headers = routed(method, name) if modern else None
+            body = mutated(request(method, params, modern=modern), random_)
+            await sides.agree(body, headers, modern=modern)
+        assert sides.fast.counts.answered > before
+    assert sides.full.counts.answered == 0
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+async def test_many_random_bytes_are_answered_alike_by_the_json_face(sides: Sides) -> None:
     before = sides.fast.counts.answered
-    for draw in draws("both paths over HTTP", 250):
-        await sides.agree(mutated(draw.random.choice(BODIES), draw.random), modern=False)
+    for draw in draws("both paths of the JSON face", 100):
+        random_ = draw.random
+        method, params, _ = random_.choice(PLAIN)
+        body = mutated(params.encode(), random_)
+        answers = []
+        for side in (sides.fast, sides.full):
+            response = await side.http.post(f"{side.url}/{method}", content=body, headers=JSON)
+            told = re.sub(r"id [0-9a-f]{8}\)|127.0.0.1:\d+", "…", json.dumps(response.json(), sort_keys=True))
+            answers.append((response.status_code, told))
+        assert answers[0] == answers[1], (method, body, str(draw))
     assert sides.fast.counts.answered > before
     assert sides.full.counts.answered == 0
 
