@@ -90,7 +90,9 @@ class FollowedKeys:
         self.last_used: dict[str, datetime] = {}
         """When each key was used last in this run, by its id."""
         self._watching: dict[str, set[Callable[[], None]]] = {}
-        self._next_look: asyncio.TimerHandle | None = None
+        self._looks_in: asyncio.AbstractEventLoop | None = None
+        """Where the next look is due, which is there as long as something depends on a key, and once more: to set and
+        end a timer with each request costs more than a look."""
 
     def find(self, key: str) -> ApiKey | None:
         """Look up a key; None if it is unknown or has expired."""
@@ -119,8 +121,9 @@ class FollowedKeys:
     def watch(self, key_id: str, on_change: Callable[[], None]) -> None:
         """Something depends on a key from now on."""
         self._watching.setdefault(key_id, set()).add(on_change)
-        if self._next_look is None:
-            self._look_later()
+        loop = asyncio.get_running_loop()
+        if self._looks_in is not loop:
+            self._look_later(loop)
 
     def unwatch(self, key_id: str, on_change: Callable[[], None]) -> None:
         """It depends on the key no longer."""
@@ -128,16 +131,16 @@ class FollowedKeys:
         watching.discard(on_change)
         if not watching:
             del self._watching[key_id]
-        if not self._watching and self._next_look is not None:
-            self._next_look.cancel()
-            self._next_look = None
 
-    def _look_later(self) -> None:
-        self._next_look = asyncio.get_running_loop().call_later(LOOK_INTERVAL, self._look)
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looks_in = loop
+        loop.call_later(LOOK_INTERVAL, self._look, loop)
 
-    def _look(self) -> None:
-        self._look_later()
-        self._refresh()
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looks_in = None
+        if self._watching:
+            self._look_later(loop)
+            self._refresh()
 
     def _refresh(self) -> None:
         stamp = stamp_of(self._path)

@@ -68,10 +68,17 @@ class KeyVerifier(TokenVerifier):
     def __init__(self, keys: FollowedKeys) -> None:
         super().__init__()
         self.keys = keys
+        self._tokens: dict[str, tuple[ApiKey, KeyToken]] = {}
+        """Of the keys that were used, by their ids: the token is the same as long as the key is."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
         key = self.keys.find(token)
-        return None if key is None else KeyToken.of(key, self.keys)
+        if key is None:
+            return None
+        kept = self._tokens.get(key.id)
+        if kept is None or kept[0] is not key:
+            kept = self._tokens[key.id] = key, KeyToken.of(key, self.keys)
+        return kept[1]
 
     def get_middleware(self) -> list[Any]:
         return [Middleware(ApiKeyHeader), *super().get_middleware()]

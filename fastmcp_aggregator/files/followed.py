@@ -23,6 +23,8 @@ LOOK_INTERVAL = 5.0
 """Seconds between looks when no change is reported."""
 QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
+_NEXT_LOOK = 0.5
+"""Seconds after something else in the folder has changed: a log that is written there may do so all the time."""
 
 
 class FollowedFiles:
@@ -81,6 +83,8 @@ class FollowedFiles:
                 if seen is None or stamp_of(path) != seen:
                     seen = await _quiet_stamp(path)
                     self.ask()
+                else:
+                    await asyncio.sleep(_NEXT_LOOK)
 
 
 async def _quiet_stamp(path: Path) -> Stamp:

@@ -343,7 +343,24 @@ async def test_who_watches_a_key_is_told_of_its_changes(
         for _ in range(10):
             await asyncio.sleep(0)
         assert told.is_set() == is_told
-    assert keys._next_look is None
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert keys._looks_in is None
+
+
+async def test_one_look_is_due_for_all_who_watch_a_key_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys_for(tmp_path, "ann")
+    (ann,) = read_keys(tmp_path / "keys.json")
+    keys = FollowedKeys(tmp_path / "keys.json")
+    due: list[float] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_later", lambda delay, *_: due.append(delay))
+    for _ in range(100):
+        with keys.watched(ann, print):
+            pass
+    assert due == [keys_file.LOOK_INTERVAL]
 
 
 @pytest.mark.parametrize(
@@ -368,6 +385,7 @@ async def test_a_token_of_a_key_lets_in_as_far_as_the_key_still_does(
     write_keys(path, [kept])
     auth: Any = provider(keys_file=str(path))
     found = await auth.verify_token(key)
+    assert await auth.verify_token(key) is found
     groups = None if has is None else frozenset(has)
     write_keys(path, [ApiKey(kept.id, kept.name, kept.sha256, groups, kept.created)])
     await auth.verify_token("another")

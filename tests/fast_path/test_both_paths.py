@@ -205,6 +205,28 @@ async def test_plain_requests_take_the_fast_path(
 
 
 @pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "headers", "more"),
+    [
+        ("headers", {"accept": "*/*", "last-event-id": "1"}, ""),
+        ("malformed", {}, ', "more": 1'),
+        ("method", {}, None),
+        ("too large", {}, f', "x": "{"x" * 2**20}"'),
+    ],
+    ids=["headers", "malformed", "method", "too large"],
+)
+async def test_what_is_declined_over_http_is_counted_by_its_reason(
+    sides: Sides, reason: str, headers: dict[str, str], more: str | None, modern: bool
+) -> None:
+    before = sides.fast.counts.declined.copy()
+    method = "x" if more is None else "tools/call"
+    body = request(method, '{"name": "a:echo"}', modern=modern)
+    own = routed(method, "a:echo") if modern else {}
+    await sides.agree(body[:-1] + (more or "").encode() + b"}", {**own, **headers}, modern=modern)
+    assert sides.fast.counts.declined - before == {reason: 1}
+
+
+@pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("server", ["a", "m", *REMOTE])
 @pytest.mark.parametrize("result", RESULTS)
 async def test_results_have_the_same_shape(sides: Sides, result: dict[str, Any], server: str, modern: bool) -> None:
@@ -254,7 +276,13 @@ async def test_ids_of_every_kind_are_answered_alike(sides: Sides, request_id: st
 @pytest.mark.parametrize("modern", [False, True])
 async def test_headers_are_judged_alike(sides: Sides, headers: dict[str, str], modern: bool) -> None:
     own = routed("tools/call", "a:echo") if modern else {}
+    before = sides.fast.counts.answered, sides.fast.counts.declined.total()
     await sides.agree(request("tools/call", '{"name": "a:echo"}', modern=modern), {**own, **headers}, modern=modern)
+    after = sides.fast.counts.answered, sides.fast.counts.declined.total()
+    # Some are refused before the fast path, and of a legacy client the headers that describe a request say nothing.
+    assert sum(after) - sum(before) <= 1
+    if after == before:
+        assert set(headers) & {"content-type", "mcp-session-id", "mcp-protocol-version", "origin"}
 
 
 @pytest.mark.parametrize(

@@ -79,3 +79,20 @@ async def test_other_files_beside_it_are_nothing_to_it(path: Path, report: Repor
         report()
         await settled()
         assert texts == ["begin", "end"]
+
+
+async def test_a_log_that_is_written_beside_it_all_the_time_leads_to_two_looks_a_second(
+    path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+    stamp_of = followed.stamp_of
+    async with reads_of(path) as texts:
+        monkeypatch.setattr(followed, "stamp_of", lambda file: (looks.append(file), stamp_of(file))[1])
+        for _ in range(1000):
+            report()
+            await asyncio.sleep(0.01)
+        assert 10 <= len(looks) <= 25
+        looks.clear()
+        path.write_text("end")
+        await asyncio.sleep(600)
+        assert texts == ["begin", "end"]

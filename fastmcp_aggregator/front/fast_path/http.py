@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import Declined, FastPath, Sender
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.rest import METHODS, refusal
 from fastmcp_aggregator.front.http.security import is_json
@@ -90,42 +90,49 @@ class FastEndpoint:
 
     def _begin(self, scope: Scope, first: Message, method: str | None) -> Exchange | None:
         """Begin what is a plain call; None: the app is to serve the request. `method` is that of the JSON face."""
-        body = first.get("body", b"")
-        if first["type"] != "http.request" or first.get("more_body") or len(body) > self._fast_path.most_bytes:
+        if first["type"] != "http.request" or not self._is_let_in(scope):
             return None
-        if not self._is_let_in(scope):
+        body = first.get("body", b"")
+        if first.get("more_body") or len(body) > self._fast_path.most_bytes:
+            self._fast_path.decline("too large", body)
             return None
         try:
             if method is not None:
                 if body and not is_json(scope):
                     return None
-                exchange: Exchange | None = self._of_json_face(scope)
+                exchange: Exchange = self._of_json_face(scope)
                 request = json_request(method, body, request_id_of(scope["headers"]))
             else:
                 exchange, request = self._exchange(scope), raw_json.read_request(body)
-            return exchange if exchange is not None and exchange.begin(request) else None
+            return exchange if exchange.begin(request) else None
+        except Declined as why:
+            self._fast_path.decline(why.reason, body)
         except raw_json.Malformed:
-            return None
+            self._fast_path.decline("malformed", body)
+        return None
 
     def _of_json_face(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
         return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
 
-    def _exchange(self, scope: Scope) -> Exchange | None:
-        """The exchange with a client of either era, whose session, if it has one, is there and its own."""
+    def _exchange(self, scope: Scope) -> Exchange:
+        """The exchange with a client of either era, whose session, if it has one, is there and its own.
+
+        Raises:
+            Declined: it is for the transport to judge.
+        """
         headers = _plain_headers(scope)
-        if headers is None:
-            return None
         version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id")
         if version in MODERN_PROTOCOL_VERSIONS:
-            sender = Sender(_MODERN, is_modern=True, scope=scope, headers=headers)
-            return Exchange(self._fast_path, sender) if session_id is None else None
+            if session_id is not None:
+                raise Declined("headers")
+            return Exchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope, headers=headers))
         if session_id is None:
-            return None
+            raise Declined("no session")
         connection = self._clients.of_session(session_id)
         session = session_of(self._endpoint, session_id, scope)
         if connection is None or session is None or connection.protocol_version != version:
-            return None
+            raise Declined("no session")
         sender = Sender(connection, is_modern=False, scope=scope)
         return Exchange(self._fast_path, sender, session_id, HeldSession(session))
 
@@ -269,16 +276,22 @@ class _Replay:
         return await self._receive() if first is None else first
 
 
-def _plain_headers(scope: Scope) -> dict[str, str] | None:
-    """The headers by name, if the transport takes a request with them, and they say nothing unusual."""
+def _plain_headers(scope: Scope) -> dict[str, str]:
+    """The headers by name.
+
+    Raises:
+        Declined: they say something unusual, or the transport may not take a request with them.
+    """
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1")
         if key in headers or key in _UNUSUAL or key.startswith(_PARAM_PREFIX):
-            return None
+            raise Declined("headers")
         headers[key] = value.decode("latin-1")
     is_json = headers.get("content-type", "").partition(";")[0] == "application/json"
-    return headers if is_json and _is_accepted(headers.get("accept", "")) else None
+    if not is_json or not _is_accepted(headers.get("accept", "")):
+        raise Declined("headers")
+    return headers
 
 
 @lru_cache(maxsize=100)

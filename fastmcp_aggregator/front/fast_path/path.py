@@ -124,19 +124,19 @@ class FastPath:
         self._counts.answered += 1
         return result
 
-    def decline(self, reason: str, count: int) -> None:
-        """Count requests that are left to the full path."""
-        if count:
+    def decline(self, reason: str, *unread: bytes) -> None:
+        """Count those among messages that are left to the full path, unread, which seem to be requests."""
+        if count := sum(b'"method"' in message and b'"id"' in message for message in unread):
             self._counts.declined[reason] += count
 
     def _count_declined(self, why: Exception) -> None:
         if isinstance(why, Declined):
-            self.decline(why.reason, 1)
+            self._counts.declined[why.reason] += 1
         elif isinstance(why, raw_json.Malformed):
-            self.decline("malformed", 1)
+            self._counts.declined["malformed"] += 1
         else:
             logger.debug("the full path is to serve a request", exc_info=why)
-            self.decline("unexpected", 1)
+            self._counts.declined["unexpected"] += 1
 
     def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request for a list, not counted; None: it is declined."""

@@ -59,13 +59,16 @@ class PipeFront:
     def take(self, line: bytes) -> bool:
         """Whether the fast path serves the request on this line."""
         connection = self._connection
-        is_open = connection is not None and connection.initialize_accepted and len(line) <= self._path.most_bytes
-        if not is_open or connection is None or self._pipe is None:
+        if connection is None or not connection.initialize_accepted or self._pipe is None:
+            return False
+        if len(line) > self._path.most_bytes:
+            self._path.decline("too large", line)
             return False
         try:
             request = raw_json.read_request(line)
             key = coerce_request_id(raw_json.read_id(request.id))
         except raw_json.Malformed:
+            self._path.decline("malformed", line)
             return False
         if self._pipe.is_open(key):
             return False  # the full path refuses it
@@ -74,7 +77,7 @@ class PipeFront:
 
     def pass_over(self, lines: list[bytes]) -> None:
         """These come while the full path reads others, and go after them."""
-        self._path.decline("busy reader", sum(b'"method"' in line and b'"id"' in line for line in lines))
+        self._path.decline("busy reader", *lines)
 
     def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
         if origin.has_room and (result := self._path.reply(request, sender)) is not None:
