@@ -27,9 +27,11 @@ from fastmcp_aggregator.attach.starting import begin, connected, own_server, rec
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
 
-GREETING_TIMEOUT = 30.0
-"""Seconds that a hub has to greet: it imports FastMCP first, if it was started just now."""
-_START_TIMEOUT = 60.0
+START_TIMEOUT = 30.0
+"""Seconds that a hub which starts has to greet: it imports FastMCP first."""
+GREETING_TIMEOUT = 8.0
+"""Seconds that a hub which serves already has; many clients give a server 10 s to begin."""
+_END_TIMEOUT = 60.0
 """Seconds that a hub which ends may keep the next one from being started."""
 _RETRY = 0.02
 """Seconds between attempts to connect to a hub that somebody else starts or ends."""
@@ -67,6 +69,8 @@ class Bridge:
         self._client = client or ClientEnd()
         self._session = ClientSession()
         self._connection: Connection | None = None
+        self._greeting_timeout = START_TIMEOUT
+        """Seconds that the hub has to greet."""
         self._probe = Probe(identity.id)
         self._known: KnownClient | None = None
         self._is_known_read = False
@@ -159,7 +163,7 @@ class Bridge:
         if connection.phase is not Phase.GREETING:
             patience = self._probe.patience
             return None if patience is None else patience * 1000 + 1
-        bound = _WARM if self._is_warming_up else GREETING_TIMEOUT
+        bound = _WARM if self._is_warming_up else self._greeting_timeout
         return max(0.0, bound - connection.age) * 1000 + 1
 
     @property
@@ -197,20 +201,25 @@ class Bridge:
             self._listed = dict(self._session.listed)
             about = {**self._about, "listed": self._listed}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
+            self._greeting_timeout = GREETING_TIMEOUT if self._serves_already() else START_TIMEOUT
             return
         self._next_attempt = now + _RETRY
         self._read_known()
-        if now > self._wanted_since + _START_TIMEOUT:
+        if now > self._wanted_since + _END_TIMEOUT:
             self._serve_alone(
-                f"the hub before it has not ended for {_START_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
+                f"the hub before it has not ended for {_END_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
             )
 
     def _look_at_greeting(self, connection: Connection) -> None:
         if connection.age > _WARM:
             self._read_known()
-        if connection.age > GREETING_TIMEOUT:
+        if connection.age > self._greeting_timeout:
             self._drop(connection)
-            self._serve_alone(f"the hub has not answered for {GREETING_TIMEOUT:g} s")
+            self._serve_alone(f"the hub has not answered for {self._greeting_timeout:g} s")
+
+    def _serves_already(self) -> bool:
+        record = record_of(self._identity.id)
+        return record is not None and record.get("serves") is True
 
     def _look_for_life(self, connection: Connection) -> None:
         """A hub that serves and then hangs is left: it keeps its lock, so there can be no other."""
