@@ -180,7 +180,7 @@ async def test_a_config_that_breaks_is_shown_until_it_is_mended(tmp_path: Path, 
         Path(path).write_text("{")
         while "as it was before" not in (shown := (await command("status")).stdout):
             await asyncio.sleep(0.1)
-        assert f"cannot be used: {path}" in shown
+        assert f"cannot be used: {path}: 1 problem $: is not valid JSON" in shown
         written(tmp_path, b=lean())
         while "as it was before" in (await command("status")).stdout:
             await asyncio.sleep(0.1)

@@ -77,7 +77,8 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     yield f"hub {name}: process {hub['pid']}, for {of_instance.duration(hub['since'])}{memory}"
     yield f"  serves {printable(hub['config'])}"
     if hub["config_problem"]:
-        yield f"           as it was before, for as it is now it cannot be used: {printable(' '.join(hub['config_problem'].split()))}"
+        problem = printable(" ".join(hub["config_problem"].split()))
+        yield f"           as it was before, for as it is now it cannot be used: {problem}"
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
