@@ -243,12 +243,13 @@ class Bridge:
         mine = self._identity
         for hub_id in known_hubs():
             record = None if hub_id == mine.id else record_of(hub_id)
-            if record is not None and record.get("config") == mine.config:
-                differs = ", ".join(difference(mine.parts, record.get("parts") or {}))
-                greeting.say(
-                    f"The hub {record.get('name') or hub_id} serves {mine.config} too, and differs from that of this "
-                    f"client in {differs}. To share one, start all clients with the same, or with --hub NAME."
-                )
+            if record is None or record.get("config") != mine.config or record.get("name") != mine.name:
+                continue  # who gives a hub a name wants another one
+            differs = ", ".join(difference(mine.parts, record.get("parts") or {}))
+            greeting.say(
+                f"The hub {record.get('name') or hub_id} serves {mine.config} too, and differs from that of this "
+                f"client in {differs}. To share one, start all clients with the same, or with --hub NAME."
+            )
 
     def _serve_alone(self, why: str, *, is_failure: bool = False) -> None:
         """With `is_failure`, its own server most likely ends, too, and says the reason: that comes first, alone."""

@@ -139,6 +139,9 @@ async def test_a_client_of_another_path_is_told_why_it_has_another_hub(
             await other.client.call("a:echo", x=1)
             assert b"differs from that of this client in PATH." in other.stderr
             assert (await command("status")).stdout.count("differs  in PATH from the hub") == 2
+        async with bridge(path, "--hub", "work") as named:
+            await named.client.call("a:echo", x=1)
+            assert named.stderr == b""  # it has a hub of its own because it is to have one
 
 
 async def test_a_server_is_restarted_in_the_hub(tmp_path: Path, runtime: Path) -> None:
@@ -244,7 +247,7 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
         logged = (await command("logs")).stdout
         assert f"as process {hub['pid']}" in logged
         assert f"as process {another}" in logged
-        assert "there is no hub 'home': work" in (await command("stop", "home")).stderr
+        assert f"there is no hub 'home': {hub['id']} (work)" in (await command("stop", "home")).stderr
         assert f"the client 'test' of process {os.getpid()} in {os.getcwd()} disconnected" in logged
         assert "the hub work ends: `fastmcp-aggregator stop` has told it to" in logged
         assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in logged.splitlines())

@@ -28,8 +28,8 @@ from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
 from fastmcp_aggregator.cli.actions.hubs import stop
 from fastmcp_aggregator.cli.running import local_hubs
-from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, running_hubs
-from fastmcp_aggregator.cli.terminal.exits import FAILED
+from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, chosen, running_hubs
+from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
 
 Hub = Callable[..., socket.socket | None]
 
@@ -70,6 +70,14 @@ def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeyp
     hub("b")
     hub("c", serves=True, listens=False)
     assert [found["silent"] for found in running_hubs()] == [HANGS, STARTS, ENDS]
+
+
+def test_hubs_of_one_name_are_told_apart_by_their_ids() -> None:
+    hubs = [{"id": name, "name": "work", "config": "/c"} for name in ("aa", "bb")]
+    others = [{"id": "cc", "name": None, "config": "/d"}]
+    with pytest.raises(UsageError, match=r"say which hub: aa \(work\), bb \(work\)$"):
+        chosen("work", [*hubs, *others])
+    assert chosen("bb", [*hubs, *others]) is hubs[1]
 
 
 def test_where_there_can_be_no_hubs_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,13 @@ def chosen(word: str | None, hubs: Sequence[Status]) -> Status | None:
     fitting = [hub for hub in hubs if is_named(hub, word)]
     if len(fitting) == 1:
         return fitting[0]
-    names = ", ".join(hub["name"] or hub["id"] for hub in hubs)
+    names = ", ".join(_told(hub) for hub in fitting or hubs)
     raise UsageError(f"say which hub: {names}" if word is None or fitting else f"there is no hub {word!r}: {names}")
+
+
+def _told(hub: Status) -> str:
+    """Its id, which no other has, and its name, which those of other versions may have."""
+    return f"{hub['id']} ({hub['name']})" if hub["name"] else str(hub["id"])
 
 
 def is_named(hub: Status, word: str | None) -> bool:
