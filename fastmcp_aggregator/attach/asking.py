@@ -61,6 +61,8 @@ def kill(hub_id: str) -> bool:
         record = record_of(hub_id)
         if record is None:
             return True
+        if "pid" not in record:
+            return False
         try:
             for number in numbers:
                 os.kill(record["pid"], number)

@@ -92,7 +92,10 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
 
 
 def record_of(hub_id: str) -> Mapping[str, Any] | None:
-    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: nobody has the lock."""
+    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: nobody has the lock.
+
+    Nothing is noted by who has taken it just now, or on a full disk.
+    """
     try:
         descriptor = os.open(lock_of(hub_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -100,7 +103,7 @@ def record_of(hub_id: str) -> Mapping[str, Any] | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _record_in(os.pread(descriptor, _LONGEST_RECORD, 0))
+        return _record_in(os.pread(descriptor, _LONGEST_RECORD, 0)) or {}
     finally:
         os.close(descriptor)
     return None

@@ -80,6 +80,19 @@ def test_hubs_of_one_name_are_told_apart_by_their_ids() -> None:
     assert chosen("bb", [*hubs, *others]) is hubs[1]
 
 
+def test_a_hub_that_could_note_nothing_is_not_taken_for_one_that_has_ended(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk."""
+    monkeypatch.setattr(stop, "_PATIENCE", 0.05)
+    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    hub("a", listens=False)
+    Path(lock_of("a")).write_bytes(b"")
+    assert running_hubs() == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
+    assert stop.run(argparse.Namespace(hub="a", all=False)) == FAILED
+    assert "the hub a has not ended for 0.05 s, and which process it is could not be noted" in capfd.readouterr().err
+
+
 def test_where_there_can_be_no_hubs_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows, where other instances can be asked all the same."""
     monkeypatch.delattr(os, "getuid")

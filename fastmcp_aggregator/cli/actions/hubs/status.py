@@ -70,8 +70,10 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     name = f"{printable(hub['name'])} ({hub['id']})" if hub["name"] else hub["id"]
     if silent := hub.get("silent"):
         advice = f"; to end it: fastmcp-aggregator stop {hub['id']}" if silent == HANGS else ""
-        yield f"hub {name}: process {hub['pid']}, {silent}{advice}"
-        yield f"  serves {printable(str(hub['config']))}"
+        process = f"process {hub['pid']}, " if hub["pid"] else ""
+        yield f"hub {name}: {process}{silent}{advice}"
+        if hub["config"]:
+            yield f"  serves {printable(str(hub['config']))}"
         return
     memory = f", {hub['memory'] / 1024**2:.0f} MiB with its servers" if hub["memory"] else ""
     yield f"hub {name}: process {hub['pid']}, for {of_instance.duration(hub['since'])}{memory}"

@@ -42,6 +42,9 @@ def _stopped(hub: Status) -> int:
 
 
 def _killed(name: str, hub: Status, why: str) -> int:
+    if not hub["pid"]:
+        say(f"{why}, and which process it is could not be noted; is the disk full?")
+        return FAILED
     say(f"{why}, so its process {hub['pid']} is killed")
     try:
         is_gone = kill(hub["id"])
