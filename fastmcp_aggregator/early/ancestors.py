@@ -20,7 +20,10 @@ def configs_above() -> list[str]:
 
 def real_path_of(config: str) -> str:
     """What a config is known by here."""
-    return os.path.normcase(os.path.realpath(config))
+    try:
+        return os.path.normcase(os.path.realpath(config))
+    except OSError:  # it is relative to a working folder that is gone
+        return os.path.normcase(config)
 
 
 def starts_aggregator(command_line: Sequence[object]) -> bool:

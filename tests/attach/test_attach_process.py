@@ -203,6 +203,16 @@ async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Pat
         assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
 
 
+async def test_a_client_whose_working_folder_is_gone_is_served(tmp_path: Path, runtime: Path) -> None:
+    path, folder = written(tmp_path, a=lean()), tmp_path / "gone"
+    folder.mkdir()
+    code = f'cd {folder} && rmdir {folder} && exec "$0" -P -m fastmcp_aggregator attach {path}'
+    async with running("/bin/sh", "-c", code, sys.executable) as server:
+        assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        assert await server.end() == 0
+        assert server.stderr == b""
+
+
 async def test_without_a_folder_for_hubs_a_client_has_servers_of_its_own(tmp_path: Path, runtime: Path) -> None:
     (runtime / "fastmcp-aggregator").mkdir(mode=0o777)
     (runtime / "fastmcp-aggregator").chmod(0o777)

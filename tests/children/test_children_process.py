@@ -125,6 +125,18 @@ async def test_a_child_starts_in_its_working_directory(start: Start, tmp_path: P
     assert await Output(process).line() == str(tmp_path.resolve()).encode()
 
 
+async def test_a_child_starts_in_the_home_of_the_user_when_our_working_directory_is_gone(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of the client that came first may be: `npx` does not start where there is no folder."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "gone").rmdir()
+    process = await start("/bin/pwd")
+    assert await Output(process).line() == str(tmp_path.resolve()).encode()
+
+
 async def test_arguments_reach_the_child_without_a_shell(start: Start) -> None:
     awkward = ["a b", "$HOME", "`id`", "*", "", "č"]
     process = await start(sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *awkward)

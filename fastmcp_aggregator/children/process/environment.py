@@ -30,6 +30,20 @@ def child_environment(server: StdioServer) -> dict[str, str]:
     return {**safe, **server.environment()}
 
 
+def working_folder(server: StdioServer) -> str | None:
+    """Where the child works; None: where we do. If our folder is gone, as that of a client may be, it is the home of
+    the user: programs such as `npx` do not start where there is no folder.
+    """
+    if server.cwd is not None:
+        return server.cwd
+    try:
+        os.getcwd()
+    except OSError:
+        home = os.path.expanduser("~")
+        return home if os.path.isdir(home) else None
+    return None
+
+
 def spawn_failure(server: StdioServer, error: Exception) -> str:
     """Why the process could not be started, and what to do."""
     if server.cwd is not None and not Path(server.cwd).is_dir():

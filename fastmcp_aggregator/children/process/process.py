@@ -25,7 +25,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 
-from fastmcp_aggregator.children.process.environment import NOT_STARTED, child_environment, spawn_failure
+from fastmcp_aggregator.children.process.environment import (
+    NOT_STARTED,
+    child_environment,
+    spawn_failure,
+    working_folder,
+)
 from fastmcp_aggregator.children.process.start_slots import EARLY
 from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.config import McpConfig, StdioServer
@@ -106,10 +111,10 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def _create(cls, server: StdioServer, options: EndpointOptions) -> ChildProcess:
-        environment = child_environment(server)
-        started, how = Group.launching(server.command, server.args, environment, server.cwd)
+        environment, folder = child_environment(server), working_folder(server)
+        started, how = Group.launching(server.command, server.args, environment, folder)
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(server, options), *started, env=environment, cwd=server.cwd, **how
+            lambda: cls(server, options), *started, env=environment, cwd=folder, **how
         )
         return process
 
