@@ -285,8 +285,8 @@ class ExchangeAccount(ClientAccount):
     """
 
     _offered: str | None = None
-    _presented: str | None = None
-    """The identity assertion that was presented last."""
+    _presented: tuple[str, str] | None = None
+    """The identity assertion that was answered last, and why it is not presented again."""
 
     def offer(self, token: str) -> None:
         """The caller's own token, which was verified; it goes to the issuer of the settings alone."""
@@ -297,19 +297,29 @@ class ExchangeAccount(ClientAccount):
             raise ClientRefused("it is called with tokens of its callers, and this one has none")
         if self._settings.exchange == "token_exchange":
             token = await grants.exchange(self._offered, provider.scopes, provider.resource)
+        elif is_id_jag(self._offered):
+            token = await self._once(self._offered, grants, provider)
         else:
-            self._require_presentable(self._offered, provider)
             token = await grants.assertion(self._offered, provider.scopes, provider.resource)
         return token.model_copy(update={"refresh_token": None})  # the caller's own token is what renews it
 
-    def _require_presentable(self, assertion: str, provider: Provider) -> None:
-        """Raises: ClientRefused: it is for somebody else, or was presented already."""
-        if not is_id_jag(assertion):
-            return
+    async def _once(self, assertion: str, grants: Grants, provider: Provider) -> OAuthToken:
+        """The token for an identity assertion, which is good once; unless nobody has answered, it is not tried again.
+
+        Raises:
+            ClientRefused: it is for somebody else, or was answered already.
+            OAuthError: there is none.
+        """
         require_ours(assertion, provider.issuer, self._settings.client_id or "", provider.resource)
-        if assertion == self._presented:
-            raise ClientRefused("the caller's assertion is good once, and the token that it brought has ended")
-        self._presented = assertion
+        if self._presented is not None and self._presented[0] == assertion:
+            raise ClientRefused(self._presented[1])
+        try:
+            token = await grants.assertion(assertion, provider.scopes, provider.resource)
+        except ClientRefused as error:
+            self._presented = assertion, str(error)
+            raise
+        self._presented = assertion, "the caller's assertion is good once, and the token that it brought has ended"
+        return token
 
 
 async def keep(vault: Vault, tokens: Tokens) -> None:
@@ -321,8 +331,10 @@ async def keep(vault: Vault, tokens: Tokens) -> None:
     await vault.keep(TOKENS, tokens.name, tokens.model_dump_json(exclude_none=True).encode())
     where = json.dumps({"issuer": tokens.issuer, "resource": tokens.resource or tokens.url}).encode()
     server = f"{tokens.principal}\n{tokens.url}"
-    if await vault.read(SERVERS, server) != where:
-        await vault.keep(SERVERS, server, where)
+    with suppress(VaultError):  # what cannot be read is replaced
+        if await vault.read(SERVERS, server) == where:
+            return
+    await vault.keep(SERVERS, server, where)
 
 
 async def kept_tokens(vault: Vault, url: str, principal: str) -> Tokens | None:
@@ -340,6 +352,14 @@ async def kept_tokens(vault: Vault, url: str, principal: str) -> Tokens | None:
         return None if document is None else Tokens.model_validate_json(document)
     except (ValidationError, ValueError, KeyError, TypeError):
         raise VaultError("its tokens were kept by another version; log in again") from None
+
+
+async def wanted_scopes(vault: Vault, url: str, principal: str) -> str | None:
+    """The scopes that the next login of an account is to ask for besides; a login that cannot be read wants none."""
+    with suppress(VaultError):
+        kept = await kept_tokens(vault, url, principal)
+        return kept.wanted_scopes if kept is not None else None
+    return None
 
 
 async def kept_accounts(vault: Vault) -> list[Tokens]:

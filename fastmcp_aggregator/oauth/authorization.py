@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from urllib.parse import parse_qs, urlencode, urlsplit
+from string import whitespace
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.oauth2 import PKCEParameters
@@ -27,6 +28,8 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 _OFFLINE = "offline_access"
 _MOST = 4096
 """Characters of what a browser brings."""
+_AROUND = f"{whitespace}\"'<>"
+"""What may stand around an address that is pasted."""
 _REFUSALS = {
     "access_denied": "access was denied: nobody agreed, or the account may not",
     "invalid_request": "the authorization server did not take the request",
@@ -63,6 +66,7 @@ class Authorization(BaseModel):
     redirect_uri: str
     scopes: str | None = None
     audience: str | None = None
+    query: str | None = None
     state: str = Field(repr=False)
     verifier: str = Field(repr=False)
     challenge: str = Field(repr=False)
@@ -90,6 +94,7 @@ class Authorization(BaseModel):
             redirect_uri=redirect_uri,
             scopes=union_scopes(provider.scopes, more_scopes),
             audience=settings.audience,
+            query=settings.authorization_query,
             state=secrets.token_urlsafe(32),
             verifier=pkce.code_verifier,
             challenge=pkce.code_challenge,
@@ -110,9 +115,29 @@ class Authorization(BaseModel):
             "scope": self.scopes,
             # OpenID Connect Core, section 11
             "prompt": "consent" if self.scopes and _OFFLINE in self.scopes.split() else None,
+            **dict(parse_qsl(self.query or "")),
         }
         mark = "&" if urlsplit(self.authorization_endpoint).query else "?"
         return f"{self.authorization_endpoint}{mark}{urlencode({k: v for k, v in asked.items() if v})}"
+
+    def matches_state(self, response: Mapping[str, str]) -> bool:
+        """Whether the query of a browser that came back is of this login, and of no other."""
+        return secrets.compare_digest(response.get("state", "").encode(), self.state.encode())
+
+    def require_valid(self, response: Mapping[str, str]) -> None:
+        """Check that such a query is the answer to this login.
+
+        Raises:
+            Refused: it is not.
+        """
+        if not self.matches_state(response):
+            raise Refused("what came back belongs to another login (`state`)")
+        if not response.get("code") and "error" not in response:
+            raise Refused("what came back has no authorization code")
+        try:
+            validate_authorization_response_iss(response.get("iss"), self.metadata)
+        except OAuthFlowError:
+            raise Refused("what came back is from another authorization server (`iss`); it is not used") from None
 
     async def finished(self, response: Mapping[str, str], settings: OAuthSettings, principal: str = HUB) -> Tokens:
         """The tokens, from the query with which the browser came back.
@@ -121,17 +146,9 @@ class Authorization(BaseModel):
             Refused: it is not the answer to this login, or a refusal.
             OAuthError: there are no tokens.
         """
-        state = response.get("state", "")
-        if not secrets.compare_digest(state.encode(), self.state.encode()):
-            raise Refused("what came back belongs to another login (`state`); begin again")
-        try:
-            validate_authorization_response_iss(response.get("iss"), self.metadata)
-        except OAuthFlowError:
-            raise Refused("what came back is from another authorization server (`iss`); it is not used") from None
+        self.require_valid(response)
         if "error" in response:
             raise Refused(_REFUSALS.get(response["error"], _unknown(response["error"])))
-        if not response.get("code"):
-            raise Refused("what came back has no authorization code; begin again")
         grants = Grants(self.token_endpoint, self.issuer, self.client, settings)
         now = time.time()
         tokens = await grants.code(response["code"], self.verifier, self.redirect_uri, self.resource)
@@ -159,7 +176,7 @@ def authorization_response(address: str) -> dict[str, str]:
     Raises:
         Refused: it has none, or is too long, or has a name twice.
     """
-    text = address.strip()
+    text = address.strip(_AROUND)
     if len(text) > _MOST:
         raise Refused("what came back is too long")
     query = urlsplit(text).query if "?" in text else text

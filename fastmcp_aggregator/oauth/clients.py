@@ -25,7 +25,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
 from fastmcp_aggregator.oauth.discovery import Provider
-from fastmcp_aggregator.oauth.errors import ClientRefused
+from fastmcp_aggregator.oauth.errors import ClientRefused, Unreachable
 from fastmcp_aggregator.oauth.web import sent
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -169,6 +169,8 @@ async def _registered(provider: Provider, redirect_uri: str) -> OAuthClientInfor
     assert provider.registration_endpoint is not None
     request = create_client_registration_request(provider.metadata, asked, provider.registration_endpoint)
     answer = await sent(request)
+    if answer.status >= 500 or answer.status == 429:
+        raise Unreachable(f"its authorization server registers no client now (HTTP status {answer.status}); try again")
     if answer.status not in (200, 201):
         raise ClientRefused(
             f"its authorization server refuses to register a client (HTTP status {answer.status}); register one there, "

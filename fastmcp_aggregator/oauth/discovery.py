@@ -144,7 +144,7 @@ async def _resource_metadata(url: str, challenge: Answer) -> ProtectedResourceMe
     for address in build_protected_resource_metadata_discovery_urls(named, url):
         answer = await sent(create_oauth_metadata_request(require_secure(address, url)))
         if answer.status >= 500 or answer.status == 429:
-            raise Unreachable(f"its resource metadata: HTTP status {answer.status}")
+            raise Unreachable(f"its resource metadata cannot be got now (HTTP status {answer.status}); try again")
         metadata = _parsed(ProtectedResourceMetadata, answer)
         if metadata is None:
             continue
@@ -159,7 +159,9 @@ async def _server_metadata(issuer: str | None, url: str) -> OAuthMetadata | None
     for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, url):
         answer = await sent(create_oauth_metadata_request(require_secure(address, url)))
         if answer.status >= 500:
-            raise Unreachable(f"the metadata of its authorization server: HTTP status {answer.status}")
+            raise Unreachable(
+                f"the metadata of its authorization server cannot be got now (HTTP status {answer.status}); try again"
+            )
         metadata = _parsed(OAuthMetadata, answer)
         if metadata is None:
             continue

@@ -33,6 +33,10 @@ _OF_CLIENT = {
     "invalid_request": "its authorization server does not take this request",
     "access_denied": "its authorization server denies it",
 }
+_OF_CODE = {
+    **_OF_CLIENT,
+    "invalid_grant": "its authorization server does not take the code (any more): it is good once, and not for long",
+}
 _LATER = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
@@ -59,7 +63,7 @@ class Grants:
             "redirect_uri": redirect_uri,
             "code_verifier": verifier,
         }
-        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+        return await self._asked(form, resource, _OF_CODE, ClientRefused)
 
     async def refresh(self, refresh_token: str, resource: str | None) -> OAuthToken:
         """New tokens for a refresh token (RFC 6749, section 6).
@@ -124,7 +128,7 @@ class Grants:
                 raise Unreachable("its authorization server answered with something else than tokens") from None
         code = _error_code(answer.body)
         if answer.status not in (400, 401, 403) or code in _LATER:
-            raise Unreachable(f"its authorization server answered with HTTP status {answer.status}")
+            raise Unreachable(f"its authorization server gives no tokens now (HTTP status {answer.status}); try again")
         raise refused(words.get(code, f"its authorization server refuses (HTTP status {answer.status})"))
 
 

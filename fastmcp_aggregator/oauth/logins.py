@@ -23,13 +23,14 @@ from weakref import WeakValueDictionary
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fastmcp_aggregator.oauth.account import keep, kept_tokens
+from fastmcp_aggregator.oauth.account import keep, kept_tokens, wanted_scopes
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.authorization import Authorization, Refused
 from fastmcp_aggregator.oauth.clients import client_for
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import CLIENTS, LOGINS
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -159,8 +160,7 @@ class Logins:
             raise WrongBrowserError("this login is for somebody else; nothing was linked")
         provider = await discovered(site.url, site.settings)
         client = await self._client(provider, site.settings)
-        before = await kept_tokens(self._accounts.vault, provider.url, principal)
-        more = before.wanted_scopes if before is not None else None
+        more = await wanted_scopes(self._accounts.vault, provider.url, principal)
         authorization = Authorization.begun(provider, client, self.callback, site.settings, more)
         browser = secrets.token_urlsafe(32)
         awaited = _Return(login=login, authorization=authorization, browser=_digest(browser))
@@ -239,9 +239,9 @@ class Logins:
             return await client_for(provider, settings, self.callback)
         vault, name = self._accounts.vault, f"{provider.issuer}\n{self.callback}"
         async with vault.locked(CLIENTS, name):
-            document = await vault.read(CLIENTS, name)
-            if document is not None:
-                with suppress(ValidationError):
+            with suppress(ValidationError, VaultError):  # what cannot be read is replaced
+                document = await vault.read(CLIENTS, name)
+                if document is not None:
                     return OAuthClientInformationFull.model_validate_json(document)
             client = await client_for(provider, settings, self.callback)
             await vault.keep(CLIENTS, name, client.model_dump_json(exclude_none=True).encode(), lifetime=_CLIENT_LIFE)

@@ -20,27 +20,30 @@ async def revoke(vault: Vault, tokens: Tokens, settings: OAuthSettings) -> bool:
         document = await vault.read(TOKENS, tokens.name)
         newest = tokens if document is None else Tokens.model_validate_json(document)
         await vault.remove(TOKENS, tokens.name)
-    return await _revoked(newest, settings)
+    return await revoked_there(newest, settings)
 
 
-async def _revoked(tokens: Tokens, settings: OAuthSettings) -> bool:
-    """The refresh token takes the access tokens with it, where the server knows of both."""
-    if tokens.revocation_endpoint is None:
-        return False
+async def revoked_there(tokens: Tokens, settings: OAuthSettings) -> bool:
+    """Revoke tokens at their authorization server; whether nothing can be got with them any more.
+
+    That is so once the refresh token is revoked. Access tokens that nobody is asked about, as JWTs, end by themselves.
+    """
     held = tokens.tokens
     kinds = {"refresh_token": held.refresh_token, "access_token": held.access_token}
     try:
-        for kind, token in kinds.items():
-            if token is None:
-                continue
-            form = {"token": token, "token_type_hint": kind}
-            data, headers = await authenticated(form, tokens.client, settings, tokens.issuer)
-            answer = await posted(tokens.revocation_endpoint, data, headers)
-            if answer.status == 400 and not headers:
-                # Servers made with the MCP SDK want the field, also of clients that have no secret.
-                answer = await posted(tokens.revocation_endpoint, {"client_secret": "", **data}, headers)
-            if answer.status != 200:
-                return False
+        revoked = [await _is_revoked(tokens, settings, kind, token) for kind, token in kinds.items() if token]
     except OAuthError:
         return False
-    return True
+    return revoked[0]
+
+
+async def _is_revoked(tokens: Tokens, settings: OAuthSettings, kind: str, token: str) -> bool:
+    if tokens.revocation_endpoint is None:
+        return False
+    form = {"token": token, "token_type_hint": kind}
+    data, headers = await authenticated(form, tokens.client, settings, tokens.issuer)
+    answer = await posted(tokens.revocation_endpoint, data, headers)
+    if answer.status == 400 and not headers:
+        # Servers made with the MCP SDK want the field, also of clients that have no secret.
+        answer = await posted(tokens.revocation_endpoint, {"client_secret": "", **data}, headers)
+    return answer.status == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -14,6 +14,9 @@ _SCOPE = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, section 3.3
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 NO_RESOURCE = "none"
+_BY_OTHER_SETTINGS = ("client_id", "resource", "audience", "scope")
+_OURS = {"response_type", "redirect_uri", "state", "code_challenge", "code_challenge_method", *_BY_OTHER_SETTINGS}
+"""What the address of a login has already."""
 _NEEDS_ISSUER = ("client_secret_env", "private_key_file")
 
 
@@ -37,6 +40,16 @@ def _document(url: str) -> str:
     return url
 
 
+def _authorization_query(query: str) -> str:
+    try:
+        names = {name for name, _ in parse_qsl(query, keep_blank_values=True, strict_parsing=True)}
+    except ValueError:
+        raise ValueError("must be a query such as access_type=offline&prompt=consent") from None
+    if ours := sorted(names & _OURS):
+        raise ValueError(f"must leave out what this program sends itself: {', '.join(ours)}")
+    return query
+
+
 def _callback_path(path: str) -> str:
     if not _PATH.fullmatch(path):
         raise ValueError("must be a path such as /callback")
@@ -46,6 +59,7 @@ def _callback_path(path: str) -> str:
 Scopes = Annotated[tuple[str, ...], AfterValidator(_scopes)]
 Variable = Annotated[str, AfterValidator(_variable)]
 MetadataUrl = Annotated[str, AfterValidator(_document)]
+AuthorizationQuery = Annotated[str, AfterValidator(_authorization_query)]
 CallbackPath = Annotated[str, AfterValidator(_callback_path)]
 
 
@@ -96,6 +110,10 @@ class OAuthSettings(BaseModel):
     )
     audience: str | None = Field(
         default=None, min_length=1, description="`audience` to ask for, at providers that want one"
+    )
+    authorization_query: AuthorizationQuery | None = Field(
+        default=None,
+        description="what the address of a login has besides, at providers that want it, such as `access_type=offline`",
     )
     callback_port: int | None = Field(
         default=None, ge=1, le=65535, description="port to which the browser comes back; none: a free one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from support.harness import config, lean
 from support.memory import build_aggregator
 
 from fastmcp_aggregator import StartupError
+from fastmcp_aggregator.children.http.failures import of_exception
 from fastmcp_aggregator.children.session.failures import describe
 
 ADDRESS = "https://user:hunter2@example.org/mcp?token=hunter2"
@@ -29,6 +31,12 @@ def status_error(status: int) -> httpx2.HTTPStatusError:
 
 def caused(error: Exception, cause: BaseException) -> Exception:
     error.__cause__ = cause
+    return error
+
+
+def untrusted(why: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("[SSL: CERTIFICATE_VERIFY_FAILED] hunter2")
+    error.verify_message = why
     return error
 
 
@@ -84,6 +92,28 @@ async def test_a_real_refused_connection_is_described() -> None:
             with pytest.raises(httpx2.ConnectError) as raised:
                 await client.get(address)
     assert describe(raised.value) == "connection refused or host not found"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (httpx2.ProxyError("407 Proxy Authentication Required"), "the proxy of the environment"),
+        (
+            caused(httpx2.ConnectError("x"), untrusted("self-signed certificate")),
+            "not trusted (self-signed certificate)",
+        ),
+        (
+            caused(httpx2.ConnectError("x"), untrusted("Hostname mismatch, for 'hunter2'")),
+            "not trusted (Hostname mismatch)",
+        ),
+        (caused(httpx2.ConnectError("x"), ssl.SSLError("wrong version number")), "does not speak TLS"),
+        (httpx2.ReadTimeout("hunter2"), "did not answer in time"),
+        (httpx2.ConnectError("hunter2"), "connection refused or host not found"),
+    ],
+)
+def test_why_an_address_cannot_be_reached_is_told_apart(error: Exception, words: str) -> None:
+    reason = of_exception(error).reason
+    assert (words in reason, "hunter2" in reason) == (True, False)
 
 
 def test_an_answer_of_another_shape_is_described_by_its_place_and_not_by_what_stands_there() -> None:

@@ -42,6 +42,7 @@ from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import FileVault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -234,6 +235,18 @@ async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> 
             assert await client.call("p:whoami") == {"who": "somebody"}
 
 
+async def test_a_login_that_cannot_be_kept_is_ended_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_: Any) -> None:
+        raise VaultError("no space left on device")
+
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.accounts.login.keep", full)
+    async with protected() as server:
+        code, said = await log_in(server, tmp_path, "p")
+        assert (code, "no space left on device" in said, "oauth_dir" in said) == (1, True, True)
+        assert not server.good_tokens
+        assert not server.auth.refresh_tokens
+
+
 async def test_expired_tokens_are_renewed_and_kept_without_asking_anybody(tmp_path: Path) -> None:
     async with protected() as server:
         await log_in(server, tmp_path, "p")
@@ -297,11 +310,12 @@ async def test_a_login_that_is_of_no_use_any_more_says_so(tmp_path: Path, damage
         async with hub(server, tmp_path, strict=False) as app:
             await until(lambda: app.health()["p"].last_error)
             status = app.health()["p"]
-    assert status.auth_error
-    assert status.login_needed == (damage != "torn")
-    assert words in (status.last_error or "")
-    if status.login_needed:
-        assert "run `fastmcp-aggregator login CONFIG SERVER`" in (status.last_error or "")
+        assert status.auth_error
+        assert status.login_needed == (damage != "torn")
+        assert words in (status.last_error or "")
+        if status.login_needed:
+            assert "run `fastmcp-aggregator login CONFIG SERVER`" in (status.last_error or "")
+        assert (await log_in(server, tmp_path, "p"))[0] == 0
 
 
 async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path) -> None:

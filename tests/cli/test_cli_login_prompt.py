@@ -9,8 +9,10 @@ import os
 import pty
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import httpx2
 import pytest
 from support.account_server import AccountServer, account_server
 from support.harness import config
@@ -28,13 +30,18 @@ SECRET = "s3cret-of-the-client"
 ID, VARIABLE = "The client's id (empty: give up): ", "The environment variable with its secret (empty: it has none): "
 
 
-async def on_terminal(server: AccountServer, folder: Path, answers: dict[str, str]) -> tuple[int, str]:
-    """Run `login` on a terminal, and answer each question; its exit code, and all that was shown."""
+async def on_terminal(
+    server: AccountServer, folder: Path, answers: Mapping[str, str | Callable[[str], str]], *arguments: str
+) -> tuple[int, str]:
+    """Run `login` on a terminal, and answer each question, perhaps by what was shown so far; its exit code, and all
+    that was shown.
+    """
+    answers = dict(answers)
     (folder / "config.json").write_text(json.dumps(config(crm={"url": server.url})))
     (folder / "browser.py").write_text(BROWSER)
     terminal, its_end = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), "crm"),
+        *(sys.executable, "-m", "fastmcp_aggregator", "login", str(folder / "config.json"), "crm", *arguments),
         env={
             "PATH": "/usr/bin:/bin",
             "HOME": str(folder),
@@ -53,8 +60,10 @@ async def on_terminal(server: AccountServer, folder: Path, answers: dict[str, st
         async with asyncio.timeout(PATIENCE):
             while part := await asyncio.to_thread(read, terminal):
                 shown += part
-                for question in [question for question in answers if shown.endswith(question)]:
-                    os.write(terminal, f"{answers.pop(question)}\n".encode())
+                for question in [question for question in answers if shown.replace("\r\n", "\n").endswith(question)]:
+                    answer = answers.pop(question)
+                    text = answer if isinstance(answer, str) else await asyncio.to_thread(answer, shown)
+                    os.write(terminal, f"{text}\n".encode())
             await process.wait()
     finally:
         if process.returncode is None:
@@ -125,3 +134,60 @@ async def test_check_does_not_say_that_all_is_well_before_it_has_asked(tmp_path:
         said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode()
         assert "No problems found in the files. What logins need comes last." in said
         assert "lets no client register itself" in said.partition("Logins (OAuth):")[2]
+
+
+WAITING, AGAIN = "Waiting for the login, for 5 minutes.\n", "Paste the whole address, or the rest of it:"
+
+
+def back(shown: str) -> str:
+    """Where the browser of a person ends who opens the address that was shown."""
+    found = re.search(r"^  (http\S+)", shown, re.MULTILINE)
+    assert found is not None, shown
+    return httpx2.get(found[1], trust_env=False, timeout=PATIENCE).headers["location"]
+
+
+async def test_what_is_pasted_wrongly_may_be_pasted_again(tmp_path: Path) -> None:
+    wrong = {
+        "code=([^&]+).*": (r"\1", "no `state` in it"),
+        "state=[^&]+": ("state=other", "belongs to another login"),
+        "iss=[^&]+": ("iss=https://evil.example", "another authorization server"),
+        "code=[^&]+": ("", "no authorization code"),
+    }
+
+    def pasted(shown: str) -> str:
+        right = back(shown)
+        lines = ["", *(re.sub(pattern, other, right) for pattern, (other, _) in wrong.items())]
+        lines[1] = lines[1].rpartition("&")[2]  # the code alone
+        return "\n".join([*lines, f' "{right[:60]}', f'{right[60:]}" '])
+
+    async with account_server() as server:
+        server.person = "carol"
+        code, shown = await on_terminal(server, tmp_path, {WAITING: pasted}, "--no-browser")
+        assert code == 0, shown
+        refusals = [line for line in shown.splitlines() if AGAIN in line]
+        expected = [*(words for _, words in wrong.values()), "another login"]  # the first half of the right one
+        assert [words for words, line in zip(expected, refusals, strict=True) if words not in line] == [], shown
+        assert server.grants["refused"] == 0
+        assert len(await kept_accounts(FileVault(tmp_path / "tokens"))) == 1
+
+
+async def test_an_answer_to_another_login_does_not_end_this_one(tmp_path: Path) -> None:
+    async with account_server() as server:
+        server.person, statuses = "carol", []
+
+        def browse(shown: str) -> str:
+            address = back(shown)
+            for each in (re.sub("state=[^&]+", "state=other", address), address):
+                statuses.append(httpx2.get(each, trust_env=False, timeout=PATIENCE).status_code)
+            return ""
+
+        code, shown = await on_terminal(server, tmp_path, {WAITING: browse}, "--no-browser")
+        assert (code, statuses) == (0, [400, 200]), shown
+
+
+async def test_nobody_is_asked_to_log_in_where_tokens_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("not a folder")
+    async with account_server() as server:
+        code, shown = await on_terminal(server, tmp_path, {}, "--no-browser")
+        assert (code, "oauth_dir" in shown, WAITING in shown) == (1, True, False), shown
+        assert server.grants == {}

@@ -17,6 +17,7 @@ from fastmcp_aggregator import AggregatorSettings, ServerSettings, ServerStatus,
 from fastmcp_aggregator import __all__ as public
 from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
+from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -99,6 +100,13 @@ OF_SETTINGS = [
     if action.dest in AggregatorSettings.model_fields and (command, action.dest) not in NO_SETTING
 ]
 """The options for settings, of the commands that read settings."""
+
+
+@pytest.mark.parametrize("example", re.findall(r"^```toml\n(.*?)^```", page("providers"), re.MULTILINE | re.DOTALL))
+def test_what_is_to_be_written_for_a_provider_is_taken(example: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(example)
+    settings = load_settings(tmp_path / "settings.toml")
+    assert [server.oauth for server in settings.servers.values() if server.oauth is not None]
 
 
 def test_every_option_sets_a_setting_or_is_read_by_its_command() -> None:

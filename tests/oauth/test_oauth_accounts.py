@@ -18,9 +18,9 @@ import pytest
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.oauth import account as account_module
 from fastmcp_aggregator.oauth import grants, tokens
-from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts
+from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts, kept_tokens, wanted_scopes
 from fastmcp_aggregator.oauth.errors import Unreachable
-from fastmcp_aggregator.oauth.tokens import Tokens
+from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
 from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault, place_of
@@ -464,3 +464,22 @@ def test_short_tokens_are_used_for_most_of_their_life() -> None:
     )
     assert [made.are_good(now) for now in (100, 108.9, 109, 111)] == [True, True, False, False]
     assert tokens.expiry(made.tokens, 5) is None
+
+
+@pytest.mark.parametrize("kind", ["tokens", "server"])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"file\n0\n00ff"])
+async def test_what_cannot_be_read_is_told_and_replaced_by_the_next_login(
+    vault: FileVault, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, content: bytes
+) -> None:
+    await logged_in(vault, wanted_scopes="write")
+    tokens = await kept_tokens(vault, URL, HUB)
+    assert tokens is not None
+    (file,) = (tmp_path / "tokens").glob(f"{kind}-*")
+    file.write_bytes(content)
+    with pytest.raises(VaultError, match=r"cannot be read.*; log in again"):
+        await kept_tokens(vault, URL, HUB)
+    assert await wanted_scopes(vault, URL, HUB) is None
+    assert len(await kept_accounts(vault)) == (kind == "server")
+    assert ("cannot be read" in caplog.text) == (kind == "tokens")
+    await keep(vault, tokens)
+    assert await kept_tokens(vault, URL, HUB) == tokens

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import ValidationError
 from support.harness import free_port
 
 from fastmcp_aggregator.children.http.client import tls
@@ -118,6 +119,17 @@ async def test_settings_say_what_is_asked_for(web: Web) -> None:
     asked = asked_of(await begun(settings))
     assert (asked["client_id"], asked["scope"], asked["audience"], "resource" in asked) == ("own", "a b", "aud", False)
     assert f"{ISSUER}/register" not in web.asked
+
+
+async def test_what_a_provider_wants_besides_is_in_the_address_of_a_login(web: Web) -> None:
+    asked = asked_of(await begun(OAuthSettings(authorization_query="access_type=offline&prompt=select_account")))
+    assert (asked["access_type"], asked["prompt"], asked["response_type"]) == ("offline", "select_account", "code")
+
+
+@pytest.mark.parametrize("query", ["state=mine", "a=1&redirect_uri=https://evil.example", "odd", "a=1&b"])
+def test_what_is_sent_besides_replaces_nothing_that_protects_a_login(query: str) -> None:
+    with pytest.raises(ValidationError, match="authorization_query"):
+        OAuthSettings(authorization_query=query)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any
 
 import httpx2
@@ -25,6 +26,7 @@ _LONGEST_PAUSE = 300.0
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":')
 """How a request begins as the SDK writes it, whose arguments then need not be parsed."""
+_STATUS = re.compile(r"[45]\d\d\b")
 _CODING = re.compile(r"[a-z0-9-]{1,20}")
 
 
@@ -56,8 +58,27 @@ def of_exception(error: Exception) -> HttpFailure:
     if isinstance(error, httpx2.ConnectTimeout):
         return HttpFailure("unreachable", "connection timed out; check its `url`, and the proxy if there is one")
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError | httpx2.UnsupportedProtocol):
-        return HttpFailure("unreachable", "connection refused or host not found")
+        return HttpFailure("unreachable", _unconnected(error))
+    if isinstance(error, httpx2.TimeoutException):
+        return HttpFailure("broken", "it did not answer in time")
     return HttpFailure("broken", "the connection broke before it had answered")
+
+
+def _unconnected(error: BaseException) -> str:
+    """Why there is no connection, as far as a person can do something about it."""
+    if isinstance(error, httpx2.ProxyError):
+        status = _STATUS.match(str(error))
+        named = f" (HTTP status {status[0]})" if status else ""
+        return f"the proxy of the environment (HTTPS_PROXY) does not connect to it{named}"
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, SSLCertVerificationError):
+        why = cause.verify_message.partition(",")[0]  # what comes after it names the host
+        return f"its certificate is not trusted ({why}); SSL_CERT_FILE may name a file of those that are"
+    if cause is not None:
+        return "it does not speak TLS as its https:// says"
+    return "connection refused or host not found"
 
 
 def of_status(request: httpx2.Request, response: httpx2.Response, body: bytes) -> HttpFailure | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +24,8 @@ from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
+
+logger = logging.getLogger(__name__)
 
 TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
 """The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""
@@ -88,6 +92,16 @@ class Vault(ABC):
         document = await self.read(kind, name)
         return document if await self.remove(kind, name) else None
 
+    async def require_room(self) -> None:
+        """Try whether documents can be kept, before somebody is asked for one.
+
+        Raises:
+            VaultError: they cannot.
+        """
+        name = secrets.token_hex(8)
+        await self.keep(LOGINS, name, b"", lifetime=_SWEEP_INTERVAL)
+        await self.remove(LOGINS, name)
+
     async def close(self) -> None:  # noqa: B027 - most have none
         """End connections."""
 
@@ -112,7 +126,9 @@ def opened(key: bytes, place: str, data: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], place.encode())
     except (InvalidTag, ValueError):
-        raise VaultError("it cannot be read: it was not sealed here, or is damaged") from None
+        raise VaultError(
+            f"{place.splitlines()[0]} cannot be read: it was not sealed here, or is damaged; log in again"
+        ) from None
 
 
 class FileVault(Vault):
@@ -125,6 +141,8 @@ class FileVault(Vault):
         self._keys = keys or SealingKeys(directory)
         self._clock = clock
         self._swept_at = 0.0
+        self._unreadable: set[str] = set()
+        """What was told of, because it cannot be read."""
 
     def __str__(self) -> str:
         return str(self._directory)
@@ -179,7 +197,9 @@ class FileVault(Vault):
             source, until, body = text.split(b"\n", 2)
             ends, data = float(until), bytes.fromhex(body.decode("ascii"))
         except ValueError:
-            raise VaultError(f"{self._directory / place} cannot be read: it is no file of tokens") from None
+            raise VaultError(
+                f"{self._directory / place} cannot be read: it is no file of tokens; log in again"
+            ) from None
         key = self._keys.of(source.decode("latin-1"))
         document = opened(key, f"{place}\n{until.decode('latin-1')}", data)
         return None if ends and ends <= self._clock() else document
@@ -218,7 +238,10 @@ class FileVault(Vault):
         for place in places:
             try:
                 document = self._read(place)
-            except VaultError:
+            except VaultError as error:
+                if place not in self._unreadable:
+                    logger.warning("%s", error)
+                self._unreadable.add(place)
                 continue
             if document is None:
                 (self._directory / place).unlink(missing_ok=True)  # its time is over

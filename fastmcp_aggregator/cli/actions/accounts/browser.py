@@ -8,9 +8,8 @@ import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import socket
-from typing import Any
 
 from fastmcp.client.oauth_callback import create_callback_html
 from fastmcp.utilities.ui import create_secure_html_response
@@ -23,10 +22,12 @@ from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.front.http.server import serve_http
-from fastmcp_aggregator.oauth.authorization import Refused, authorization_response
+from fastmcp_aggregator.oauth.authorization import Authorization, Refused, authorization_response
 
 PERSON_BOUND = 300.0
 """Seconds that a person has to log in."""
+_MOST_PASTED = 8192
+"""Characters of what is pasted in several lines."""
 _HOST = "localhost"
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -46,19 +47,22 @@ class Callback:
     def __init__(self, listener: socket, path: str) -> None:
         self._listener = listener
         self._path = path
+        self._authorization: Authorization | None = None
         self._response: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
     @property
     def address(self) -> str:
         return f"http://{_HOST}:{self._listener.getsockname()[1]}{self._path}"
 
-    async def response(self, address: str, *, opens_browser: bool) -> Mapping[str, str]:
-        """Send a person to an address; the query with which the browser is back.
+    async def response(self, authorization: Authorization, *, opens_browser: bool) -> Mapping[str, str]:
+        """Send a person to log in; the query with which the browser is back.
 
         Raises:
-            Refused: what was pasted is not that.
+            Refused: what was pasted is not that, and nothing more is.
             AggregatorError: nobody has come back in time.
         """
+        self._authorization = authorization
+        address = authorization.address
         if opens_browser:
             say(f"Log in at: {address}")
             if not await asyncio.to_thread(webbrowser.open, address):
@@ -71,37 +75,58 @@ class Callback:
                 "there, copy that address from it, paste it here, and press Enter:"
             )
         say(f"Waiting for the login, for {PERSON_BOUND / 60:g} minutes.")
+        pasting = asyncio.create_task(self._paste(authorization)) if is_pasting else None
         try:
             async with asyncio.timeout(PERSON_BOUND):
-                return await self._first(is_pasting=is_pasting)
+                return await self._response
         except TimeoutError:
             raise AggregatorError(
                 f"nobody logged in within {PERSON_BOUND / 60:g} minutes; run the command again"
             ) from None
-
-    async def _first(self, *, is_pasting: bool) -> Mapping[str, str]:
-        """What the browser brings or the person pastes, whichever is first."""
-        if not is_pasting:
-            return await self._response
-        pasted = _line()
-        both: set[asyncio.Future[Any]] = {self._response, pasted}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not self._response.done() and not pasted.result().strip():
-            return await self._response  # nobody is there to paste
-        return self._response.result() if self._response.done() else authorization_response(pasted.result())
+        finally:
+            if pasting is not None:
+                pasting.cancel()
 
     async def take(self, request: Request) -> Response:
-        """What a browser brings. The first counts."""
+        """What a browser brings. The first that is of this login counts; anybody may send others."""
         try:
             response = authorization_response(f"?{request.url.query}")
+            self._take(response)
         except Refused as error:
             return create_secure_html_response(create_callback_html(str(error), is_success=False), 400)
-        if not self._response.done():
-            self._response.set_result(response)
         if "error" in response:
             words = "The login failed. The terminal in which you began it shows what the authorization server said."
             return create_secure_html_response(create_callback_html(words, is_success=False), 400)
         return create_secure_html_response(create_callback_html("", title="Logged in"))
+
+    async def _paste(self, authorization: Authorization) -> None:
+        """Take the address that a person pastes: in one line, or in several, as mails and terminals break it."""
+        lines, so_far, refused = _lines(), "", None
+        while line := await lines.get():
+            if not line.strip():
+                continue
+            so_far = ("" if "://" in line else so_far[-_MOST_PASTED:]) + line.strip()
+            try:
+                response = authorization_response(so_far)
+                authorization.require_valid(response)
+            except Refused as error:
+                refused = error
+                say(f"{error}. Paste the whole address, or the rest of it:")
+            else:
+                self._answer(response)
+        if refused is not None and not self._response.done():
+            self._response.set_exception(refused)  # a program has written it, which writes nothing more
+
+    def _take(self, response: Mapping[str, str]) -> None:
+        """Raises: Refused: it is not the answer; if it is of this login, it ends it all the same."""
+        if self._authorization is None or not self._authorization.matches_state(response):
+            raise Refused("This belongs to another login; nothing was done.")
+        self._answer(response)
+        self._authorization.require_valid(response)
+
+    def _answer(self, response: Mapping[str, str]) -> None:
+        if not self._response.done():
+            self._response.set_result(response)
 
 
 @asynccontextmanager
@@ -123,21 +148,16 @@ async def listening(port: int | None, path: str) -> AsyncIterator[Callback]:
         await serving
 
 
-def _line() -> asyncio.Future[str]:
-    """The next line of the input. Its thread is left to itself if the line never comes."""
+def _lines() -> asyncio.Queue[str]:
+    """The lines of the input; an empty one is its end. The thread is left to itself if that never comes."""
     loop = asyncio.get_running_loop()
-    line: asyncio.Future[str] = loop.create_future()
-
-    def tell(text: str) -> None:
-        if not line.done():
-            line.set_result(text)
+    lines: asyncio.Queue[str] = asyncio.Queue()
 
     def read() -> None:
-        text = sys.stdin.readline() if sys.stdin is not None else ""
-        try:
-            loop.call_soon_threadsafe(tell, text)
-        except RuntimeError:
-            return  # the program is at its end
+        with suppress(RuntimeError):  # the program is at its end
+            while line := sys.stdin.readline() if sys.stdin is not None else "":
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, "")
 
     threading.Thread(target=read, name="paste", daemon=True).start()
-    return line
+    return lines

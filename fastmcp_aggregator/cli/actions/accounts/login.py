@@ -13,11 +13,12 @@ from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import answered, may_ask
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.oauth.account import keep, kept_tokens
+from fastmcp_aggregator.oauth.account import keep, wanted_scopes
 from fastmcp_aggregator.oauth.authorization import Authorization
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError
+from fastmcp_aggregator.oauth.revocation import revoked_there
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import Vault
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault, options: argparse.Namespace) -> int:
     try:
         tokens = await logged_in(server, own or OAuthSettings(), vault, options)
-        await keep(vault, tokens)
+        await _kept(tokens, own or OAuthSettings(), vault)
     except NothingAsked as error:
         raise AggregatorError(f"{server.key!r} requires no login: {error}") from None
     except (OAuthError, VaultError) as error:
@@ -56,9 +57,21 @@ async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault,
 
 
 def _advice(error: Exception, config: str) -> str:
+    """What to look at."""
     if isinstance(error, NoAnswer):
         return f"\n{_NOBODY_THERE.format(config=config)}"
+    if isinstance(error, VaultError):
+        return "\nTokens are kept where `oauth_dir` in the settings says, or FASTMCP_AGGREGATOR_OAUTH_DIR."
     return f"\n`fastmcp-aggregator check {config}` says what to write." if isinstance(error, ClientRefused) else ""
+
+
+async def _kept(tokens: Tokens, settings: OAuthSettings, vault: Vault) -> None:
+    """Keep the tokens of a login; where that is not possible, they are revoked."""
+    try:
+        await keep(vault, tokens)
+    except VaultError:
+        await revoked_there(tokens, settings)
+        raise
 
 
 async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault, options: argparse.Namespace) -> Tokens:
@@ -72,12 +85,12 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
     provider = await discovered(server.url, settings, server.plain_headers())
     say(f"its authorization server is {provider.issuer}")
     settings = _completed(provider, settings)
-    before = await kept_tokens(vault, provider.url, HUB)
+    await vault.require_room()
+    more = await wanted_scopes(vault, provider.url, HUB)
     async with listening(options.port or settings.callback_port, settings.callback_path) as callback:
         client = await client_for(provider, settings, callback.address)
-        more = before.wanted_scopes if before is not None else None
         authorization = Authorization.begun(provider, client, callback.address, settings, more)
-        response = await callback.response(authorization.address, opens_browser=options.browser and has_browser())
+        response = await callback.response(authorization, opens_browser=options.browser and has_browser())
         return await authorization.finished(response, settings)
 
 
