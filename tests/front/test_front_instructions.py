@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
-from fastmcp_aggregator.front.introduction import KnownServer, instructions_together
+from fastmcp_aggregator.front.introduction import Introduced, instructions_together
 
 
-def lines(*servers: KnownServer) -> list[str]:
+def lines(*servers: Introduced) -> list[str]:
     return instructions_together(servers).splitlines()
 
 
-def server(key: str, catalogue: Catalogue | None = None, description: str | None = None) -> KnownServer:
-    return KnownServer(key, description, catalogue)
+def server(key: str, catalogue: Catalogue | None = None, description: str | None = None) -> Introduced:
+    return Introduced(key, description, catalogue)
 
 
 def test_without_servers_the_instructions_say_that_there_are_none() -> None:
