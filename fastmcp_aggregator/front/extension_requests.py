@@ -35,6 +35,8 @@ from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
+_OF_ANOTHER = "the task belongs to somebody else"
+
 Answer = Callable[[Caller, Params], Awaitable[Result | None]]
 Serve = Callable[[Call], Awaitable[Result]]
 Forward = Callable[[Caller, Params, Target], Awaitable[Result]]
@@ -87,7 +89,8 @@ class ExtensionRequests:
         if (found := await self.locate_task(caller, task_id)) is None:
             if ref is not None and not self._directory.is_restricted:
                 raise lost_task(ref)
-            await self._guard.refuse(caller, params, {"name": ref.tool if ref else ""}, unknown_task)
+            reason = _OF_ANOTHER if self._task_ids.is_of_another(task_id, caller.account) else None
+            await self._guard.refuse(caller, params, {"name": ref.tool if ref else ""}, unknown_task, reason=reason)
         child, ref = found
         publish = self._directory.table.publisher(child)
         call = Call(caller, child, row.name, params, {"taskId": ref.task}, self._group_id, task=ref)
@@ -107,6 +110,9 @@ class ExtensionRequests:
             MCPError: the client has not declared that it takes tasks.
         """
         require_extension(caller, TASKS.identifier)
+        for task_id in task_ids:
+            if self._task_ids.is_of_another(task_id, caller.account):
+                self._guard.record(caller, caller.method, "", _OF_ANOTHER)
         found = {task_id: await self.locate_task(caller, task_id) for task_id in task_ids if isinstance(task_id, str)}
         return [Listened(task_id, *located) for task_id, located in found.items() if located is not None]
 

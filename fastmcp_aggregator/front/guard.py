@@ -53,19 +53,26 @@ class Guard:
         return await self._policies.stack.run(call, send)
 
     async def refuse(
-        self, caller: Caller, params: Params, address: Mapping[str, Any], error: Callable[[], MCPError]
+        self,
+        caller: Caller,
+        params: Params,
+        address: Mapping[str, Any],
+        error: Callable[[], MCPError],
+        *,
+        reason: str | None = None,
     ) -> NoReturn:
-        """Refuse a name that nobody has here; in a group it may be one of another group's, and that is recorded.
+        """Refuse what is not the caller's, for this reason, and record that. Without one it is a name that nobody has
+        here, which in a group may be one of another group's.
 
         Raises:
             MCPError: the error, or a policy's.
         """
 
         async def fail() -> None:
-            if not self._directory.is_restricted:
-                raise error()
             told = error()
-            raise Denied(told.code, told.message, told.error.data, reason=_NOT_HERE)
+            if reason is None and not self._directory.is_restricted:
+                raise told
+            raise Denied(told.code, told.message, told.error.data, reason=reason or _NOT_HERE)
 
         await self.around(caller, params, fail, address=address)
         raise AssertionError("what is refused has no result")
@@ -73,4 +80,8 @@ class Guard:
     def denied_by_name(self, caller: Caller, method: str, name: str) -> None:
         """Record the denial of a name that is not served here, and was asked for through a tool of tools."""
         if self._directory.is_restricted:
-            self._policies.denied(caller.principal, self._group_id, method, name, caller.request_id, _NOT_HERE)
+            self.record(caller, method, name, _NOT_HERE)
+
+    def record(self, caller: Caller, method: str, name: str, reason: str) -> None:
+        """Record what is left out of the answer to a request, because it is not the caller's."""
+        self._policies.denied(caller.principal, self._group_id, method, name, caller.request_id, reason)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.access.connected_user import is_of_this_user
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.aggregator import Aggregator
+from fastmcp_aggregator.front.http.security import OnRefused
 from fastmcp_aggregator.front.http.server import serve_http
 
 _HOST = "127.0.0.1"
@@ -42,7 +43,8 @@ class HubDashboard:
             AggregatorError: no port can be had.
         """
         if self._doors is None:
-            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time, is_of_this_user)
+            refused = self._app.policies.authentication_failed
+            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time, refused, is_of_this_user)
             listener = listening_socket(_HOST, 0)
             self._origin = url_of(listener, _HOST)
             self._serving = asyncio.create_task(serve_http(self._doors, listener, self._ending), name="dashboard")
@@ -58,11 +60,16 @@ class Doors:
     """An ASGI layer: what is below a secret address is the app's, and tokens lead there."""
 
     def __init__(
-        self, app: ASGIApp, clock: Callable[[], float], is_known: Callable[[Scope], bool] = lambda _: True
+        self,
+        app: ASGIApp,
+        clock: Callable[[], float],
+        on_refused: OnRefused,
+        is_known: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
-        """`is_known` tells whether who connects may use a token."""
+        """`is_known` tells whether who connects may use a token; `on_refused` is told of all that leads nowhere."""
         self._app = app
         self._clock = clock
+        self._on_refused = on_refused
         self._is_known = is_known
         self._secret = f"/{secrets.token_urlsafe(24)}"
         self._tokens: dict[str, float] = {}
@@ -87,6 +94,9 @@ class Doors:
         elif start == "open" and scope["method"] == "GET" and self._is_known(scope) and self._is_good(rest):
             await RedirectResponse(f"{self._secret}/", 303, _HEADERS)(scope, receive, send)
         else:
+            client = scope.get("client") or ("",)
+            # A token may be good yet, for its own user.
+            self._on_refused(client[0], "/open" if start == "open" else path, "the address leads nowhere")
             await PlainTextResponse("Not Found", 404, _HEADERS)(scope, receive, send)
 
     def _is_good(self, token: str) -> bool:

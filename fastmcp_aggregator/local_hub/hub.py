@@ -156,7 +156,8 @@ class LocalHub:
                 continue
             peer.setblocking(False)
             if not is_of_this_user(peer):
-                logger.warning("a connection of another user (%s) was refused", user_of(peer))
+                who, socket_name = f"user {user_of(peer)}", os.path.basename(self._listener.getsockname())
+                self._app.policies.authentication_failed(who, socket_name, "the hub is another user's")
                 peer.close()
             else:
                 task = asyncio.create_task(self._meet(peer), name="client of the hub")

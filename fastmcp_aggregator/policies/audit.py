@@ -87,7 +87,12 @@ class Audit(Policy):
 
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
         """Record what was refused inside of a request; `name` is what was asked for."""
-        what = {_kind(method, name): name, "method": method, "outcome": "denied", "request_id": request_id or None}
+        what = {
+            _kind(method, name): name or None,
+            "method": method,
+            "outcome": "denied",
+            "request_id": request_id or None,
+        }
         self.log.record("denied", {"principal": principal.name, "group": group, **what, "reason": reason})
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:

@@ -48,16 +48,26 @@ class TaskIds:
 
     def read(self, task_id: Any, account: Hashable) -> TaskRef | None:
         """The task of an id; None: it is none of ours, or not this account's."""
+        owner, ref = self._opened(task_id)
+        return ref if ref is not None and owner == _plain(account) else None
+
+    def is_of_another(self, task_id: Any, account: Hashable) -> bool:
+        """Whether it is the id of a task, and not of this account's."""
+        owner, ref = self._opened(task_id)
+        return ref is not None and owner != _plain(account)
+
+    def _opened(self, task_id: Any) -> tuple[Any, TaskRef | None]:
+        """Whose an id is, and its task, if it is one of ours."""
         if not isinstance(task_id, str) or len(task_id) > _LONGEST:
-            return None
+            return None, None
         try:
             payload = self._seal.unseal(task_id)
             if not payload.startswith(_MARK):
-                return None
+                return None, None
             owner, ref = json.loads(payload.removeprefix(_MARK))
-            return TaskRef(**ref) if owner == _plain(account) else None
+            return owner, TaskRef(**ref)
         except (InvalidRequestState, ValueError, TypeError):
-            return None
+            return None, None
 
 
 def unknown_task() -> MCPError:

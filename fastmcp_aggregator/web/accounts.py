@@ -96,7 +96,7 @@ class AccountPages:
                 return self._form(login.server, f"{rejection.message}.", 429)
             address, browser = await self._logins.send(login, principal.name, site)
         except (OAuthError, VaultError) as error:
-            return _told(error)
+            return self._told(request, _LOGIN, error)
         response = RedirectResponse(address, 303, _headers())
         self._set(response, _COOKIE, browser)
         return response
@@ -107,11 +107,8 @@ class AccountPages:
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}
             login, tokens = await self._logins.finish(answer, request.cookies.get(_COOKIE, ""), settings)
-        except WrongBrowserError as error:
-            self._refused(request, f"{PATH}/callback", "the login was begun in another browser")
-            return _told(error)
         except (OAuthError, VaultError) as error:
-            return _told(error)
+            return self._told(request, f"{PATH}/callback", error)
         self._forget(sites[login.server], tokens)
         if login.principal == HUB:
             self._start(login.server)
@@ -235,15 +232,24 @@ class AccountPages:
         """Who has sent a form that was shown to it; None: nobody that is known."""
         form = await _form_in(request)
         shown = request.cookies.get(_FORM_COOKIE, "")
-        if not shown or not secrets.compare_digest(shown.encode(), form.get("form", "").encode()):
+        is_shown = bool(shown) and secrets.compare_digest(shown.encode(), form.get("form", "").encode())
+        if not is_shown or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            self._refused(request, _LOGIN, "the form was not shown to this browser")
             return None
-        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin" or self._auth is None:
-            return None
-        token = await self._auth.verify_token(form.get("credential", "").strip())
+        token = None if self._auth is None else await self._auth.verify_token(form.get("credential", "").strip())
         if token is None:
             self._refused(request, _LOGIN, "the credentials are not valid")
             return None
         return principal_of(token)
+
+    def _told(self, request: Request, path: str, error: Exception) -> Response:
+        """The page that says why a login goes no further."""
+        status = 403 if isinstance(error, WrongBrowserError) else 404 if isinstance(error, LoginOverError) else 502
+        if status == 403:
+            self._refused(request, path, "the login was begun in another browser")
+        elif status == 404:
+            self._refused(request, path, "there is no such login, or none any more")
+        return _page("Not logged in", f"<p>{html.escape(str(error))}.</p>", status)
 
     def _form(self, server: str, text: str = "", status: int = 200) -> Response:
         value = secrets.token_urlsafe(24)
@@ -298,11 +304,6 @@ async def _form_in(request: Request) -> dict[str, str]:
         return {name: values[0] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=10).items()}
     except (ClientDisconnect, ValueError):
         return {}
-
-
-def _told(error: Exception) -> Response:
-    status = 403 if isinstance(error, WrongBrowserError) else 404 if isinstance(error, LoginOverError) else 502
-    return _page("Not logged in", f"<p>{html.escape(str(error))}.</p>", status)
 
 
 def _page(title: str, body: str, status: int = 200) -> Response:

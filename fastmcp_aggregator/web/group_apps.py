@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fastmcp_aggregator.auth.resource_metadata import GroupMetadata
 from fastmcp_aggregator.front.http.security import Membership, OnDenied
 from fastmcp_aggregator.groups import is_group_id
+from fastmcp_aggregator.library_internals import route_path
 
 MakeApp = Callable[[str], ASGIApp]
 Guard = Callable[[ASGIApp], ASGIApp]
@@ -45,17 +46,17 @@ class GroupApps:
         self._on_denied = on_denied
         self._metadata = metadata
         self._mount = Mount("/groups/{group_id}", app=guard(self._let_in))
+        self._nothing = guard(_nothing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match, addressed = self._mount.matches(scope) if scope["type"] == "http" else (Match.NONE, {})
-        if match is Match.NONE:
+        if scope["type"] != "http" or not route_path(scope).startswith("/groups/"):
             await self._app(scope, receive, send)
+            return
+        match, addressed = self._mount.matches(scope)
+        if match is Match.NONE or not is_group_id(group_id := addressed["path_params"]["group_id"]):
+            await self._nothing(scope, receive, send)
         else:
-            group_id = addressed["path_params"]["group_id"]
-            if is_group_id(group_id):
-                await self._mount.app({**scope, **addressed}, receive, self._pointing(group_id, send))
-            else:
-                await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+            await self._mount.app({**scope, **addressed}, receive, self._pointing(group_id, send))
 
     def _pointing(self, group_id: str, send: Send) -> Send:
         """Point to the group's own metadata: to FastMCP, all groups have the same path."""
@@ -82,9 +83,13 @@ class GroupApps:
     async def _serve(self, group_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         running = self._groups.find(group_id)
         if running is None:
-            await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+            await _nothing(scope, receive, send)
         else:
             await running.serve(scope, receive, send)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
 
 
 class RunningGroups:

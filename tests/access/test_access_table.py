@@ -740,6 +740,9 @@ class Clock:
         return self.now
 
 
+def unheard(*_: str) -> None: ...
+
+
 async def page(scope: Any, receive: Any, send: Any) -> None:
     await PlainTextResponse("page")(scope, receive, send)
 
@@ -750,14 +753,14 @@ def through(doors: Doors) -> httpx2.AsyncClient:
 
 @cell("addresses of a local hub's page", "missing")
 async def _(around: Around) -> None:
-    async with through(Doors(page, Clock())) as http:
+    async with through(Doors(page, Clock(), unheard)) as http:
         for path in ("/", "/mcp", "/health", "/dashboard/state", "/open", "/open/"):
             assert (await http.get(path)).status_code == 404
 
 
 @cell("addresses of a local hub's page", "malformed")
 async def _(around: Around) -> None:
-    doors = Doors(page, Clock())
+    doors = Doors(page, Clock(), unheard)
     address = doors.new_address()
     ways = [
         f"/{address}",
@@ -778,7 +781,7 @@ async def _(around: Around) -> None:
 @cell("addresses of a local hub's page", "stale")
 async def _(around: Around) -> None:
     clock = Clock()
-    doors = Doors(page, clock)
+    doors = Doors(page, clock, unheard)
     used, old = doors.new_address(), doors.new_address()
     async with through(doors) as http:
         both = await asyncio.gather(http.get(used), http.get(used))

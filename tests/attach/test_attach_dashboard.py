@@ -18,6 +18,9 @@ async def path_of(request: Request) -> PlainTextResponse:
     return PlainTextResponse(f"page {request.url.path}")
 
 
+def unheard(*_: str) -> None: ...
+
+
 class Clock:
     now = 0.0
 
@@ -32,7 +35,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def doors(clock: Clock) -> Doors:
-    return Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock)
+    return Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard)
 
 
 def browser(doors: Doors) -> httpx2.AsyncClient:
@@ -70,7 +73,7 @@ async def test_all_else_is_not_found(doors: Doors, path: str) -> None:
 
 async def test_an_address_leads_nowhere_for_a_process_of_another_user_and_stays_good(clock: Clock) -> None:
     users = iter([False, True])
-    doors = Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, lambda _: next(users))
+    doors = Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard, lambda _: next(users))
     address = doors.new_address()
     async with browser(doors) as client:
         assert (await client.get(address)).status_code == 404

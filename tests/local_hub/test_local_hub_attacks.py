@@ -129,7 +129,7 @@ async def test_those_who_connect_and_say_nothing_are_closed(tmp_path: Path, monk
 async def test_another_user_is_not_served_even_if_the_folder_is_open(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hub(tmp_path) as here:
+    async with hub(tmp_path, audit=str(tmp_path / "audit.jsonl")) as here:
         here.path.chmod(0o777)
         for folder in (tmp_path, *tmp_path.parents):
             if str(folder).startswith("/tmp/"):
@@ -148,5 +148,7 @@ except ConnectionError as error:
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
         assert said == b"b''\n"
-        await until(lambda: "another user (65534)" in caplog.text)
+        await until(lambda: "authentication failed for user 65534" in caplog.text)
+        line = json.loads(await until((tmp_path / "audit.jsonl").read_text))
+        assert (line["outcome"], line["client"]) == ("denied", "user 65534")
         assert (await (await here.client()).request("ping"))["result"] == {}

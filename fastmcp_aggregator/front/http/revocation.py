@@ -35,13 +35,15 @@ _INVALID = {
     "error_description": "the credentials were revoked before the answer",
 }
 _CHALLENGE = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+_REVOKED = "the key was revoked, or has lost the group"
+_EXPIRED = "the credentials have expired, and the time that a call has beyond that is over"
 
 
 class Revocation:
     """An ASGI layer around the app of a group, behind authentication."""
 
     def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied, grace: float) -> None:
-        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request whose key is revoked.
+        """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended.
         `grace` is the seconds after the end of their token that calls have.
         """
         self._grace = grace
@@ -61,9 +63,9 @@ class Revocation:
             if isinstance(token, KeyToken):
                 groups = [self._group_id] if route_path(scope).startswith(self._path) else None
                 added[WHILE_LET_IN] = while_let_in = partial(_while_let_in, token, groups)
-                stack.enter_context(while_let_in(partial(self._revoked, scope, answering.end)))
+                stack.enter_context(while_let_in(partial(self._end, scope, answering, _REVOKED)))
             if token.expires_at is not None:
-                _end_at(token.expires_at + self._grace, stack, answering.end)
+                _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
             if scope["method"] == "GET":
                 added[ON_LISTENING]()
             if not answering.was_ended:
@@ -73,10 +75,9 @@ class Revocation:
         elif answering.was_ended and not response.is_complete:
             await send({"type": "http.response.body"})
 
-    def _revoked(self, scope: Scope, end: Callable[[], None]) -> None:
-        reason = "the key was revoked, or has lost the group"
+    def _end(self, scope: Scope, answering: EndableWork, reason: str) -> None:
         self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
-        end()
+        answering.end()
 
 
 def _while_let_in(

@@ -278,8 +278,8 @@ def _address(scope: Scope) -> str:
 
 
 def _rejection_reason(scope: Scope, start: Message) -> str | None:
-    """Why authentication has refused a request; None if it has not."""
-    if start["status"] == 401:
+    """Why authentication has refused a request; None if it has not, or its credentials have ended since."""
+    if start["status"] == 401 and not getattr(scope.get("user"), "is_authenticated", False):
         has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
         return "the credentials are not valid" if has_any else NO_CREDENTIALS
     if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
