@@ -97,7 +97,7 @@ class ProviderTokens(JWTVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         found = await super().verify_token(token)
-        if found is None or found.expires_at is None or not _has_begun(found.claims):
+        if found is None or found.expires_at is None or not _has_begun(found.claims) or not _names_somebody(found):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
         told = [] if self._roles_claim is None else _texts_at(found.claims, self._roles_claim)
@@ -116,6 +116,11 @@ class AnyVerifier(MultiAuth):
 def _has_begun(claims: dict[str, Any]) -> bool:
     begin = claims.get("nbf")
     return begin is None or (isinstance(begin, int | float) and begin <= time.time())
+
+
+def _names_somebody(token: AccessToken) -> bool:
+    """Whether it tells whom it is about: a subject or, of a client for itself, the client."""
+    return bool(token.subject) or any(token.claims.get(name) for name in ("client_id", "azp"))
 
 
 def _texts_at(claims: dict[str, Any], name: str) -> list[str]:

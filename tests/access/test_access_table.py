@@ -238,8 +238,9 @@ async def with_token(around: Around, path: str = "/groups/red/mcp/tools/list", *
 @cell("tokens (JWT)", "missing")
 async def _(around: Around) -> None:
     assert await with_token(around) == 200
-    for claim in ("iss", "aud", "exp"):
+    for claim in ("iss", "aud", "exp", "sub"):
         assert await with_token(around, **{claim: None}) == 401
+    assert await with_token(around, sub=None, client_id="a-program") == 200
     assert await with_token(around, groups=None) == 404
 
 
@@ -249,6 +250,8 @@ async def _(around: Around) -> None:
     for text in ("x", "a.b.c", "eyJhbGciOiJub25lIn0.e30.", "%e9"):
         assert await status(app, {"authorization": f"Bearer {text}"}) == 401
     assert await with_token(around, nbf="soon") == 401
+    for sub in ("", 5, ["ann"], {"ann": 1}):
+        assert await with_token(around, sub=sub) == 401
     for groups in (5, {"red": True}, [["red"]], [None]):
         assert await with_token(around, groups=groups) == 404
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from mcp_types import JSONRPCRequest
+from support.credentials import Credentials
 from support.harness import LEGACY, config, connected, lean, until
 from support.memory import build_aggregator
 from support.serving import Served, served
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.message_streams import encode, read_message
 
@@ -60,6 +64,25 @@ async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
         assert answer_in(refused)["error"]["code"] == -32600
         await post(request(8, {"name": "a:release"}))
         assert json.loads(answer_in(await held)["result"]["content"][0]["text"])["held"] == {"n": 1}
+
+
+async def test_who_knows_a_session_of_another_keeps_none_of_its_ids_busy(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, {"alice": None, "bob": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth, max_concurrent_requests=3)
+    async with served(app) as front, front.browser() as http, AsyncExitStack() as stack:
+        http.headers.update(credentials.of("alice"))
+        of_alice = await session_of(front, http)
+        places, bob = app._backend.places, Principal("key:bob").bare
+        while await stack.enter_context(places.turns.slot(bob)).acquire_within(0.01):
+            pass  # until none of bob's turns is left
+        as_bob = {**of_alice, **credentials.of("bob")}
+        waiting = [asyncio.create_task(http.post(front.url, json=request(n, ECHO), headers=as_bob)) for n in (7, 8)]
+        await until(lambda: places.admitted.taken == 2)
+        for number in (7, 8):
+            answer = await http.post(front.url, json=request(number, ECHO), headers=of_alice)
+            assert answer.status_code == 200
+        await stack.aclose()
+        assert [(await each).status_code for each in waiting] == [404, 404]
 
 
 @pytest.mark.parametrize("fast_path", [True, False])

@@ -488,7 +488,9 @@ async def test_whatever_is_refused_at_any_address_leaves_one_line(
                     is_open |= answer.status_code in (404, 405) and not path.startswith("/groups/")
                     assert who == "red" or is_open, (method, path)
         assert len(refused) > (10 if who == "red" else 40)
-        recorded = await until(
-            lambda: [line["path"] for line in log.lines()] if len(log.lines()) >= len(refused) else []
-        )
-        assert [path for path in recorded if path in refused] == refused
+
+        def recorded() -> list[str]:
+            return [line["path"] for line in log.lines() if line["path"] in refused]
+
+        await until(lambda: len(recorded()) >= len(refused))
+        assert recorded() == refused

@@ -257,18 +257,19 @@ class SessionPlace:
 
 class RequestsOfSessions:
     """The requests of sessions that are not over, no two of one session with the same id: nothing would tell which of
-    them an answer is for, and the transport has room for one.
+    them an answer is for, and the transport has room for one. Whose the session is will be looked at later: what others
+    send in its name is no request of it.
 
     To a client that uses an id again once it has been answered, the moment until that request is over means nothing: it
     is waited for.
     """
 
     def __init__(self) -> None:
-        self._over: dict[tuple[bytes, str], asyncio.Event] = {}
+        self._over: dict[tuple[Holder, bytes, str], asyncio.Event] = {}
 
-    async def begin(self, session: bytes, request_id: RequestId) -> bool:
+    async def begin(self, holder: Holder, session: bytes, request_id: RequestId) -> bool:
         """A request begins; False: another one has its id."""
-        key = session, str(request_id)
+        key = holder, session, str(request_id)
         try:
             async with asyncio.timeout(_REUSE_BOUND):
                 while (over := self._over.get(key)) is not None:
@@ -278,9 +279,9 @@ class RequestsOfSessions:
         self._over[key] = asyncio.Event()
         return True
 
-    def end(self, session: bytes, request_id: RequestId) -> None:
+    def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
         """A request that has begun is over."""
-        self._over.pop((session, str(request_id))).set()
+        self._over.pop((holder, session, str(request_id))).set()
 
 
 class Gate:
@@ -368,14 +369,15 @@ class Gate:
         self, session: bytes, request_id: RequestId, kind: RequestKind, scope: Scope, body: Body, send: Send
     ) -> None:
         """Serve a request if no other one of its session has its id."""
-        if not await self._in_sessions.begin(session, request_id):
+        of_whom = scope[HOLDER], session, request_id
+        if not await self._in_sessions.begin(*of_whom):
             error = JSONRPCError(jsonrpc="2.0", id=request_id, error=id_in_use().error)
             await Response(encode(error), 400, media_type="application/json")(scope, body.receive, send)
             return
         try:
             await self._serve(kind, scope, body, send)
         finally:
-            self._in_sessions.end(session, request_id)
+            self._in_sessions.end(*of_whom)
 
     async def _serve(self, kind: RequestKind, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
