@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.virtual_time import VirtualTimeLoop
 
-from fastmcp_aggregator.children.http.event_streams import EventSplitter, EventTooLarge
+from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventSplitter, EventTooLarge, read_body
+from fastmcp_aggregator.children.http.large_messages import LargeMessages
 
 BYTES = st.binary(max_size=8) | st.sampled_from([b"\n", b"\r", b"\r\n", b"data: x", b"id: 1", b": ping", b"\n\n"])
 
@@ -62,3 +67,59 @@ def test_an_id_inside_the_data_does_not() -> None:
     splitter = EventSplitter(100)
     list(splitter.feed(b'data: {"id: 1"}\nidle: x\n\n'))
     assert not splitter.is_resumable
+
+
+class Chunks(httpx2.AsyncByteStream):
+    def __init__(self, chunks: Sequence[bytes]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+def read(chunks: Sequence[bytes]) -> tuple[list[bytes], float]:
+    """The events that are passed on of a response that comes at once, and after how many seconds they are read."""
+    loop = VirtualTimeLoop()
+
+    async def events() -> list[bytes]:
+        response = httpx2.Response(200, stream=Chunks(chunks))
+        return [event async for event in BoundedEvents(response, 10**9, LargeMessages())]
+
+    try:
+        began = loop.time()
+        return loop.run_until_complete(events()), loop.time() - began
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    "other", [b": ping\n\n", b"\n\n", b"event: x\n\n", b"data: \n\n", b"data: 5\n\n", b"id: 7\ndata:\n\n"]
+)
+def test_what_is_no_message_is_read_ever_more_slowly(other: bytes) -> None:
+    message = b'data: {"jsonrpc": "2.0"}\n\n'
+    assert read([message] * 20_000) == ([message] * 20_000, 0)
+    assert read([other * 100, message])[1] == 0
+    events, seconds = read([other * 1000] * 20 + [message])
+    assert events[-1] == message
+    assert 90 < seconds < 100
+
+
+def test_pieces_of_an_event_are_read_ever_more_slowly() -> None:
+    events, seconds = read([b"data: {", *[b"x"] * 5000, b"}\n\n"])
+    assert events == [b"data: {" + b"x" * 5000 + b"}\n\n"]
+    assert 15 < seconds < 25
+
+
+def test_comments_go_no_further() -> None:
+    assert read([b": ping\n\n: pong\n\ndata: {}\n\n: ping\n\n"])[0] == [b"data: {}\n\n"]
+
+
+def test_a_body_in_very_small_chunks_is_read_slowly_and_whole() -> None:
+    loop = VirtualTimeLoop()
+    try:
+        response = httpx2.Response(200, stream=Chunks([b"x"] * 5000))
+        assert loop.run_until_complete(read_body(response, 10_000)) == b"x" * 5000
+        assert 15 < loop.time() < 25
+    finally:
+        loop.close()

@@ -25,10 +25,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
+from mcp.client.streamable_http import LAST_EVENT_ID
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
-from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, read_body
+from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, Pace, StreamBreaker, read_body
 from fastmcp_aggregator.children.http.failures import (
     cancelled_id,
     compressed,
@@ -86,6 +87,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._is_sse = transport == "sse"
         self._limit = limit
         self._mark = secrets.token_hex(16)
+        self._reopenings = Pace(at_once=20, per_second=2)
         self._has_answered = False
         self._is_over = False
         self._broken = StreamBreaker()
@@ -183,6 +185,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         return httpx2.Response(204)
 
     async def _open_events(self, request: httpx2.Request) -> httpx2.Response:
+        if LAST_EVENT_ID in request.headers:
+            await self._reopenings.after(1)
         try:
             response = await self._send(request)
             if _is_event_stream(response):

@@ -1,8 +1,11 @@
-"""Server-sent events and response bodies of remote children, read up to a size limit."""
+"""Server-sent events and response bodies of remote children, read up to a size limit, and no faster than there are
+messages in them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Iterator
 
@@ -18,6 +21,13 @@ from fastmcp_aggregator.protocol import raw_json
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _MOST_LINES = 10_000
 """Lines of one event that is long; the SDK takes one after the other."""
+_MESSAGE = re.compile(rb"(?:\A|[\r\n])data:[ \t]*[{\[]")
+"""What the data of a message begins with."""
+_FIELD = re.compile(rb"(?:\A|[\r\n])(?:data|event|id|retry)")
+_SMALL = 256
+"""Bytes of a chunk that costs more than what is in it."""
+_AT_ONCE, _PER_SECOND = 1000, 200
+"""Small chunks, or events that are no messages, of one response: as many as notifications pass."""
 _MESSAGE_TYPES = (b"", b"message")
 _ID_LINES = tuple(b"id" + end for end in (b":", b"\r", b"\n"))
 
@@ -29,10 +39,12 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
         HttpFailed: it has more than `limit` bytes, or would cost too much to parse.
         httpx2.TransportError: the connection broke.
     """
-    body = bytearray()
+    body, pace = bytearray(), Pace()
     try:
         async for chunk in chunks_of(response):
             body += chunk
+            if len(chunk) < _SMALL:
+                await pace.after(1)
             if len(body) > limit:
                 raise HttpFailed(too_large(limit))
     finally:
@@ -47,6 +59,22 @@ def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
     """Iterate over the bytes from the network."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     return aiter(response.stream)
+
+
+class Pace:
+    """Has something done more slowly if it is done very often: the server that has it done waits, and nobody else."""
+
+    def __init__(self, at_once: int = _AT_ONCE, per_second: int = _PER_SECOND) -> None:
+        self._at_once = at_once
+        self._per_second = per_second
+        self._paid_until = -math.inf
+
+    async def after(self, count: int) -> None:
+        """Wait until so many more may have come."""
+        now = asyncio.get_running_loop().time()
+        self._paid_until = max(self._paid_until, now - self._at_once / self._per_second) + count / self._per_second
+        if self._paid_until > now:
+            await asyncio.sleep(self._paid_until - now)
 
 
 class EventTooLarge(Exception):
@@ -135,11 +163,18 @@ class BoundedEvents:
         return self._splitter.is_resumable
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = chunks_of(self._response)
+        chunks, pace = chunks_of(self._response), Pace()
         try:
             while (chunk := await self._broken.next_chunk(chunks)) is not None:
+                messages = others = 0
                 for event in self._splitter.feed(chunk):
-                    yield event if len(event) <= LARGE else await _shortened(event, self._large)
+                    is_message = _MESSAGE.search(event) is not None
+                    messages += is_message
+                    others += not is_message
+                    if _FIELD.search(event) is not None:  # otherwise it is a comment
+                        yield event if len(event) <= LARGE else await _shortened(event, self._large)
+                if others or (len(chunk) < _SMALL and not messages):
+                    await pace.after(max(1, others))
         except _Unreadable:
             self.failure = too_many_parts()
         except EventTooLarge:
