@@ -7,15 +7,50 @@ record (log injection): what is not printable is escaped, and the further lines 
 from __future__ import annotations
 
 import logging
+import time
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.observability.redaction import Redactor
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+
+_OURS = __name__.partition(".")[0]
 
 _INDENT = "    "
+_AT_ONCE, _PER_SECOND = 5, 0.1
+"""Records of one place in the code of a library."""
+_LONGEST = 2000
+"""Characters of one."""
+
+
+class FewOfLibraries:
+    """A filter: of what a library says again and again, of what clients and servers send, some is logged, and cut.
+
+    What it did not log is told with the next record of the same place.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._places: dict[tuple[str, int], TokenBucket] = {}
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] == _OURS:
+            return True
+        place = record.pathname, record.lineno
+        bucket = self._places.setdefault(place, TokenBucket(burst=_AT_ONCE, rate=_PER_SECOND))
+        if not bucket.take(self._clock()):
+            return False
+        more, bucket.rejected = bucket.rejected, 0
+        with suppress(TypeError, ValueError):  # a wrong format, which the handler reports
+            text = record.getMessage()
+            if more or len(text) > _LONGEST:
+                others = f" (and {more} more like this that were not logged)" if more else ""
+                record.msg, record.args = "%s", (f"{text[:_LONGEST]}{others}",)
+        return True
 
 
 class PlainFormatter(logging.Formatter):

@@ -13,7 +13,7 @@ import pytest
 from support.wire import PATIENCE
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
+from fastmcp_aggregator.observability.logs import FewOfLibraries, PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 SECRETS = Redactor(["s3cret", "info", "timestamp"])
@@ -152,3 +152,31 @@ print("structlog" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def of_library(line: int, message: str, *arguments: Any, name: str = "mcp.server.x") -> logging.LogRecord:
+    return logging.getLogger(name).makeRecord(name, logging.WARNING, "x.py", line, message, arguments, None)
+
+
+def test_of_what_a_library_says_again_and_again_some_is_logged_and_the_rest_counted() -> None:
+    now = 0.0
+    few = FewOfLibraries(lambda: now)
+    written = [of_library(1, "rejected a request of %s", number) for number in range(1000)]
+    assert [each.getMessage() for each in written if few(each)] == [f"rejected a request of {n}" for n in range(5)]
+    assert few(of_library(2, "something else"))
+    now = 11.0
+    last = of_library(1, "rejected a request of %s", "ann")
+    assert few(last)
+    assert last.getMessage() == "rejected a request of ann (and 995 more like this that were not logged)"
+
+
+def test_what_a_library_says_is_cut() -> None:
+    few, long = FewOfLibraries(), of_library(1, "rejected a token of %s", "x" * 40_000)
+    assert few(long)
+    assert len(long.getMessage()) == 2000
+    assert few(of_library(3, "wrong %d", "x"))
+
+
+def test_what_we_say_is_all_logged() -> None:
+    few = FewOfLibraries()
+    assert all(few(of_library(1, "x" * 5000, name="fastmcp_aggregator.front")) for _ in range(100))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
+from fastmcp_aggregator.observability.logs import FewOfLibraries, PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 logger = logging.getLogger("fastmcp_aggregator")
@@ -37,6 +37,7 @@ def set_up_logging(*, debug: bool, profile: Literal["development", "production"]
     root.handlers = [_HANDLER]
     root.setLevel(logging.WARNING)
     _HANDLER.filters.clear()
+    _HANDLER.addFilter(FewOfLibraries())
     _HANDLER.secrets = secrets = Redactor()
     _HANDLER.is_for_programs = profile == "production"
     if _HANDLER.is_for_programs:
