@@ -25,11 +25,16 @@ from fastmcp_aggregator.front.introduction import (
     capabilities_together,
     instructions_together,
 )
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol.client_capabilities import Capabilities
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.protocol.methods import Era
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.routing.directory import Directory
+
+_LONGEST = 64 * 1024
+"""Bytes of what a client says in its handshake: it is kept as long as the session is."""
 
 
 class Handshakes:
@@ -57,7 +62,13 @@ class Handshakes:
         return await self._completed(ctx, result, "modern") if ctx.method == "server/discover" else result
 
     async def _initialize(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """The handshake of a legacy client, which is told of changes from now on."""
+        """The handshake of a legacy client, which is told of changes from now on.
+
+        Raises:
+            MCPError: the client says more of itself than is kept of one.
+        """
+        if json_size(ctx.params) > _LONGEST:
+            raise errors.invalid_params(f"a client may say {_LONGEST // 1024} KiB of itself")
         result = await call_next(ctx)
         connection = connection_of(ctx.session)
         declared = (ctx.params or {}).get("capabilities")

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
 from fastmcp_aggregator.front.http.security import guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
@@ -76,7 +76,7 @@ class AccountPages:
             guarded_route(f"{PATH}/mine/{{key:path}}", self._begin, self._auth, methods=["POST"]),
             operator_route(self._hub, PATH, self._all, "GET"),
             operator_route(self._hub, f"{PATH}/revoke", self._revoke, "POST"),
-            operator_route(self._hub, f"{PATH}/hub/{{key:path}}", self._begin_for_hub, "POST"),
+            operator_route(self._hub, f"{PATH}/hub/{{key:path}}", self._begin_for_hub, "POST", "login"),
         ]
 
     async def _login(self, request: Request) -> Response:
@@ -110,6 +110,8 @@ class AccountPages:
         except (OAuthError, VaultError) as error:
             return self._told(request, f"{PATH}/callback", error)
         self._forget(sites[login.server], tokens)
+        # Who the browser is of is not known here; it is the one in which the login was begun.
+        self._hub.policies.operated(ANYBODY, "logged_in", login.server, account=login.principal or None)
         if login.principal == HUB:
             self._start(login.server)
             whose = "The hub is logged in to"
@@ -146,6 +148,7 @@ class AccountPages:
             return JSONResponse({"error": f"you cannot log in to {key!r}"}, 404)
         if (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
             return JSONResponse({"error": rejection.message}, 429)
+        self._hub.policies.operated(principal, "login", key)
         return await self._sent(principal.name, site)
 
     async def _begin_for_hub(self, request: Request) -> Response:
@@ -176,6 +179,7 @@ class AccountPages:
             account = (await self._of(principal)).get(key)
             if account is None:
                 return JSONResponse({"error": f"you have no account at {key!r}"}, 404)
+            self._hub.policies.operated(principal, "logout", key)
             return await self._ended(self._sites.of_callers()[key], account)
         except VaultError as error:
             return _unreadable(error)

@@ -46,14 +46,23 @@ def forbidden(hub: Hub, request: Request, role: str) -> Response:
     return PlainTextResponse(f"Forbidden: {why}", 403)
 
 
-def operator_route(hub: Hub, path: str, handler: Handler, method: str) -> BaseRoute:
+def operator_route(hub: Hub, path: str, handler: Handler, method: str, operation: str | None = None) -> BaseRoute:
+    """A route for operators alone. What is done is recorded there; that `operation`, by default what the path is
+    called, could not be done is recorded here.
+    """
+    name = operation or path.partition("/{")[0].rpartition("/")[2]
+
     async def guarded(request: Request) -> Response:
         if not principal_in(request.scope).may_operate:
             return forbidden(hub, request, OPERATE)
         try:
-            return await handler(request)
+            response = await handler(request)
         except AggregatorError as error:
-            return JSONResponse({"error": str(error)}, 409)
+            response = JSONResponse({"error": str(error)}, 409)
+        if response.status_code >= 400:
+            key = request.path_params.get("key")
+            hub.policies.operated(principal_in(request.scope), name, key, outcome="error")
+        return response
 
     return guarded_route(path, guarded, hub.auth, methods=[method])
 
@@ -71,7 +80,7 @@ def operator_routes(hub: Hub) -> list[BaseRoute]:
         route("/reinstate/{key:path}", operations.reinstate, "POST"),
         route("/keys", operations.keys, "GET"),
         route("/pins", operations.pins, "GET"),
-        route("/pins/{key:path}", operations.approve, "POST"),
+        route("/pins/{key:path}", operations.approve, "POST", "approve"),
     ]
 
 
@@ -106,6 +115,7 @@ class _Operations:
 
     async def pins(self, request: Request) -> Response:
         pins = self._hub.pins
+        self._record(request, "pins", None)
         # The digests first: what is listed in between is not among the differences, and not approved.
         offers = {} if pins is None else pins.offers()
         found = [] if pins is None else await asyncio.to_thread(pins.differences)

@@ -97,11 +97,11 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
             child = None
         if child is None:
             return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
-        if principal.may_operate:
-            hub.policies.operated(principal, "wake", key)
-        elif mine is not None and (rejection := await hub.policies.limit(principal, mine)) is not None:
+        is_limited = not principal.may_operate and mine is not None
+        if is_limited and (rejection := await hub.policies.limit(principal, mine)) is not None:
             headers = {"Retry-After": str(math.ceil(rejection.retry_in or 0))}
             return JSONResponse({"error": rejection.message}, status_code=429, headers=headers)
+        hub.policies.operated(principal, "wake", key)
         child.start_now()
         return JSONResponse({"state": child.state}, status_code=202)
 

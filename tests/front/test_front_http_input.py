@@ -159,3 +159,15 @@ async def test_a_client_that_is_slow_to_send_its_request_keeps_only_itself_waiti
             assert (await http.post(front.url, **call("a:echo"))).status_code == 200
             writer.write(request["content"][len(request["content"]) // 2 :])
             assert b" 200 " in await asyncio.wait_for(reader.readline(), PATIENCE)
+
+
+@pytest.mark.parametrize("what", ["clientInfo", "capabilities"])
+async def test_a_client_that_says_very_much_of_itself_is_refused(what: str) -> None:
+    long: dict[str, Any] = {"clientInfo": {"name": "x" * 70_000, "version": "1"}, "capabilities": {"experimental": {}}}
+    long["capabilities"]["experimental"]["x"] = {"y": "x" * 70_000}
+    async with served(build_aggregator(config(a=lean()))) as front, front.browser() as http:
+        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {**HELLO, what: long[what]}}
+        answer = await http.post("/mcp", json=hello, headers=ACCEPT)
+        told = json.loads(answer.text[answer.text.index("{") :].splitlines()[0])
+        assert told["error"]["code"] == -32602
+        assert "64 KiB" in told["error"]["message"]

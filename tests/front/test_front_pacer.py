@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.credentials import Credentials
+from support.harness import config, lean, until
+from support.memory import build_aggregator
+from support.serving import served
 from support.virtual_time import VirtualTimeLoop
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.front.http import gate
 from fastmcp_aggregator.front.http.gate import Charged, Pacer
 
@@ -173,3 +179,23 @@ def test_few_callers_are_known_for_long(loop: Loop) -> None:
         assert "ann" in loop.pacer.accounts
 
     run(work())
+
+
+async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path: Path) -> None:
+    """A session takes all of them at once, and what is made of them waits there."""
+    credentials = Credentials(tmp_path, {"ann": None, "bob": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth)
+    nested = "[" * 90 + "]" * 90
+    params = f'{{"progressToken": "x", "progress": 1, "z": [{",".join([nested] * 300)}]}}'
+    body = f'{{"jsonrpc": "2.0", "method": "notifications/progress", "params": {params}}}'.encode()
+    async with served(app) as front, front.browser() as http:
+        await http.post("/mcp/tools/list", headers=credentials.of("bob"), json={})
+        client = await front.connect(headers=credentials.of("ann"))
+        headers = {**credentials.of("ann"), **client._session, "content-type": "application/json"}
+        headers["accept"] = "application/json, text/event-stream"
+        posts = [asyncio.create_task(http.post("/mcp", headers=headers, content=body)) for _ in range(20)]
+        places = app._backend.places
+        await until(lambda: places.body_bytes.taken > 10 * len(body))
+        account = places.loop.accounts[Principal("key:ann").bare]
+        assert account.owed > 0
+        assert {(await post).status_code for post in posts} == {202}

@@ -47,6 +47,23 @@ async def test_a_person_logs_in_from_the_page_of_their_accounts(tmp_path: Path) 
         assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
 
 
+async def test_what_people_do_with_their_accounts_is_recorded(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    async with hub(tmp_path, lists="caller", audit=str(audit)) as place:
+        browser = Browser()
+        answer = await begun(place, browser, "mine/crm", "alice")
+        await browser.come_back(answer.json()["address"], "alice-there")
+        async with place.front.browser(**place.credentials.of("alice")) as http:
+            assert (await http.delete("/accounts/mine/crm")).status_code == 200
+        lines = await until(lambda: [json.loads(line) for line in audit.read_text().splitlines()][2:] and audit)
+        told = [json.loads(line) for line in lines.read_text().splitlines()]
+        assert [(line["principal"], line["operation"], line["server"], line.get("account")) for line in told] == [
+            ("key:alice", "login", "crm", None),
+            ("anonymous", "logged_in", "crm", "key:alice"),
+            ("key:alice", "logout", "crm", None),
+        ]
+
+
 async def test_a_login_from_the_page_is_finished_by_no_other_browser(tmp_path: Path) -> None:
     async with hub(tmp_path, lists="caller") as place:
         answer = await begun(place, Browser(), "mine/crm", "alice")

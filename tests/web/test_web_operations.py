@@ -117,7 +117,8 @@ async def test_a_server_is_stopped_until_it_is_restarted(tmp_path: Path) -> None
         await until(lambda: here.app.health()["a"].state == "running")
         assert (await here.call("a:pid")).status_code == 200
         assert "a:pid" in await client.names()
-        assert await here.recorded(2) == [("key:chief", "stop", "a"), ("key:chief", "restart", "a")]
+        done = [("key:chief", "stop", "a"), ("key:ann", "wake", "a"), ("key:chief", "restart", "a")]
+        assert await here.recorded(3) == done
 
 
 async def test_a_tool_is_taken_out_of_service_and_put_back(tmp_path: Path) -> None:
@@ -137,7 +138,8 @@ async def test_a_tool_is_taken_out_of_service_and_put_back(tmp_path: Path) -> No
         assert view["servers"][0]["withdrawn"] == ["echo"]
         assert (await here.ask("POST", "/reinstate/a", body={"tool": "echo"})).json() == {"withdrawn": []}
         assert (await here.call("a:echo")).status_code == 200
-        assert [operation for _, operation, _ in await here.recorded(2)] == ["withdraw", "reinstate"]
+        done = [operation for _, operation, _ in await here.recorded(7)]
+        assert done == [*["withdraw"] * 6, "reinstate"]  # with five that could not be done
 
 
 async def test_a_tool_that_is_out_of_service_keeps_its_name() -> None:
@@ -189,7 +191,8 @@ async def test_what_is_not_as_pinned_is_shown_and_approved(tmp_path: Path) -> No
         assert (await here.ask("GET", "/pins")).json()["differences"] == []
         assert "a" in read_pins(pins)
         await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
-        assert await here.recorded(1) == [("key:chief", "approve", "a")]
+        done = [operation for _, operation, _ in await here.recorded(4)]
+        assert done == ["pins", "approve", "approve", "pins"]  # the first without what was looked at
 
 
 async def test_what_has_changed_since_it_was_looked_at_is_not_approved(tmp_path: Path) -> None:
@@ -227,3 +230,30 @@ async def test_without_pins_there_is_nothing_to_approve(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         assert (await here.ask("GET", "/pins")).json() == {"is_on": False, "differences": [], "offers": {}}
         assert (await here.ask("POST", "/pins/a", body={"offer": "0" * 64})).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "operation"),
+    [
+        ("/restart/none", None, 404, "restart"),
+        ("/stderr/none", None, 404, "stderr"),
+        ("/withdraw/a", {"tool": "none"}, 404, "withdraw"),
+        ("/withdraw/a", {}, 400, "withdraw"),
+        ("/pins/a", {"offer": "stale"}, 409, "approve"),
+    ],
+)
+async def test_what_could_not_be_done_is_recorded_too(
+    path: str, body: Any, status: int, operation: str, tmp_path: Path
+) -> None:
+    async with hub(tmp_path) as here:
+        method = "GET" if operation == "stderr" else "POST"
+        assert (await here.ask(method, path, body=body)).status_code == status
+        assert await here.recorded(1) == [("key:chief", operation, path.rpartition("/")[2])]
+        assert '"outcome":"error"' in (tmp_path / "audit.jsonl").read_text()
+
+
+async def test_who_looks_at_the_pins_of_all_servers_is_recorded_and_who_wakes_a_server(tmp_path: Path) -> None:
+    async with hub(tmp_path) as here:
+        assert (await here.ask("GET", "/pins")).status_code == 200
+        assert (await here.ask("POST", "/wake/a", "ann")).status_code == 202
+        assert await here.recorded(2) == [("key:chief", "pins", None), ("key:ann", "wake", "a")]

@@ -11,7 +11,7 @@ Who takes much of the event loop's time pauses, and so leaves most of it to othe
 requests have taken, and a quarter of a second of it is forgiven in each second. A request begins when its caller owes
 hardly anything, and borrows what that caller's requests take on average: so those that wait begin one after the other.
 Who costs little never pauses, and nobody does while no other caller was there for a minute. Nothing is queued for it:
-who pauses has its place, which bounds how many do.
+who pauses has its place, which bounds how many do, and the bytes of its body, of which nothing is made meanwhile.
 
 What a request is, it tells by its route and its content (`front/http/endpoints.py`).
 
@@ -65,8 +65,8 @@ as credentials, connections and tasks of sessions, is not in it.
 """
 _AT_ONCE = 0.003
 """Seconds of the loop's time that a caller may owe without a pause."""
-_OPENING = 0.002
-"""Seconds of the loop's time that tasks of the SDK take for a session, from its opening to its end."""
+_BESIDES = {RequestKind.OPENING: 0.002, RequestKind.MESSAGE: 0.001}
+"""Seconds of the loop's time that tasks of the SDK take: for a session, from its opening to its end, or a message."""
 _LONGEST = 0.25
 """Seconds that one request is charged for at most: what took longer was not the request."""
 _OTHERS_LAST = 60.0
@@ -348,9 +348,7 @@ class Gate:
             kind = self._endpoints.kind_of(scope, content)
             asked = None if kind is RequestKind.MESSAGE else self._endpoints.request_in_session(scope, content)
             del content  # which the body has, until it is received from there
-            if kind is not RequestKind.MESSAGE and (
-                pause := request.pause(_OPENING if kind is RequestKind.OPENING else 0.0)
-            ):
+            if pause := request.pause(_BESIDES.get(kind, 0.0)):
                 await asyncio.sleep(pause)
             if asked is not None:
                 await self._serve_in_session(*asked, kind, scope, body, send)
