@@ -257,8 +257,9 @@ class Directory:
         await self.ready()
         owners = self.table.owners(kind, name)
         if len(owners) > 1:
-            known = ", ".join(f"{key}:{name}" for key in owners)
-            raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here; name one of: {known}")
+            listed = [f"{key}:{name}" for key in owners if self.table.find(kind, f"{key}:{name}") is not None]
+            known = f"; name one of: {', '.join(listed)}" if listed else ""
+            raise MCPError(INVALID_PARAMS, f"{name!r} is not unique here{known}")
         if owners and (unlisted := self.table.unlisted(kind)):
             why = f"{name!r} is named without its server, and {unlisted[0]!r} has not been listed"
             raise MCPError(INVALID_PARAMS, f"{why}; name it with its server, as in '{owners[0]}:{name}'")
@@ -396,9 +397,13 @@ class Directory:
         return next((child for child in unlisted if loose(name[:256]).startswith(f"{loose(child.key)}_")), None)
 
     def _claimant(self, name: str, owner: str) -> str | None:
-        """The key of another child than the owner of a tool, with which the tool's own name begins."""
+        """The key of another child than the owner of a tool, with which the tool's own name begins; it may be one that
+        is not here, or not any more.
+        """
         others = (child.key for child in self._children if child.key != owner)
-        return next((key for key in others if loose(name[:256]).startswith(f"{loose(key)}_")), None)
+        found = next((key for key in others if loose(name[:256]).startswith(f"{loose(key)}_")), None)
+        key, mark, _ = name[:256].partition(":")
+        return found if found is not None or not mark or key == owner else key
 
     def _may_own(self, child: Child, name: str) -> bool:
         return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])

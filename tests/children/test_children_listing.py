@@ -281,3 +281,16 @@ async def test_what_is_listed_as_before_is_neither_checked_nor_reported_again(ca
     session.protocol_version = "2025-06-18"
     offered.append(["x", "y"])
     assert (await session.catalogue(checked=checked)).of(Kind.TOOL) is not third.of(Kind.TOOL)
+
+
+async def test_of_very_large_lists_the_first_are_used_and_the_rest_keeps_its_names() -> None:
+    def answer(kind: Kind, _: str | None) -> Mapping[str, Any]:
+        listed = named(kind, *(f"t{number}" for number in range(20)))
+        return {SPECS[kind].list_key: [{**each, "description": "x" * 1024**2} for each in listed]}
+
+    session = Session(answer, {"tools": {}})
+    session.instructions = "x" * 100_000
+    catalogue = await session.catalogue()
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == [f"t{number}" for number in range(7)]
+    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(7, 20)}
+    assert len(catalogue.instructions or "") == 64 * 1024

@@ -261,6 +261,21 @@ async def test_a_name_that_begins_with_the_key_of_one_server_does_not_reach_anot
         assert (await app.call_tool("good:echo", {})).content
 
 
+@pytest.mark.parametrize("name", ["gone:pay", "Good:pay"])
+async def test_a_name_that_may_be_of_a_server_that_is_gone_does_not_reach_another_by_itself(name: str) -> None:
+    async with build_aggregator(config(good=lean(), evil=lean(tool_names=[name]))) as app:
+        with pytest.raises(Exception, match=r"may mean something of .*; name it with its server"):
+            await app.call_tool(name, {})
+        assert (await app.call_tool(f"evil:{name}", {})).content
+
+
+async def test_a_name_of_which_one_is_withdrawn_is_not_told_as_if_it_were_there() -> None:
+    async with build_aggregator(config(a=lean(), b=lean())) as app:
+        app.withdraw("a", "echo")
+        with pytest.raises(Exception, match=r"'echo' is not unique here; name one of: b:echo$"):
+            await app.call_tool("echo", {})
+
+
 async def test_the_last_catalogue_of_a_server_that_is_down_counts(tmp_path: Path) -> None:
     async with mail(lean()) as app, connected(app.group("mail")) as client:
         assert await client.names()

@@ -121,6 +121,24 @@ async def test_a_server_is_stopped_until_it_is_restarted(tmp_path: Path) -> None
         assert await here.recorded(3) == done
 
 
+@pytest.mark.parametrize("modern", [False, True])
+async def test_no_instance_of_a_server_that_was_stopped_begins_with_the_next_call(tmp_path: Path, modern: bool) -> None:
+    """Of servers with an instance for each client."""
+    isolated = hub(tmp_path, servers={"a": {"isolation": "session"}})
+    async with isolated as here, connected(here.app, modern=modern) as client:
+        await client.call("a:pid")
+        assert (await here.ask("POST", "/stop/a")).status_code == 202
+        await until(lambda: here.app.health()["a"].state == "stopped")
+        for _ in range(2):
+            error = await client.error("tools/call", {"name": "a:pid", "arguments": {}})
+            assert "an operator has stopped it" in error["message"]
+        refused = await here.call("a:pid")
+        assert (refused.status_code, "an operator has stopped it" in refused.text) == (503, True)
+        assert (await here.ask("POST", "/restart/a")).status_code == 202
+        await until(lambda: here.app.health()["a"].state == "running")
+        await client.call("a:pid")
+
+
 async def test_a_tool_is_taken_out_of_service_and_put_back(tmp_path: Path) -> None:
     async with hub(tmp_path) as here, connected(here.app) as client:
         assert "a:echo" in await client.names()

@@ -18,9 +18,16 @@ from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
+from fastmcp_aggregator.protocol.json_rpc import json_size
 
 logger = logging.getLogger(__name__)
 _PAGE_LIMIT = 1000
+_LONGEST = 8 * 1024**2
+"""Bytes of all components of a kind: who asks for the list is given them in one step, and others wait for it."""
+_MOST_INSTRUCTIONS = 64 * 1024
+"""Characters."""
+_STEP = 256 * 1024
+"""Bytes that are looked at in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,16 @@ async def read_catalogue(
         for kind, ids in offered.items()
         if ids is None or not ids <= ids_of(kind, components[kind])
     }
-    return Catalogue(version, components, session.instructions, session.capabilities, hints, schemas, left_out=left_out)
+    told = session.instructions
+    if told is not None and len(told) > _MOST_INSTRUCTIONS:
+        logger.warning(
+            "server %r has %d characters of instructions; the first %d are used",
+            server_key,
+            len(told),
+            _MOST_INSTRUCTIONS,
+        )
+        told = told[:_MOST_INSTRUCTIONS]
+    return Catalogue(version, components, told, session.capabilities, hints, schemas, left_out=left_out)
 
 
 def _header_schema(input_schema: Any) -> dict[str, Any]:
@@ -106,8 +122,26 @@ async def _read_kind(
     version, before = session.protocol_version, checked.get(kind)
     if before is None or (before.protocol_version, before.items) != (version, items):
         kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
+        kept = await _small_enough(server_key, kind, kept)
         before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items))
     return before.kept, hint, before.ids
+
+
+async def _small_enough(server_key: str, kind: Kind, kept: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Those that are not too large together, from the first on. Others have their turns in between."""
+    total = step = 0
+    for number, component in enumerate(kept):
+        size = json_size(component)
+        total, step = total + size, step + size
+        if total > _LONGEST:
+            logger.warning(
+                "server %r lists %d %s that are too large; the first %d are used", server_key, len(kept), kind, number
+            )
+            return kept[:number]
+        if step > _STEP:
+            step = 0
+            await asyncio.sleep(0)
+    return kept
 
 
 async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:

@@ -260,7 +260,7 @@ class Instances:
         """One more instance, for a caller, in the folder in which its client works.
 
         Raises:
-            ChildServerError: there are too many.
+            ChildServerError: there are too many, or an operator has stopped the server.
         """
         known = self._of[child]
         if not self._has_room(known.values(), caller.account):
@@ -295,6 +295,8 @@ class Instances:
     def _begin(
         self, child: Child, name: Hashable, profile: ClientProfile, era: str, server: ServerConfig | None = None
     ) -> Child:
+        if child.why_stopped:
+            raise ChildServerError(child.key, "runtime", f"it is unavailable: {child.why_stopped}")
         instance = Child(
             server or child.server,
             _options_for(child.options, era, name),
