@@ -97,8 +97,8 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
             child = None
         if child is None:
             return JSONResponse({"error": f"there is no server {key!r}"}, status_code=404)
-        is_limited = not principal.may_operate and mine is not None
-        if is_limited and (rejection := await hub.policies.limit(principal, mine)) is not None:
+        limited = None if principal.may_operate else mine
+        if limited is not None and (rejection := await hub.policies.limit(principal, limited)) is not None:
             headers = {"Retry-After": str(math.ceil(rejection.retry_in or 0))}
             return JSONResponse({"error": rejection.message}, status_code=429, headers=headers)
         hub.policies.operated(principal, "wake", key)

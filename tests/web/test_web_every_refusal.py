@@ -39,8 +39,8 @@ PACKAGE = Path(fastmcp_aggregator.__file__).parent
 ELSEWHERE = {"children", "cli", "client_configs", "oauth", "scaffold", "service"}
 """Folders of code that is a client, or another program: what is refused there is not refused by the hub."""
 STATUSES = (401, 403, 404, 421)
-REFUSING = {"Denied", "refuse", "record", "is_elsewhere"}
-"""What refuses within MCP: an error of this class, and methods of the `Guard`."""
+REFUSING = {name for name in vars(Guard) if not name.startswith("_")} - {"around"}
+"""What refuses within MCP, besides `Denied`: methods of the guard."""
 
 
 # What the code has.
@@ -132,7 +132,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(Response, "__init__", responds)
     monkeypatch.setattr(Denied, "__init__", denies)
-    for name in ("refuse", "record", "is_elsewhere"):
+    for name in REFUSING:
         monkeypatch.setattr(Guard, name, _noted(getattr(Guard, name), note))
     return seen
 
