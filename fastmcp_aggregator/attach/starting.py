@@ -66,6 +66,7 @@ def begin(identity: HubIdentity) -> bool:
         if lock is None:
             return False
         try:
+            os.ftruncate(lock, 0)  # of the hub before: that serves, and this one starts
             with _listening(socket_of(identity.id)) as listener:
                 _detach(identity, listener.fileno(), lock)
         finally:
@@ -129,7 +130,6 @@ def _note(identity: HubIdentity, lock: int) -> None:
     """Note who has the lock: the process that calls this."""
     about = {"name": identity.name, "config": identity.config, "parts": identity.parts}
     with suppress(OSError):
-        os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps({"pid": os.getpid(), **about}).encode(), 0)
 
 

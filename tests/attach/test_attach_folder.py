@@ -46,6 +46,20 @@ def test_what_is_in_the_place_of_a_socket_is_replaced_and_no_link_is_followed(pl
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_hub_that_starts_is_not_taken_for_the_one_before_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one may have been killed, and its note says that it serves; who serves has to greet at once."""
+    Path(lock_of(HUB.id)).write_text('{"pid": 1, "serves": true}')
+    listening, noted = starting._listening, []
+
+    def observed(path: str) -> socket.socket:
+        noted.append(starting.record_of(HUB.id))
+        return listening(path)
+
+    monkeypatch.setattr(starting, "_listening", observed)
+    assert starting.begin(HUB)
+    assert noted == [{}]
+
+
 def test_a_link_in_the_place_of_a_lock_is_not_followed(place: Path) -> None:
     target = place.parent / "target"
     Path(lock_of(HUB.id)).symlink_to(target)
