@@ -204,7 +204,7 @@ class Aggregator(VirtualServer):
                 else:
                     break
             else:
-                self.config_problem = _told_together(errors)
+                self.config_problem = _combined(errors)
                 raise self.config_problem
             self.config_problem = errors[0] if errors else None
         if errors:
@@ -385,7 +385,7 @@ def _read(config: ConfigSource, groups: GroupsSource, strict: bool) -> tuple[Mcp
     return checked, load_groups(groups, checked.servers)
 
 
-def _told_together(errors: Sequence[ConfigError]) -> ConfigError:
+def _combined(errors: Sequence[ConfigError]) -> ConfigError:
     """The first error, with that of another file, if there is one."""
     first = errors[0]
     other = next((error for error in errors if error.source != first.source), None)

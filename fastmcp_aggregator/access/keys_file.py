@@ -123,7 +123,7 @@ class FollowedKeys:
         self._watching.setdefault(key_id, set()).add(on_change)
         loop = asyncio.get_running_loop()
         if self._looks_in is not loop:
-            self._look_later(loop)
+            self._schedule_look(loop)
 
     def unwatch(self, key_id: str, on_change: Callable[[], None]) -> None:
         """It depends on the key no longer."""
@@ -132,14 +132,14 @@ class FollowedKeys:
         if not watching:
             del self._watching[key_id]
 
-    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looks_in = loop
         loop.call_later(LOOK_INTERVAL, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looks_in = None
         if self._watching:
-            self._look_later(loop)
+            self._schedule_look(loop)
             self._refresh()
 
     def _refresh(self) -> None:

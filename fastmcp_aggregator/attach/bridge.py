@@ -96,7 +96,7 @@ class Bridge:
         """Serve the client until it leaves; the exit code."""
         try:
             while True:
-                self._seek()
+                self._find_hub()
                 if (code := self._end()) is not None:
                     return code
                 self._wait()
@@ -176,13 +176,13 @@ class Bridge:
 
     # A hub.
 
-    def _seek(self) -> None:
+    def _find_hub(self) -> None:
         """See that there is a hub, or that there will be."""
         if self._connection is not None:
             if self._connection.phase is Phase.GREETING:
                 self._look_at_greeting(self._connection)
             else:
-                self._look_for_life(self._connection)
+                self._check_liveness(self._connection)
             return
         now = time.monotonic()
         if self._is_idle or now < self._next_attempt or self._exit_code is not None:
@@ -191,7 +191,7 @@ class Bridge:
             made_hub_folder()
             peer = connected(self._identity.id)
             if peer is None and begin(self._identity):
-                self._tell_of_others()
+                self._report_other_hubs()
                 self._read_known()
                 peer = connected(self._identity.id)
         except Unusable as why:
@@ -221,7 +221,7 @@ class Bridge:
         record = record_of(self._identity.id)
         return record is not None and record.get("serves") is True
 
-    def _look_for_life(self, connection: Connection) -> None:
+    def _check_liveness(self, connection: Connection) -> None:
         """A hub that serves and then hangs is left: it keeps its lock, so there can be no other."""
         if connection.process is not None or not self._session.is_waiting or not self._client.has_room:
             self._probe.rest()
@@ -238,7 +238,7 @@ class Bridge:
             entries = read_answers(self._answers)
             self._known = KnownClient(entries) if entries else None
 
-    def _tell_of_others(self) -> None:
+    def _report_other_hubs(self) -> None:
         """A hub was started: say why those that serve the same config are others."""
         mine = self._identity
         for hub_id in known_hubs():
@@ -267,13 +267,13 @@ class Bridge:
         self._known = None
         self._send(self._session.attached())
         if not self._session.is_introducing:
-            self._let_go()
+            self._flush_held()
 
     def _send(self, lines: Sequence[bytes]) -> None:
         if self._connection is not None and lines:
             self._connection.write(b"\n".join(lines) + b"\n")
 
-    def _let_go(self) -> None:
+    def _flush_held(self) -> None:
         """Pass on what has waited."""
         held, self._held, self._held_bytes = self._held, deque(), 0
         self._from_client(held)
@@ -285,14 +285,14 @@ class Bridge:
         self._probe.heard()
         for line in connection.read():
             if line.startswith(greeting.MARK):
-                self._heed(connection, line)
+                self._on_control_message(connection, line)
             elif connection.phase is not Phase.GREETING:
                 was_introducing = self._session.is_introducing
                 if (shown := self._session.received(line)) is not None:
                     told.append(shown + b"\n")
                 elif was_introducing and not self._session.is_introducing:
                     self._send(self._session.introduced())
-                    self._let_go()
+                    self._flush_held()
             if self._connection is not connection:
                 break
         if told:
@@ -303,7 +303,7 @@ class Bridge:
         if connection.is_lost and self._connection is connection:
             self._lost(connection)
 
-    def _heed(self, connection: Connection, line: bytes) -> None:
+    def _on_control_message(self, connection: Connection, line: bytes) -> None:
         """A hub says something of itself."""
         try:
             what, about = greeting.read(line)
@@ -325,7 +325,7 @@ class Bridge:
 
     def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
         for line in lines:
-            if self._passes(line):
+            if self._can_take(line):
                 self._pass_on(line)
             elif (answer := None if self._known is None else self._known.answer(line)) is not None:
                 self._session.sent(line)
@@ -341,7 +341,7 @@ class Bridge:
         if connection is not None and is_served and self._client.has_left and not self._held:
             connection.finish()
 
-    def _passes(self, line: bytes) -> bool:
+    def _can_take(self, line: bytes) -> bool:
         """Whether what serves the client takes the line now."""
         connection = self._connection
         if connection is None or connection.phase is Phase.GREETING or self._session.is_introducing:

@@ -93,7 +93,7 @@ class EarlyFront:
             ready, _, _ = select.select(wanted if self._kept > _MOST_KEPT else [*wanted, self._stdin], [], [])
             if self._woken in ready:
                 return
-            if self._nudged in ready and not self._go_over_what_came():
+            if self._nudged in ready and not self._process_received():
                 return
             if self._stdin not in ready:
                 continue
@@ -104,7 +104,7 @@ class EarlyFront:
             if not self._take(lines):
                 return
 
-    def _go_over_what_came(self) -> bool:
+    def _process_received(self) -> bool:
         """Look once more at what is kept, with what has been learned; False: it is to end."""
         os.read(self._nudged, 1)
         if self._introduce is not None:

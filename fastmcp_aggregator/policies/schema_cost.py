@@ -61,7 +61,7 @@ class SchemaCost:
             raise TooCostly(TOO_MUCH)
         return size
 
-    def may_tell(self, size: Size) -> bool:
+    def can_decide(self, size: Size) -> bool:
         """Whether it may be worked out what is wrong: what fails is copied, once for each alternative that it fails."""
         weight = self._root.anywhere()
         told = weight.branches * _growth(weight.cycles, size.depth)

@@ -149,7 +149,7 @@ class _Check:
             raise TooCostly(f"they are {error}") from None
         if self._validator.is_valid(arguments):
             return None
-        if not self._cost.may_tell(size):
+        if not self._cost.can_decide(size):
             return {"path": "$", "message": "the arguments do not match the input schema"}
         try:
             self._validator.validate(arguments)

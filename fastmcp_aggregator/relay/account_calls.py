@@ -92,7 +92,7 @@ class AccountCalls:
 
     async def _called(self, call: Call, site: Site, principal: str) -> Result:
         if _continues_login(call):
-            login = await self._came_back(call, site, principal)
+            login = await self._resumed_login(call, site, principal)
             call.params = {name: value for name, value in call.params.items() if name not in RETRY_PARAMS}
             if login is not None:
                 await self._until_finished(login, call, site)
@@ -175,7 +175,7 @@ class AccountCalls:
         await self._until_finished(login, call, site)
         call.caller.notify(ELICITATION_COMPLETE.name, {"elicitationId": login.id})
 
-    async def _came_back(self, call: Call, site: Site, principal: str) -> Login | None:
+    async def _resumed_login(self, call: Call, site: Site, principal: str) -> Login | None:
         """The login for which a modern client has come back; None: it is over, with tokens or without.
 
         Raises:

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from support.harness import PATIENCE, config, free_port, lean, running
 from support.serving import served
 
-from fastmcp_aggregator.front.http.server import shortage_told
+from fastmcp_aggregator.front.http.server import reporting_shortage
 
 pytestmark = pytest.mark.process
 
@@ -122,7 +122,7 @@ async def test_a_shortage_is_told_once_and_other_errors_go_where_they_went_befor
 
     lacking = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     loop.set_exception_handler(before)
-    with shortage_told():
+    with reporting_shortage():
         for _ in range(5):
             loop.call_exception_handler({"message": "accept", "exception": lacking, "socket": object()})
         loop.call_exception_handler({"message": "a file", "exception": lacking})
@@ -136,7 +136,7 @@ async def test_a_shortage_is_told_once_and_other_errors_go_where_they_went_befor
 
 
 async def test_without_a_handler_other_errors_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
-    with shortage_told():
+    with reporting_shortage():
         asyncio.get_running_loop().call_exception_handler({"message": "something else"})
     assert caplog.messages == ["something else"]
 

@@ -37,7 +37,7 @@ async def short_collections(
     """While the program serves: set aside what survives. `computed` is how many seconds the program has computed."""
     collections = _Collections(clock)
     gc.callbacks.append(collections.on_collection)
-    looking = asyncio.create_task(collections.look_when_idle(computed), name="garbage collections")
+    looking = asyncio.create_task(collections.collect_when_idle(computed), name="garbage collections")
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ class _Collections:
         """Whether something was set aside since it was last counted, which takes a step for each object."""
         self._looks_at_all = False
 
-    async def look_when_idle(self, computed: Callable[[], float]) -> None:
+    async def collect_when_idle(self, computed: Callable[[], float]) -> None:
         while True:
             began, before = self._clock(), computed()
             await asyncio.sleep(_QUIET)

@@ -275,7 +275,7 @@ async def serve_http(
     stopping = asyncio.create_task(stop.wait())
     sweeping = asyncio.create_task(_sweep(connections), name="connections")
     try:
-        with shortage_told(), few_warnings():
+        with reporting_shortage(), few_warnings():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 if drain_wait:
@@ -383,7 +383,7 @@ _REPORTS_PER_SECOND = 1 / 60
 
 
 @contextmanager
-def shortage_told() -> Iterator[None]:
+def reporting_shortage() -> Iterator[None]:
     """While a server accepts connections: that it cannot is told once a minute, in our words."""
     loop = asyncio.get_running_loop()
     others = loop.get_exception_handler()

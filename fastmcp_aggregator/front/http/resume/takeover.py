@@ -225,7 +225,7 @@ class _Said:
         body = json.dumps(message).encode()
         scope = {**self._scope, "method": "POST", "headers": [*self._headers, (b"content-length", b"%d" % len(body))]}
         first = {"type": "http.request", "body": body, "more_body": False}
-        await app(scope, _again(first, _never), _unheard)
+        await app(scope, _again(first, _never), _discard)
 
 
 def _params_of(first: Message, methods: Sequence[str] | set[str]) -> tuple[str, dict[str, Any]] | None:
@@ -259,4 +259,4 @@ async def _never() -> Message:
     return await never
 
 
-async def _unheard(_: Message) -> None: ...
+async def _discard(_: Message) -> None: ...
