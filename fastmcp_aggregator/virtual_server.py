@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 from fastmcp import FastMCP
@@ -346,7 +347,9 @@ class VirtualServer(FastMCP[None]):
 
     async def made_routes(self, rule: NameRule) -> RouteTable:
         """The same with all that is listed under a rule, made while others go on."""
-        return await self._directory.made(Kind, rule)
+        return await self._directory.made(
+            lambda table: chain.from_iterable(table.named_of_each(kind, rule) for kind in Kind)
+        )
 
     async def public_name(self, kind: Kind, name: str) -> str:
         """The public name of what may be named without its server; see `Directory`."""

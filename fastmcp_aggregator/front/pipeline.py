@@ -365,8 +365,9 @@ class Pipeline:
                 return None
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")
-            table = self._directory.table
-            return {SPECS[kind].list_key: table.listing(kind, self._rule(caller)), **table.cache_hint(kind).as_fields()}
+            rule = self._rule(caller)
+            table = await self._directory.made(lambda table: table.items_of_each(kind, rule))
+            return {SPECS[kind].list_key: table.listing(kind, rule), **table.cache_hint(kind).as_fields()}
 
         return answer
 

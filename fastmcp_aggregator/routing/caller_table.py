@@ -7,6 +7,7 @@ it takes does not grow with what everybody sees. A name that both have is the sh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Kind
@@ -52,7 +53,11 @@ class CallerTable(RouteTable):
         return self._catalogues.get(child.key) if child.key in self._by_key else self._shared.known_of(child)
 
     def listing(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
-        return [*self._shared.listing(kind, rule), *super().listing(kind, rule)]
+        return list(chain.from_iterable(self.items_of_each(kind, rule)))
+
+    def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
+        yield from self._shared.items_of_each(kind, rule)
+        yield from super().items_of_each(kind, rule)
 
     def named_of_each(self, kind: Kind, rule: NameRule) -> Iterator[tuple[Child, list[tuple[str, Route]]]]:
         yield from self._shared.named_of_each(kind, rule)
@@ -93,9 +98,9 @@ class CallerTable(RouteTable):
         yield from self._shared.served(kind)
         yield from super().served(kind)
 
-    def _parts_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
-        yield from self._shared._parts_as_json(kind, rule, is_modern=is_modern)
-        yield from super()._parts_as_json(kind, rule, is_modern=is_modern)
+    def texts_of_each(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
+        yield from self._shared.texts_of_each(kind, rule, is_modern=is_modern)
+        yield from super().texts_of_each(kind, rule, is_modern=is_modern)
 
     def _search(self, kind: Kind, name: str) -> Route | None:
         return self._shared.find(kind, name) or super()._search(kind, name)

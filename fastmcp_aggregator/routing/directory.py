@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
-from fastmcp_aggregator.naming.rules import NameRule, loose
+from fastmcp_aggregator.naming.rules import loose
 from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.section import Section
@@ -175,14 +174,14 @@ class Directory:
             self._table = self._made_table(shared, self._tools({}), self._sections)
         return self._own_table(self._table, principal) if self._own else self._table
 
-    async def made(self, kinds: Iterable[Kind], rule: NameRule) -> RouteTable:
-        """The routes as of now, for the present caller, with what is listed under a rule. It is made by and by: others
-        go on meanwhile.
+    async def made(self, parts: Callable[[RouteTable], Iterable[object]]) -> RouteTable:
+        """The routes as of now, for the present caller, with these parts of them. They are made by and by: others go on
+        meanwhile.
         """
         began = time.monotonic()
         while True:
             table = self.table
-            for _ in chain.from_iterable(table.named_of_each(kind, rule) for kind in kinds):
+            for _ in parts(table):
                 if time.monotonic() - began > _AT_A_TIME:
                     await asyncio.sleep(0)
                     began = time.monotonic()

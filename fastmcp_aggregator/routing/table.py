@@ -157,9 +157,7 @@ class RouteTable:
         """All components of a kind under one client's names, as wire objects. Shared: not to be changed."""
         listing = self._listings.get((kind, rule))
         if listing is None:
-            listing = self._listings[kind, rule] = []
-            for child in self._listed():
-                listing += self._items(child, kind, rule)
+            listing = self._listings[kind, rule] = list(chain.from_iterable(self.items_of_each(kind, rule)))
         return listing
 
     def listing_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Raw:
@@ -170,12 +168,26 @@ class RouteTable:
         """
         text = self._texts.get((kind, rule, is_modern))
         if text is None:
-            parts = filter(None, self._parts_as_json(kind, rule, is_modern=is_modern))
+            parts = filter(None, self.texts_of_each(kind, rule, is_modern=is_modern))
             text = self._texts[kind, rule, is_modern] = Raw(b"[" + b",".join(parts) + b"]")
         return text
 
-    def _parts_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
+    def texts_of_each(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
+        """The same by child, without the brackets around it.
+
+        Raises:
+            ValueError: it cannot be written as such.
+        """
         return (self._text(child, kind, rule, is_modern=is_modern) for child in self._listed())
+
+    def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
+        """The same as wire objects, by child."""
+        return (self._items(child, kind, rule) for child in self._listed())
+
+    def count(self, kind: Kind) -> int:
+        """How many components of a kind there are at most, without a look at any."""
+        catalogues = filter(None, map(self.catalogue_of, self._listed()))
+        return sum(len(offered(catalogue, kind)) for catalogue in catalogues)
 
     def cache_hint(self, kind: Kind) -> CacheHint:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only

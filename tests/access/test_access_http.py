@@ -7,11 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import fastmcp.server.auth.providers.jwt
 import httpx2
 import pytest
+import support.serving
 from fastmcp.server.auth import AccessToken, AuthProvider
+from joserfc.jwk import RSAKey
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from support.harness import LEGACY, config
 from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, token
 
@@ -171,6 +179,41 @@ async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
 ) -> None:
     found = await principal(provider(tmp_path, tokens=True), token(**claims))
     assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
+
+
+async def test_a_key_of_the_provider_that_comes_or_goes_is_known_within_the_bounds_that_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(
+        fastmcp.server.auth.providers.jwt, "time", SimpleNamespace(monotonic=lambda: now, time=time.time)
+    )
+    published = {"old": PAIR}
+
+    async def keys(_: Request) -> Response:
+        known = {kid: RSAKey.import_key(pair.public_key).as_dict(private=False) for kid, pair in published.items()}
+        return JSONResponse({"keys": [{**key, "kid": kid, "alg": "RS256"} for kid, key in known.items()]})
+
+    async with support.serving.served(Starlette(routes=[Route("/jwks.json", keys)])) as front:
+        settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": f"{front.origin}/jwks.json"}
+        auth = auth_from_settings(load_settings(**settings))
+        assert auth is not None
+
+        async def are_let_in() -> tuple[bool, bool]:
+            old, new = token(kid="old"), token(kid="new", pair=OTHER_PAIR)
+            return await principal(auth, old) is not None, await principal(auth, new) is not None
+
+        assert await are_let_in() == (True, False)
+        published |= {"new": OTHER_PAIR}
+        now += 29
+        assert await are_let_in() == (True, False)
+        now += 2
+        assert await are_let_in() == (True, True)
+        del published["old"]
+        now += 3599
+        assert await are_let_in() == (True, True)
+        now += 2
+        assert await are_let_in() == (False, True)
 
 
 async def test_a_token_without_a_signature_does_not_let_in(tmp_path: Path) -> None:

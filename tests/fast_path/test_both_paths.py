@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -21,6 +22,7 @@ from support.serving import served
 from support.talking_server import talking_server
 
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.front.fast_path import http, path
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,6 +50,7 @@ class Side:
     app: Aggregator
     url: str
     http: httpx2.AsyncClient
+    asgi: Any
     session: str = ""
 
     async def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
@@ -99,11 +102,13 @@ async def sides() -> AsyncIterator[Sides]:
             }
             app = build_aggregator(config(**SERVERS, **remote), fast_path=is_fast)
             front = await stack.enter_async_context(served(app))
-            http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
-            side = Side(app, front.url, http)
+            client = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
+            side = Side(app, front.url, client, front.asgi)
             hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "both", "version": "1"}}
             greeting = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
-            first = await http.post(side.url, json=greeting, headers={"accept": "application/json, text/event-stream"})
+            first = await client.post(
+                side.url, json=greeting, headers={"accept": "application/json, text/event-stream"}
+            )
             side.session = first.headers["mcp-session-id"]
             await side.legacy(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
             for kind in ("tools", "prompts", "resources"):  # the first list waits for the servers
@@ -311,6 +316,53 @@ async def test_the_json_face_answers_alike(sides: Sides, method: str, body: str)
         response = await side.http.post(f"{side.url}/{method}", content=body.encode(), headers=JSON)
         answers.append((response.status_code, response.headers["content-type"], response.json()))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("chunk", [1, 256 * 1024])
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources", "resources/templates"])
+async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(
+    sides: Sides, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
+    monkeypatch.setattr(http, "_CHUNK", chunk)
+    before, method = sides.fast.counts.answered, f"{kind}/list"
+    await sides.agree(request(method, "{}", modern=False, request_id='"\\"tools\\":["'), modern=False)
+    await sides.agree(request(method, "{}", modern=True), routed(method), modern=True)
+    told = [(await side.http.post(f"{side.url}/{method}")).json() for side in (sides.fast, sides.full)]
+    assert told[0] == told[1]
+    assert sides.fast.counts.answered == before + 3
+    refused = await sides.agree(request(method, '{"cursor": "x"}', modern=False), modern=False)
+    assert "one page" in refused[1]["error"]["message"]
+
+
+async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
+    monkeypatch.setattr(http, "_CHUNK", 1)
+    running = sides.fast.app._backend.places.slots
+    read, is_reading = asyncio.Event(), asyncio.Event()
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if message.get("more_body"):
+            assert running.taken == 0
+            is_reading.set()
+            await read.wait()
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp/tools/list", "root_path": "", "query_string": b""}
+    scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
+    messages = iter([{"type": "http.request", "body": b""}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    listing = asyncio.create_task(sides.fast.asgi(scope, receive, send))
+    await is_reading.wait()
+    read.set()
+    await listing
+    assert json.loads(b"".join(sent)) == (await sides.full.http.post(f"{sides.full.url}/tools/list")).json()
+    assert len(sent) > len(SERVERS)
+    assert running.taken == 0
 
 
 BODY = request("tools/call", '{"name": "a:echo", "arguments": {"text": "hi", "n": [1, 2.5, null]}}', modern=False)

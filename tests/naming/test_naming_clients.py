@@ -48,6 +48,14 @@ def test_an_ordinary_client_gets_names_as_they_are_by_default(client_name: str |
     assert rule_for(client_name, separator="auto", prefix=True) == NameRule(":")
 
 
+def test_tools_of_an_aggregator_behind_an_aggregator_have_names_without_a_hash_if_it_writes_two_underscores() -> None:
+    rule = rule_for("claude-ai", separator="auto", prefix=True)
+    assert rule.public_name("inner", "a:echo") == "inner__a_echo_d0fe750d"
+    assert rule.public_name("inner", rule_for(None, separator="__", prefix=True).public_name("a", "echo")) == (
+        "inner__a__echo"
+    )
+
+
 @pytest.mark.parametrize("client_name", ["Claude-AI", "claude-ai ", "claude"])
 def test_clients_are_recognised_by_their_exact_name(client_name: str) -> None:
     assert not rule_for(client_name, separator="auto", prefix=True).is_strict

@@ -190,6 +190,14 @@ async def test_a_server_asks_its_client_through_the_load_balancer(cluster: Clust
         assert await client.play("old", *questions) == [{"a": {"roots": []}}] * 5
 
 
+async def test_a_browser_keeps_to_the_replica_that_its_dashboard_shows(cluster: Cluster) -> None:
+    origin = cluster.url.removesuffix("/mcp")
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE, headers=cluster.authorized()) as http:
+        assert (await http.get(f"{origin}/")).status_code == 200
+        states = [(await http.get(f"{origin}/dashboard/state")).json() for _ in range(12)]
+    assert len({server["pid"] for state in states for server in state["servers"] if server["key"] == "a"}) == 1
+
+
 async def test_one_limit_holds_for_all_replicas_together(cluster: Cluster) -> None:
     answers = [await cluster.ask("a:pid", name="limited") for _ in range(12)]
     passed = [text_of(answer)["pid"] for status, answer in answers if status == 200]

@@ -350,6 +350,6 @@ async def test_a_table_is_made_while_others_go_on_and_is_the_present_one(monkeyp
         directory.invalidate()
 
     rule = directory.naming.rule(None)
-    made, _ = await asyncio.gather(directory.made(Kind, rule), change())
+    made, _ = await asyncio.gather(directory.made(lambda table: table.named_of_each(Kind.TOOL, rule)), change())
     assert made is directory.table
     assert list(made.names(Kind.TOOL, rule)) == ["one:x", "other:z"]

@@ -14,10 +14,10 @@ PAIR = RSAKeyPair.generate()
 OTHER_PAIR = RSAKeyPair.generate()
 
 
-def token(*, pair: RSAKeyPair = PAIR, **claims: Any) -> str:
+def token(*, pair: RSAKeyPair = PAIR, kid: str | None = None, **claims: Any) -> str:
     """A token of the identity provider; None takes a claim away."""
     key = RSAKey.import_key(pair.private_key.get_secret_value())
-    return jwt.encode({"alg": "RS256"}, claims_of(**claims), key)
+    return jwt.encode({"alg": "RS256", **({} if kid is None else {"kid": kid})}, claims_of(**claims), key)
 
 
 def claims_of(**claims: Any) -> dict[str, Any]:

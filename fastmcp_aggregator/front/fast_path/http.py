@@ -9,8 +9,9 @@ answer; the call that was begun goes along in its scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -24,9 +25,11 @@ from msgspec import Raw
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fastmcp_aggregator.catalogue.snapshot import SPECS
+from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import Declined, FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import LISTS, Declined, FastPath, Sender
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.rest import METHODS, refusal
 from fastmcp_aggregator.front.http.security import is_json
@@ -37,6 +40,8 @@ from fastmcp_aggregator.relay.live_clients import LiveClients
 
 PATIENCE = 0.25
 """Seconds that an answer may take to be the only thing in its response."""
+_CHUNK = 256 * 1024
+"""Bytes of a long list that are sent in one turn, at least."""
 _UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-event-id", "expect"})
 """Headers with which a request is left to the transport."""
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
@@ -80,7 +85,7 @@ class FastEndpoint:
             return
         with exchange.session:
             try:
-                response = await exchange.response
+                response = await (exchange.response if exchange.long is None else exchange.long_list(exchange.long))
                 if response is None:
                     await self._app({**scope, SCOPE_KEY: [exchange.fast]}, replay, send)
                 else:
@@ -163,6 +168,8 @@ class Exchange:
         """`session` is entered while the request is served."""
         self.session = session or nullcontext()
         self.fast: FastCall | None = None
+        self.long: raw_json.RequestLine | None = None
+        """A request for a list that takes longer than a turn."""
         self.response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The response; None: the transport is to serve the request."""
         self._fast_path = fast_path
@@ -177,6 +184,9 @@ class Exchange:
             Malformed: its id is none.
         """
         self._request_id = request.id
+        if request.method in LISTS and self._fast_path.is_long(request.method):
+            self.long = request
+            return True
         if (result := self._fast_path.reply(request, self._sender)) is not None:
             self._resolve(self.encoded(result))
             return True
@@ -189,12 +199,27 @@ class Exchange:
             self._fast_path.register(self._sender.connection, key, fast)
         return True
 
-    async def send(self, response: bytes, send: Send) -> None:
-        """Send a response, whole."""
+    async def long_list(self, request: raw_json.RequestLine) -> LongResponse | None:
+        """The response to a request for such a list; None: the transport is to serve the request."""
+        found = await self._fast_path.long_list(request, self._sender)
+        if found is None:
+            return None
+        result, parts = found
+        return LongResponse.of(self.encoded(result), SPECS[LISTS[request.method]].list_key, parts)
+
+    async def send(self, response: bytes | LongResponse, send: Send) -> None:
+        """Send a response; a long one by and by, as it is read."""
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(response))]
         headers += self.headers()
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
-        await send({"type": "http.response.body", "body": response})
+        if isinstance(response, bytes):
+            await send({"type": "http.response.body", "body": response})
+            return
+        with released_while_waiting.get()():
+            for chunk in response.chunks():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await asyncio.sleep(0)
+        await send({"type": "http.response.body"})
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Those of its response that are its own."""
@@ -230,6 +255,35 @@ class Exchange:
     def _resolve(self, response: bytes | None) -> None:
         if not self.response.done():
             self.response.set_result(response)
+
+
+@dataclass(frozen=True, slots=True)
+class LongResponse:
+    """A response with a long list, whose parts are joined as they are sent."""
+
+    head: bytes
+    parts: Sequence[bytes]
+    tail: bytes
+
+    @classmethod
+    def of(cls, encoded: bytes, key: str, parts: Sequence[bytes]) -> LongResponse:
+        """Of a response whose list, which is under a key, is empty. In a JSON text `"key":[` can stand nowhere else."""
+        head, mark, tail = encoded.partition(b'"%s":[' % key.encode())
+        return cls(head + mark, parts, tail)
+
+    def __len__(self) -> int:
+        return len(self.head) + sum(map(len, self.parts)) + max(0, len(self.parts) - 1) + len(self.tail)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its text, in pieces that are sent at once."""
+        chunk = bytearray(self.head)
+        for number, part in enumerate(self.parts):
+            chunk += b"," * bool(number)
+            chunk += part
+            if len(chunk) >= _CHUNK:
+                yield bytes(chunk)
+                chunk.clear()
+        yield bytes(chunk) + self.tail
 
 
 class JsonExchange(Exchange):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -40,6 +41,7 @@ from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
+from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods, raw_json
@@ -47,6 +49,7 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.table import RouteTable
 from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
@@ -63,6 +66,8 @@ _MOST_KEPT_BYTES = 2000
 """Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
 """Parts of a result that are decoded, where they are."""
+_MOST_AT_ONCE = 2000
+"""Components of a list that is made, and sent, in one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +151,60 @@ class FastPath:
         except (Declined, *raw_json.Malformed):
             return None
 
+    def is_long(self, method: str) -> bool:
+        """Whether a list takes longer than a turn."""
+        directory = self._directory
+        return directory.is_same_for_all and directory.table.count(LISTS[method]) > _MOST_AT_ONCE
+
+    async def long_list(self, request: raw_json.RequestLine, sender: Sender) -> tuple[Result, list[bytes]] | None:
+        """The result of such a request but for what is listed, and the parts of that; None: it is declined.
+
+        The list is made by and by: others go on meanwhile.
+        """
+        kind = LISTS[request.method]
+        try:
+            self._require_usual(request)
+            raw_json.read_id(request.id)
+            await self._directory.ready()
+            rule = self._rule_of_list(request, sender)
+
+            def texts(table: RouteTable) -> Iterator[bytes]:
+                return table.texts_of_each(kind, rule, is_modern=sender.is_modern)
+
+            table = await self._directory.made(
+                lambda table: chain(table.named_of_each(kind, rule), table.items_of_each(kind, rule), texts(table))
+            )
+            parts = list(filter(None, texts(table)))
+        except Exception as why:
+            self._count_declined(why)
+            return None
+        self._counts.answered += 1
+        return self._list_result(request.method, Raw(b"[]"), table, sender), parts
+
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
+        kind, rule, table = LISTS[request.method], self._rule_of_list(request, sender), self._directory.table
+        try:
+            items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
+        except ValueError:
+            raise Declined("list") from None
+        return self._list_result(request.method, items, table, sender)
+
+    def _rule_of_list(self, request: raw_json.RequestLine, sender: Sender) -> NameRule:
+        """How names are listed for the client."""
         kind = LISTS[request.method]
         meta = _meta_of(request.params)
         _require_envelope(request.method, {**request.params, "_meta": meta}, meta, sender)
         if not self._directory.can_list or not self._own.has_none_of(kind) or "cursor" in request.params:
             raise Declined("list")
-        table, rule = self._directory.table, self._directory.naming.rule(_client_name(sender, request.params))
-        try:
-            items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
-        except ValueError:
-            raise Declined("list") from None
+        return self._directory.naming.rule(_client_name(sender, request.params))
+
+    def _list_result(self, method: str, items: Raw, table: RouteTable, sender: Sender) -> Result:
+        kind = LISTS[method]
         result = {SPECS[kind].list_key: items}
         if not sender.is_modern:
             return result
         hinted = {**result, **table.cache_hint(kind).as_fields()}
-        return for_modern_client(request.method, hinted, self._server_info())
+        return for_modern_client(method, hinted, self._server_info())
 
     # Calls of sessions, which another request may cancel.
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec import Raw
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.naming.rules import NameRule
+from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.table import RouteTable
 
@@ -19,9 +23,18 @@ class Part:
 
     def __init__(self, listed: Mapping[Kind, Listed]) -> None:
         self.listed = listed
-        self.tools = {public: route.original for public, route in listed.get(Kind.TOOL, ())}
+        self.tool_count = len(listed.get(Kind.TOOL, ()))
         self.resources = len(listed.get(Kind.RESOURCE, ())) + len(listed.get(Kind.TEMPLATE, ()))
         self.prompts = len(listed.get(Kind.PROMPT, ()))
+
+    @cached_property
+    def tools(self) -> dict[str, str]:
+        return {public: route.original for public, route in self.listed.get(Kind.TOOL, ())}
+
+    @cached_property
+    def tool_names(self) -> Raw:
+        """The public names of its tools, as JSON."""
+        return Raw(encode([public for public, _ in self.listed.get(Kind.TOOL, ())]))
 
     def has_tools_of(self, other: Part) -> bool:
         """Whether its tools are those of another."""
@@ -86,5 +99,5 @@ def _part(listed: Mapping[Kind, Listed], before: Part | None) -> Part:
 
 
 def _have_same_tools(parts: Mapping[str, Part], before: Mapping[str, Part]) -> bool:
-    mine, others = ([key for key, part in each.items() if part.tools] for each in (parts, before))
+    mine, others = ([key for key, part in each.items() if part.tool_count] for each in (parts, before))
     return mine == others and all(parts[key] is before[key] or parts[key].has_tools_of(before[key]) for key in mine)

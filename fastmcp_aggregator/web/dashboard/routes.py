@@ -12,12 +12,14 @@ it works under any prefix. Credentials are a header that the page adds: with no 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from msgspec import Raw
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -34,6 +36,7 @@ from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.policies.stack import Policies
+from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.table import Naming
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
@@ -41,7 +44,7 @@ from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
 from fastmcp_aggregator.web.dashboard.contents import KnownContents
-from fastmcp_aggregator.web.dashboard.view import Sources, names_of, view_of, what_stays
+from fastmcp_aggregator.web.dashboard.view import Sources, parts_of, view_of, what_stays
 from fastmcp_aggregator.web.dashboard.watch import Watch
 
 View = dict[str, Any]
@@ -151,9 +154,14 @@ class _States:
     async def names(self, request: Request) -> Response:
         """The names of the tools, which are too many to come with each view."""
         headers = {**HEADERS, "Cache-Control": "no-store"}
-        return Response(
-            json.dumps(names_of(await self._sources(request))), headers=headers, media_type="application/json"
-        )
+        parts = parts_of(await self._sources(request))
+        names: dict[str, dict[str, Raw]] = {}
+        for group_id, of_servers in parts.items():
+            names[group_id] = {}
+            for key, part in of_servers.items():
+                names[group_id][key] = part.tool_names
+                await asyncio.sleep(0)  # of some, it takes milliseconds
+        return Response(encode(names), headers=headers, media_type="application/json")
 
     async def history(self, request: Request) -> Response:
         """The last hour, by server key, and `""` for all; see `History`. Empty for who may not see others' calls."""

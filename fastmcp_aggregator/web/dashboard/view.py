@@ -17,7 +17,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group
 from fastmcp_aggregator.policies.recent import RecentCall, RecentCalls
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
-from fastmcp_aggregator.web.dashboard.contents import Contents
+from fastmcp_aggregator.web.dashboard.contents import Contents, Part
 
 CALLS_SHOWN = 100
 
@@ -68,12 +68,9 @@ def view_of(sources: Sources) -> dict[str, Any]:
     }
 
 
-def names_of(sources: Sources) -> dict[str, dict[str, list[str]]]:
-    """The public names of the tools, by group and server key."""
-    return {
-        group.id: {key: list(contents.of(key).tools) for key in group.servers}
-        for group, contents in sources.groups.values()
-    }
+def parts_of(sources: Sources) -> dict[str, dict[str, Part]]:
+    """What there is, by group and server key."""
+    return {group.id: {key: contents.of(key) for key in group.servers} for group, contents in sources.groups.values()}
 
 
 def what_stays(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +137,7 @@ def _group(group: Group, contents: Contents, sources: Sources) -> dict[str, Any]
         "servers": [
             {
                 "key": key,
-                "tools": len(part.tools),
+                "tools": part.tool_count,
                 "resources": part.resources,
                 "prompts": part.prompts,
                 "for_each_caller": key in sources.children and sources.children[key].stands_for_instances,
