@@ -29,6 +29,8 @@ from support.harness import PATIENCE, config, free_port, lean, until
 from support.serving import served
 
 from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
@@ -129,6 +131,21 @@ async def test_without_metrics_it_says_how_to_have_them(capfd: pytest.CaptureFix
     assert code == 0
     assert "running" in out
     assert "FASTMCP_AGGREGATOR_METRICS=true" in err
+
+
+async def test_a_key_for_some_groups_is_told_of_their_servers_and_that_it_may_not_read_the_metrics(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    key, kept = new_key("alice", ["web"], None)
+    write_keys(tmp_path / "keys.json", [kept])
+    (tmp_path / "key").write_text(key)
+    options = {"groups": {"web": {"servers": ["files"]}}, "keys_file": str(tmp_path / "keys.json"), "metrics": True}
+    app = build_aggregator(config(files=lean(), private=lean()), **options)
+    async with settled(app) as url:
+        code, out, err = await status(capfd, url, "--api-key-file", str(tmp_path / "key"))
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["server", "files"]
+    assert "use a key with the role `metrics`" in err
 
 
 async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_shown(
