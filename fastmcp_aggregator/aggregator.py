@@ -51,14 +51,15 @@ def build_aggregator(
 ) -> Aggregator:
     """Make one MCP server out of the servers in an `mcpServers` config.
 
-    Reads the config and nothing else: no process is started and no connection opened before the app runs.
+    Reads the config and the files that the settings name, and nothing else: no process is started and no connection
+    opened before the app runs.
 
     Args:
         config: path of the file, its content as a dict, or the model that `load_config` returns.
         groups: named subsets of the servers and their tools: path of a groups file, or its content as a dict; by
             default the file that the settings name.
         settings: see `AggregatorSettings`; by default from `FASTMCP_AGGREGATOR_*` environment variables.
-        auth: a FastMCP auth provider for the HTTP front.
+        auth: a FastMCP auth provider for the HTTP front; by default what the settings name, API keys or tokens.
         overrides: single settings by name, such as `strict=False` or `separator="__"`; they win over `settings`.
 
     Raises:
@@ -71,6 +72,10 @@ def build_aggregator(
         chosen = load_settings(**{**settings.model_dump(), **overrides}) if overrides else settings
     loaded = load_config(config, strict=chosen.strict)
     named = chosen.groups_file if groups is None else groups
+    if auth is None and chosen.has_auth:
+        from fastmcp_aggregator.auth.verifiers import auth_from_settings  # noqa: PLC0415 - it loads what few need
+
+        auth = auth_from_settings(chosen)
     return Aggregator(loaded, chosen, auth=auth, catalogues=CatalogueStore(), groups=named)
 
 

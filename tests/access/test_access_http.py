@@ -97,6 +97,16 @@ def test_with_a_source_there_is_authentication(tmp_path: Path, settings: dict[st
     assert provider(tmp_path, **settings)
 
 
+async def test_an_app_in_python_lets_in_whom_its_settings_do(tmp_path: Path) -> None:
+    (key,) = key_file(tmp_path, "alice")
+    app = build_aggregator(config(), keys_file=str(tmp_path / "keys.json"))
+    async with support.serving.browser(app) as http:
+        assert (await http.post("/mcp/tools/list")).status_code == 401
+        assert (await http.post("/mcp/tools/list", headers={"X-API-Key": key})).status_code == 200
+    with pytest.raises(ConfigError, match=r"nothing\.json"):
+        build_aggregator(config(), keys_file=str(tmp_path / "nothing.json"))
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"keys_file": "k"}, {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": ISSUER}],
