@@ -286,6 +286,17 @@ async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(
         assert waiting.result().status_code == 401
 
 
+async def test_a_stream_ends_with_its_token_though_the_clock_was_put_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(monkeypatch)
+    monkeypatch.setattr(revocation, "_LOOK", 0.01, raising=False)
+    async with hub(tokens_alone(tmp_path), tmp_path) as opened:
+        old = await opened.connect_sse(token(seconds=3600))
+        later.seconds = 3602  # as on a machine that was suspended
+        await ended(until(lambda: old.is_ended))
+
+
 async def test_a_call_does_not_outlive_its_token_for_longer_than_a_call_may_be_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

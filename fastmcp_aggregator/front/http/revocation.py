@@ -29,6 +29,8 @@ from fastmcp_aggregator.library_internals import route_path
 
 _MARGIN = 1.0
 """Seconds that a token is accepted beyond its end, because that is compared in whole ones."""
+_LOOK = 60.0
+"""Seconds between two looks at the clock, which a machine that was suspended puts forward."""
 # RFC 6750, section 3.1: also for a token that was revoked.
 _INVALID = {
     "error": "invalid_token",
@@ -92,8 +94,22 @@ def _while_let_in(
 
 
 def _end_at(moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
-    remaining = max(0.0, moment + _MARGIN - time.time())
-    stack.callback(asyncio.get_running_loop().call_later(remaining, end).cancel)
+    loop = asyncio.get_running_loop()
+    timer: asyncio.Handle
+
+    def look() -> None:
+        nonlocal timer
+        remaining = moment + _MARGIN - time.time()
+        if remaining <= 0:
+            end()
+        else:
+            timer = loop.call_later(min(remaining, _LOOK), look)
+
+    def cancel() -> None:
+        timer.cancel()
+
+    timer = loop.call_soon(look)
+    stack.callback(cancel)
 
 
 def _ending_stream(scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
