@@ -17,8 +17,8 @@ from benchmarks.peers.table import Entries, Peer
 from benchmarks.programs import BASE_TOOLS, LEAN_CHILD
 from benchmarks.rounds import Size
 
-START_SECONDS = 60.0
-"""Within which a peer must have listed its servers' tools."""
+START_SECONDS = 120.0
+"""Within which a peer must have listed its servers' tools, twice."""
 LISTED_SECONDS = 55.0
 """The same, so long that it is told which tools there were."""
 _PAUSE = 0.02

@@ -11,6 +11,7 @@ from statistics import median, quantiles
 from benchmarks.clients import Request, StdioClient, burst
 from benchmarks.peers.bench import START_SECONDS, Bench, all_listed, lean_servers
 from benchmarks.peers.running import PeerClient, Served
+from benchmarks.peers.running import started as running
 from benchmarks.peers.table import Peer
 from benchmarks.peers.turns import taking_turns
 from benchmarks.programs import BASE_TOOLS, DIRECT, clean_environment
@@ -152,14 +153,17 @@ def first_list(count: int) -> Callable[[Bench], list[Figures]]:
 
 
 def starter(bench: Bench, peer: Peer, count: int) -> Subject:
-    """A peer that is started in each visit."""
+    """A peer that is started twice in each visit: as one that knows nothing, and as the next day."""
     wanted = every_tool(peer, count, BASE_TOOLS)
 
     def visit() -> Figures:
         with ExitStack() as stack:
             served = bench.serving(peer, lean_servers(count), stack)
             all_listed(served.client(), wanted)
-            return {"first_list_s": served.age(), **memory(served)}
+            first = {"first_list_s": served.age(), **memory(served)}
+        with running(served.again()) as served:
+            all_listed(served.client(), wanted)
+            return {**first, "next_list_s": served.age()}
 
     return Subject(peer.label, visit, {"peer": peer.name, "front": peer.front, "servers": count})
 

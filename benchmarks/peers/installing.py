@@ -45,7 +45,7 @@ def install(peer: Peer, folder: Path) -> None:
     folder.mkdir(parents=True)
     if peer.python:
         environment = folder / "python"
-        run([sys.executable, "-m", "venv", str(environment)])
+        run([interpreter(peer.needs_python), "-m", "venv", str(environment)])
         run([str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", *peer.python])
     if peer.node:
         run([found("npm"), "install", "--no-audit", "--no-fund", "--prefix", str(folder / "node"), *peer.node])
@@ -58,6 +58,19 @@ def found(program: str) -> str:
     if path is None:
         raise NotInstalled(f"there is no {program} here")
     return path
+
+
+def interpreter(needed: tuple[int, int]) -> str:
+    """This Python, or the newest of `PATH` if it is too old."""
+    if sys.version_info >= needed:
+        return sys.executable
+    named = (shutil.which(f"python3.{minor}") for minor in range(needed[1] + 2, needed[1] - 1, -1))
+    return next((path for path in named if path and works(path)), sys.executable)
+
+
+def works(python: str) -> bool:
+    """Whether a program runs, which is not said of the shims of pyenv."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def run(command: Sequence[str]) -> None:

@@ -90,6 +90,8 @@ def lists(starts: dict[int, Figures], listing: Figures | None) -> str:
     columns: list[tuple[str, dict[str, Figures], str]] = [
         (f"{count} server{'s'[: count > 1]}, s", by_name(row), "first_list_s") for count, row in starts.items()
     ]
+    if 10 in starts:
+        columns.append(("the next start with 10, s", by_name(starts[10]), "next_list_s"))
     most = max(starts)
     columns.append((f"MB with {most}", by_name(starts[most]), "rss_mb"))
     if listing is not None:

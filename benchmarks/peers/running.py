@@ -62,6 +62,10 @@ class Served:
         """Where it listens, if it does."""
         return self._place.port
 
+    def again(self) -> Served:
+        """Another start of the same, in the same home."""
+        return Served(self.peer, self._place)
+
     def age(self) -> float:
         """Seconds since its start."""
         return time.perf_counter() - self._began
@@ -124,8 +128,13 @@ class Served:
 @contextmanager
 def serving(peer: Peer, entries: Entries, folder: Path, installed: Path) -> Iterator[Served]:
     """A peer in front of these servers, until the end."""
-    place = prepared(peer, entries, folder, installed)
-    served = Served(peer, place)
+    with started(Served(peer, prepared(peer, entries, folder, installed))) as served:
+        yield served
+
+
+@contextmanager
+def started(served: Served) -> Iterator[Served]:
+    """A peer that is ended at the end."""
     try:
         yield served
     finally:

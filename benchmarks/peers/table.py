@@ -77,6 +77,8 @@ class Peer:
     path: str = "/mcp"
     python: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
+    needs_python: tuple[int, int] = (3, 11)
+    """The oldest that it runs on."""
     package: str = ""
     """Whose version is shown."""
 
@@ -172,6 +174,7 @@ PEERS = [
         with_prefixes,
         ".magg/config.json",
         python=("magg==1.3.0",),
+        needs_python=(3, 12),
     ),
     Peer(
         "mcp-combiner",
@@ -179,6 +182,7 @@ PEERS = [
         lambda at: [at.python("mcp-combiner"), "--mcp", "--config", str(at.config), "--port", str(at.port)],
         "{server}_{tool}",
         python=("mcp-combiner==0.17.5",),
+        needs_python=(3, 12),
     ),
     Peer(
         "1MCP",
