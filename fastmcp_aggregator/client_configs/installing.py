@@ -42,6 +42,7 @@ _SHOWN = re.compile(
     re.VERBOSE,
 )
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NUMBER = re.compile(r"\d+(?![\w.])")
 
 
 class FileChanged(AggregatorError):
@@ -233,6 +234,9 @@ def _shown_line(line: str, own: set[str]) -> str:
     while position < len(line):
         text = _TEXT.match(line, position)
         found = _SHOWN.match(line, position)
+        number = _NUMBER.match(line, position)
+        if number is not None and number[0] in own:
+            found = number
         if found is None and text is not None and text[0][1:-1].replace("\\\\", "\\") in own:
             found = text
         if found is not None:
@@ -245,8 +249,8 @@ def _shown_line(line: str, own: set[str]) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
+    if isinstance(value, str | int):
+        yield str(value)
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _texts(item)

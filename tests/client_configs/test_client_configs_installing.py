@@ -189,6 +189,7 @@ def test_the_difference_has_dots_for_the_values_of_others(client_id: str, tmp_pa
     assert "C:\\\\mcp.json" in shown
     assert str(tmp_path) in shown
     assert "command" in shown
+    assert ("startup_timeout_sec = 60" in shown) == (client_id == "codex")
 
 
 def test_the_command_needs_no_search_path() -> None:
