@@ -22,6 +22,8 @@ class Shown(StrEnum):
     """What a server has shown of itself, or its calls of it, while it ran, in this run or an earlier one."""
 
     ASKS_FOR_ROOTS = "asks_for_roots"
+    LATE = "late"
+    """Lists have waited for it in vain."""
     LISTS_BY_CLIENT = "lists_by_client"
     RELATIVE_PATHS = "relative_paths"
 

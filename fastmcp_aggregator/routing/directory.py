@@ -24,6 +24,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.groups.policy import ToolFilter
+from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.naming.rules import loose
 from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.route import Route
@@ -296,7 +297,8 @@ class Directory:
         if self._opened_at is None:
             raise RuntimeError("the aggregator is not running; enter it with `async with`, run it or mount it first")
         remaining = None if self._strict else self._opened_at + self._ready_wait - time.monotonic()
-        waits = [asyncio.ensure_future(child.settled.wait()) for child in self._children if self._is_awaited(child)]
+        awaited = [child for child in self._children if self._is_awaited(child)]
+        waits = [asyncio.ensure_future(child.settled.wait()) for child in awaited]
         if not waits:
             return
         try:
@@ -304,10 +306,15 @@ class Directory:
         finally:
             for wait in waits:
                 wait.cancel()
+        if self._ready_wait:
+            for child in awaited:
+                if not child.settled.is_set():
+                    child.evidence.show(Shown.LATE)
 
     def _is_awaited(self, child: Child) -> bool:
-        """Whether lists wait for a child: strict, whatever it is known to offer."""
-        return not child.settled.is_set() and (self._strict or child.catalogue is None)
+        """Whether lists wait for a child: strict, whatever is known of it; else if they have not done so in vain."""
+        is_unknown = child.catalogue is None and Shown.LATE not in child.evidence.shown
+        return not child.settled.is_set() and (self._strict or is_unknown)
 
     def regroup(self, group: Group | None, children: Sequence[Child]) -> frozenset[Kind]:
         """Take up a new definition of the group, among all `children`; the kinds of which something else is listed."""

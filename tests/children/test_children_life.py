@@ -121,6 +121,19 @@ async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their
         assert {name.split(":")[0] for name in await client.names()} == {"slow", "quick"}
 
 
+async def test_a_server_that_was_waited_for_in_vain_does_not_delay_the_lists_of_the_next_start(tmp_path: Path) -> None:
+    document = config(hanging=lean(wait_for_file=str(tmp_path / "never")), quick=lean())
+    first = build_aggregator(document, strict=False, ready_wait=0.2, catalogue="on")
+    async with first, connected(first) as client:
+        await until(lambda: state_of(first, "quick") is ChildState.RUNNING)
+        await client.names()
+    assert first._backend._catalogues is not None
+    assert first._backend._catalogues.flush(PATIENCE)
+    again = build_aggregator(document, strict=False, ready_wait=10_000, catalogue="on")
+    async with again, connected(again) as client:
+        assert {name.split(":")[0] for name in await asyncio.wait_for(client.names(), PATIENCE)} == {"quick"}
+
+
 async def test_in_strict_mode_the_first_list_waits_for_all(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     app = build_aggregator(config(slow=lean(wait_for_file=str(gate)), quick=lean()), ready_wait=0.0)

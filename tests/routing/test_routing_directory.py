@@ -13,6 +13,7 @@ from fastmcp_aggregator.children.calls import Calls
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
+from fastmcp_aggregator.isolation.evidence import Evidence
 from fastmcp_aggregator.naming.rules import SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming
@@ -22,7 +23,8 @@ from fastmcp_aggregator.settings.options import ChildOptions
 FOREVER = 10_000.0
 
 
-OPTIONS = ChildOptions.from_settings(load_settings(), StdioServer(key="x", label="x", command="x"))
+SERVER = StdioServer(key="x", label="x", command="x")
+OPTIONS = ChildOptions.from_settings(load_settings(), SERVER)
 
 
 class Child:
@@ -34,6 +36,7 @@ class Child:
         self.catalogue: Catalogue | None = None
         self.is_serving = self.is_listed = False
         self.is_waking = False
+        self.evidence = Evidence(SERVER, OPTIONS, (), lambda _: None)
         self.last_failure: ChildServerError | None = None
         self.session = None
         self.retry_for_call_in = 4.0
@@ -127,6 +130,24 @@ async def test_a_directory_that_is_not_strict_waits_for_slow_children_only_so_lo
     await asyncio.wait_for(directory.ready(), PATIENCE)
     assert not slow.settled.is_set()
     assert names(directory) == ["one:x"]
+
+
+async def test_a_child_that_was_waited_for_in_vain_is_not_waited_for_again() -> None:
+    slow, new = Child("slow"), Child("new")
+    await asyncio.wait_for(opened(slow, strict=False, ready_wait=0.01).ready(), PATIENCE)
+    waiting = Waiting(opened(slow, new, strict=False).ready())
+    assert not await waiting.is_over()
+    new.arrive("x")
+    assert await waiting.result() is None
+    strict = Waiting(opened(slow).ready())
+    assert not await strict.is_over()
+    await strict.cancel()
+
+
+async def test_lists_that_wait_for_nobody_have_not_waited_in_vain() -> None:
+    slow = Child("slow")
+    await opened(slow, strict=False, ready_wait=0).ready()
+    assert not await Waiting(opened(slow, strict=False).ready()).is_over()
 
 
 async def test_the_wait_counts_from_the_start_and_is_waited_once_for_all() -> None:
