@@ -141,7 +141,7 @@ def _environment(*roots: Path) -> Environment:
 
 def _target(path: str, plan: Plan) -> str:
     """`src/PACKAGE/tools.py.jinja` becomes `src/my_server/tools.py`; `dot-` stands for a leading dot."""
-    parts = path.removesuffix(_SUFFIX).replace("PACKAGE", plan.package).split("/")
+    parts = path.removesuffix(_SUFFIX).replace("PACKAGE", plan.package).replace("PROJECT", plan.project).split("/")
     return "/".join(f".{part.removeprefix('dot-')}" if part.startswith("dot-") else part for part in parts)
 
 

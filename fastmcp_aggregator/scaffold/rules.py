@@ -74,7 +74,7 @@ def _server_problems(plan: Plan) -> Iterator[str]:
             f"write a-z, 0-9 and `-`, at most {limits.SERVER_NAME_LENGTH} characters"
         )
     elif plan.project in _TAKEN_PROJECTS:
-        yield f"the server name {plan.name!r} is that of a library which the server uses; choose another"
+        yield f"the server name {plan.name!r} is that of a library or file which the server uses; choose another"
     if not re.search(limits.VERSION, plan.version) or "\n" in plan.version:
         yield f"the version {plan.version!r} is not a semantic version; write one such as 1.0.0 (semver.org)"
     if len(plan.description) > DESCRIPTION_LENGTH:
@@ -129,4 +129,5 @@ _TAKEN_PROJECTS = {
     *("anyio", "click", "fastmcp", "httpx", "httpx2", "mcp", "mcp-types", "mypy", "p-retry", "pydantic"),
     *("pydantic-core", "pydantic-settings", "pytest", "pytest-asyncio", "rich", "ruff", "smol-toml", "stamina"),
     *("starlette", "tenacity", "typescript", "uvicorn", "zod"),
+    *("biome", "package", "package-lock", "pyproject", "tsconfig"),  # whose files are there already
 }

@@ -1,10 +1,10 @@
-"""The settings: `MCP_…` in the environment, before `config.toml` or `config.json`, before defaults."""
+"""The settings: `MCP_…` in the environment, before the file of the service, before defaults."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
@@ -32,6 +32,10 @@ class ServiceSettings(BaseSettings):
 
     A secret has at least 16 characters; keep it in the environment, not in the file.
     """
+
+    file: ClassVar[str | None] = None
+    """`NAME.toml` or `NAME.json` in the working directory is read without being asked for. Clients start a server in
+    folders of other projects: the name is to be one that nobody else uses."""
 
     model_config = SettingsConfigDict(env_prefix="MCP_", env_ignore_empty=True, extra="forbid", frozen=True)
 
@@ -69,7 +73,7 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        path = config_file()
+        path = _config_file(cls.file)
         if path is None:
             return init_settings, env_settings
         if path.suffix == ".json":
@@ -77,14 +81,16 @@ class ServiceSettings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
 
 
-def config_file() -> Path | None:
-    """The file that `MCP_CONFIG` names, or else `config.toml` or `config.json` in the working directory."""
+def _config_file(name: str | None) -> Path | None:
+    """The file that `MCP_CONFIG` names, or else the one of this name in the working directory."""
     named = os.environ.get("MCP_CONFIG")
     if named and not Path(named).is_file():
         raise ConfigurationError(f"there is no file {named}, which MCP_CONFIG names")
-    found = [Path(name) for name in ([named] if named else ["config.toml", "config.json"]) if Path(name).is_file()]
+    if named or name is None:
+        return Path(named) if named else None
+    found = [path for path in (Path(f"{name}.toml"), Path(f"{name}.json")) if path.is_file()]
     if len(found) > 1:
-        raise ConfigurationError("there are config.toml and config.json; keep one of them")
+        raise ConfigurationError(f"there are {found[0]} and {found[1]}; keep one of them")
     return found[0] if found else None
 
 
@@ -102,4 +108,6 @@ def load_settings(settings_type: type[Settings]) -> Settings:
         lines = [f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
         raise ConfigurationError("\n".join(["the settings cannot be used:", *lines])) from None
     except (SettingsError, ValueError, OSError) as error:
-        raise ConfigurationError(f"{config_file() or 'the environment'} cannot be read: {error}") from None
+        raise ConfigurationError(
+            f"{_config_file(settings_type.file) or 'the environment'} cannot be read: {error}"
+        ) from None

@@ -75,7 +75,7 @@ def test_a_service_in_python_is_made_of_a_library() -> None:
     dependencies = tomllib.loads(files["pyproject.toml"])["project"]["dependencies"]
     assert dependencies == [f"fastmcp-aggregator[service]>={VERSION}"]
     assert "mcp = Service(" in files["src/my_server/server.py"]
-    assert tomllib.loads(files["config.toml"])["tool_timeout"] == limits.TOOL_TIMEOUT
+    assert tomllib.loads(files["my-server.toml"])["tool_timeout"] == limits.TOOL_TIMEOUT
 
 
 @pytest.mark.parametrize("hub_grade", [False, True])

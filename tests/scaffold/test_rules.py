@@ -24,9 +24,9 @@ def test_a_name_beyond_the_rule_is_refused(name: str) -> None:
     assert "write a-z, 0-9 and `-`, at most 64 characters" in problem
 
 
-@pytest.mark.parametrize("name", ["fastmcp", "zod", "pydantic-settings"])
+@pytest.mark.parametrize("name", ["fastmcp", "zod", "pydantic-settings", "pyproject"])
 def test_a_project_is_not_called_like_what_it_depends_on(name: str) -> None:
-    assert "is that of a library" in plan(name=name).problems()[0]
+    assert "is that of a library or file" in plan(name=name).problems()[0]
 
 
 @pytest.mark.parametrize(

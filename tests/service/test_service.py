@@ -264,14 +264,28 @@ async def started(provider: LocalProvider, version: str = "1.0.0") -> None:
 def test_the_environment_comes_before_the_file_and_the_file_before_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Settings(ServiceSettings):
+        file = "team-notes"
+
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"log_level": "error", "tool_timeout": 7}))
+    (tmp_path / "team-notes.json").write_text(json.dumps({"log_level": "error", "tool_timeout": 7}))
     monkeypatch.setenv("MCP_LOG_LEVEL", "DEBUG")
-    settings = load_settings(ServiceSettings)
+    settings = load_settings(Settings)
     assert (settings.log_level, settings.tool_timeout, settings.prompt_timeout) == ("debug", 7, 5)
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.toml").write_text('transport = "stdio"\ntool_timeout = 8\n')
-    assert load_settings(ServiceSettings).tool_timeout == 8
+    (tmp_path / "team-notes.toml").write_text('transport = "stdio"\ntool_timeout = 8\n')
+    with pytest.raises(ConfigurationError, match=r"there are team-notes\.toml and team-notes\.json"):
+        load_settings(Settings)
+    (tmp_path / "team-notes.json").unlink()
+    assert load_settings(Settings).tool_timeout == 8
+    monkeypatch.setenv("MCP_CONFIG", "other.toml")
+    (tmp_path / "other.toml").write_text("tool_timeout = 9\n")
+    assert load_settings(Settings).tool_timeout == 9
+
+
+def test_a_file_of_another_project_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").write_text("[database]\nhost = 'db'\n")
+    assert load_settings(ServiceSettings) == ServiceSettings()
 
 
 @pytest.mark.parametrize(
