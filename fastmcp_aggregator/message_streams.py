@@ -207,6 +207,8 @@ class MessageWriter(_Stream):
     def __init__(self, pipe: LineWriter) -> None:
         self._pipe = pipe
         self._closed = False
+        self.waiting = 0
+        """Messages for which there is no room yet."""
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message, as soon as the pipe has room.
@@ -224,7 +226,11 @@ class MessageWriter(_Stream):
             if not self._pipe.has_room:
                 if getattr(item.message, "method", None) == CANCELLED:
                     return
-                await self._pipe.drained()
+                self.waiting += 1
+                try:
+                    await self._pipe.drained()
+                finally:
+                    self.waiting -= 1
             self._pipe.write(line)
         except OSError as error:
             raise anyio.BrokenResourceError from error

@@ -82,3 +82,22 @@ async def test_an_answer_that_is_too_large_is_an_error_for_its_call_and_for_no_o
 async def test_what_looks_like_an_id_inside_something_too_large_never_answers_the_call_of_that_id(form: str) -> None:
     others, _ = await answers_to(form)
     assert not isinstance(others, MCPError) or others.message != "response too large"
+
+
+FLOODING = CHILD.replace(
+    'elif message.get("method") == "wait":',
+    """elif message.get("method") == "flood":
+        for number in range(20_000):
+            send(json.dumps({"jsonrpc": "2.0", "id": "p" * 100 + str(number), "method": "ping"}))
+        send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}))
+        import time
+        time.sleep(60)
+    elif message.get("method") == "wait":""",
+)
+
+
+async def test_answers_to_a_child_that_asks_without_end_and_reads_none_are_bounded() -> None:
+    entry = {"command": sys.executable, "args": ["-S", "-c", FLOODING]}
+    async with session_with(entry, era="legacy") as opened:
+        assert await asyncio.wait_for(opened.request("flood", {}), PATIENCE) == {}
+        assert len(asyncio.all_tasks()) < 1200

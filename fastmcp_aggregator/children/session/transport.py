@@ -1,7 +1,8 @@
-"""The base class of the client transports: connection loss, and a rate limit for notifications.
+"""The base class of the client transports: connection loss, and a rate limit for notifications and requests.
 
 Transports tell when the connection is lost (`lost`), which the SDK's session does not: it only fails the next request.
-Notifications pass a token bucket, so that a flood of them costs other children nothing.
+Notifications pass a token bucket, so that a flood of them costs other children nothing. So do requests, and none does
+while many answers wait for the child to read them: each is a task that waits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from fastmcp.client.transports import ClientTransport
 from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import JSONRPCNotification
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.direct import PipeRequests
@@ -31,6 +32,8 @@ from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 logger = logging.getLogger(__name__)
 _NOTIFICATION_BURST = 1000
 _NOTIFICATION_RATE = 200.0
+_MOST_UNREAD = 1000
+"""Messages that wait for a child that does not read; beyond them its requests are dropped."""
 OnListChanged = Callable[[frozenset[Kind]], None]
 
 
@@ -52,6 +55,11 @@ class WatchedTransport(ClientTransport):
         self.session_class: Callable[..., ClientSession] = ClientSession
         """What makes the session over a reader and a writer."""
         self._notifications = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
+        self._requests = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
+        self.on_excess: Callable[[], None] = lambda: None
+        """Told of each request that is dropped."""
+        self.unread: Callable[[], int] = lambda: 0
+        """How many messages wait until the child has read others."""
         self._floods_reported = TokenBucket(burst=1, rate=1 / 60)
 
     @property
@@ -80,17 +88,26 @@ class WatchedTransport(ClientTransport):
             direct.close()
 
     def admits(self, message: object) -> bool:
-        """Whether the session gets a message: its answers and requests always, notifications unless there are too many.
+        """Whether the session gets a message: its answers always, notifications and requests unless there are too many.
 
         Answers to direct requests are not the session's.
         """
         if self.direct is not None and self.direct.take_message(message):
             return False
+        if isinstance(message, JSONRPCRequest):
+            return self._admits_request()
         if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
             return True
         if kinds := CHANGED_KINDS.get(message.method):
             self.on_list_changed(kinds)
         self._count_dropped(1)
+        return False
+
+    def _admits_request(self) -> bool:
+        if self.unread() < _MOST_UNREAD and self._requests.take(time.monotonic()):
+            return True
+        self._count_dropped(1)
+        self.on_excess()
         return False
 
     def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
@@ -112,7 +129,8 @@ class WatchedTransport(ClientTransport):
         self.tally.dropped_notifications += count
         if self._floods_reported.take(time.monotonic()):
             logger.warning(
-                "server %r sends too many notifications, so some are dropped (no change of a list)", self.server_key
+                "server %r sends too many notifications or requests, so some are dropped (no change of a list)",
+                self.server_key,
             )
 
 

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from mcp import ClientSession
@@ -83,6 +84,7 @@ class ProcessTransport(WatchedTransport):
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
         self._flow = PacedFlowControl(process)
+        self.on_excess = partial(self._flow.throttle, _DROPPING_COSTS)
 
     @asynccontextmanager
     async def connect_session(
@@ -98,7 +100,9 @@ class ProcessTransport(WatchedTransport):
 
         with self.reader(self._flow, on_invalid) as reader:
             self._attach(reader)
-            async with self.session_class(reader, MessageWriter(self._process), **session_kwargs) as session:
+            writer = MessageWriter(self._process)
+            self.unread = lambda: writer.waiting
+            async with self.session_class(reader, writer, **session_kwargs) as session:
                 yield session
 
     def _attach(self, reader: MessageReader) -> None:
