@@ -374,7 +374,7 @@ def mutated(body: bytes, draw: random.Random) -> bytes:
     """The body with a few bytes left out, doubled or replaced."""
     text = bytearray(body)
     for _ in range(draw.choice([1, 1, 2, 5])):
-        place = draw.randrange(len(text))
+        place = draw.randrange(max(1, len(text)))
         text[place : place + draw.choice([0, 1, 1, 3])] = draw.choice(BITS)
     return bytes(text)
 

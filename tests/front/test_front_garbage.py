@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx2
 import pytest
-from support.harness import config, lean
+from support.harness import config, lean, until
+from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.front.http.server import ClientConnection
 
 REQUESTS = 10
 ECHO = {"json": {"name": "a:echo"}}
@@ -58,3 +62,27 @@ async def test_requests_leave_no_garbage(settings: dict[str, Any], request_: dic
                 assert (await http.post("/mcp/tools/call", **request_)).status_code == status
         assert [repr(one) for one in found if isinstance(one, BaseException)] == []
         assert len(found) < 3 * REQUESTS, sorted({type(one).__name__ for one in found})
+
+
+@pytest.mark.parametrize("requests", [0, 1, 3])
+async def test_a_connection_that_was_closed_leaves_no_garbage(requests: int) -> None:
+    app = build_aggregator(config(a=lean()))
+    async with served(app) as front:
+        host, body = front.origin.removeprefix("http://"), json.dumps(ECHO["json"])
+        head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+        async def visit() -> None:
+            reader, writer = await asyncio.open_connection(*host.split(":"))
+            for _ in range(requests):
+                writer.write(request)
+                assert await reader.readuntil(b"}}")
+            writer.close()
+
+        await visit()
+        with garbage() as found:
+            for _ in range(REQUESTS):
+                await visit()
+            await until(lambda: app._backend.places.connections.taken == 0)
+            await asyncio.sleep(0)
+    assert [one for one in found if isinstance(one, ClientConnection)] == []

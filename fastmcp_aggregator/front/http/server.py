@@ -84,6 +84,16 @@ class ClientConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
         super().connection_lost(exc)
+        self._end_circles()
+
+    def _end_circles(self) -> None:
+        """Let a connection that is lost refer to itself no longer: it is 10 KiB for a garbage collection to find, which
+        may be long after.
+        """
+        for scope in (self.scope, self.cycle and self.cycle.scope):
+            if scope:
+                cast(dict[str, Any], scope).pop(CONNECTION, None)
+        vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
         self._overhead += len(data)
@@ -159,9 +169,7 @@ class _Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._head and len(data) < _LONG:
-            if self._flushing is not None:
-                self._flushing.cancel()
-            head, self._head = self._head, b""
+            head = self._taken_head()
             self._transport.write(head + data)
         elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
             self._head = bytes(data)
@@ -172,9 +180,18 @@ class _Transport(asyncio.Transport):
 
     def flush(self) -> None:
         """Write a head that waits."""
-        head, self._head = self._head, b""
-        if head:
+        if head := self._taken_head():
             self._transport.write(head)
+
+    def _taken_head(self) -> bytes:
+        """The head, which waits no longer. Its handle is not kept: by its context it refers to the request, and that to
+        the connection.
+        """
+        flushing, self._flushing = self._flushing, None
+        if flushing is not None:
+            flushing.cancel()
+        head, self._head = self._head, b""
+        return head
 
     def close(self) -> None:
         self.flush()
