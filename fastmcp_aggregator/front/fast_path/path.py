@@ -60,6 +60,8 @@ CALLS = frozenset(
 """The methods of calls to children."""
 LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
+TALKED = frozenset({"notification", "polling", "question", "result", "takes long"})
+"""Why calls are taken over as others of the same component will be."""
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
 """What stands in a result that may have addresses; letters can be escaped."""
 _MOST_KEPT_BYTES = 2000
@@ -78,6 +80,39 @@ class Sender:
     is_modern: bool
     scope: Mapping[str, Any] | None = None
     headers: Mapping[str, str] | None = None
+
+
+class Talkers:
+    """Components whose calls are taken over: the next ones are left to the full path at once, which costs less.
+
+    One is tried again after a while, which is twice as long each time that it is taken over again.
+    """
+
+    longest = 64
+    """Calls that are left to the full path before one is tried again, at most."""
+    _most = 1000
+    """Components that are remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[int, int]] = {}
+        """Of each component, how many of its calls are still left to the full path, and how many were, last time."""
+
+    def is_left(self, component: Hashable) -> bool:
+        """Whether the full path is to serve a call that is to be made now."""
+        left, of = self._known.get(component, (0, 0))
+        if not left:
+            return False
+        self._known[component] = left - 1, of
+        return True
+
+    def ended(self, component: Hashable, *, has_talked: bool) -> None:
+        """A call that was tried has ended."""
+        _, before = self._known.pop(component, (0, 0))
+        if has_talked and self.longest:
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+            left = min(max(1, 2 * before), self.longest)
+            self._known[component] = left, left
 
 
 class FastPath:
@@ -106,6 +141,7 @@ class FastPath:
         self.is_on = is_on
         self._counts = backend.path_counts
         self._cancellable: dict[Hashable, FastCall] = {}
+        self.talkers = Talkers()
 
     def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
@@ -237,6 +273,8 @@ class FastPath:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
+        if self.talkers.is_left(_component(target, request.method)):
+            raise Declined("talks")
         refusal = self._require_free(target, caller, params)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
@@ -345,6 +383,7 @@ class FastPath:
             self._counts.taken_over[fast.taken_over] += 1
         else:
             self._counts.answered += 1
+        self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
 
 
 class Declined(Exception):
@@ -353,6 +392,11 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def _component(target: Target, method: str) -> Hashable:
+    """What is called: of completions, all of a server are one."""
+    return target.child.key, method, target.address.get("name") or target.address.get("uri")
 
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:

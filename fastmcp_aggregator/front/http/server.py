@@ -90,9 +90,8 @@ class ClientConnection(HttpToolsProtocol):
         """Let a connection that is lost refer to itself no longer: it is 10 KiB for a garbage collection to find, which
         may be long after.
         """
-        for scope in (self.scope, self.cycle and self.cycle.scope):
-            if scope:
-                cast(dict[str, Any], scope).pop(CONNECTION, None)
+        for holder in filter(None, (self, self.cycle)):
+            cast(dict[str, Any], holder.scope or {}).pop(CONNECTION, None)
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
