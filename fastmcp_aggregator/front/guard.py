@@ -69,9 +69,9 @@ class Guard:
         """
 
         async def fail() -> None:
-            told = error()
             if reason is None and not self._directory.is_restricted:
-                raise told
+                raise error()  # a name for it would be a circle: the error refers to this frame
+            told = error()
             raise Denied(told.code, told.message, told.error.data, reason=reason or _NOT_HERE)
 
         await self.around(caller, params, fail, address=address)

@@ -376,6 +376,7 @@ class FastPath:
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
+        self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
         self.in_flight.end()
         if fast.key is not None:
             del self._cancellable[fast.key]
@@ -383,7 +384,6 @@ class FastPath:
             self._counts.taken_over[fast.taken_over] += 1
         else:
             self._counts.answered += 1
-        self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
 
 
 class Declined(Exception):

@@ -90,8 +90,9 @@ class ClientConnection(HttpToolsProtocol):
         """Let a connection that is lost refer to itself no longer: it is 10 KiB for a garbage collection to find, which
         may be long after.
         """
-        for holder in filter(None, (self, self.cycle)):
-            cast(dict[str, Any], holder.scope or {}).pop(CONNECTION, None)
+        scopes: list[Any] = [self.scope, getattr(self.cycle, "scope", None)]
+        for scope in filter(None, scopes):
+            scope.pop(CONNECTION, None)
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
