@@ -6,8 +6,10 @@ Each cell of the table is a test here, by the same names; a dash means that ther
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,12 +33,14 @@ from support.harness import config, connected, free_port, lean, until
 from support.memory import build_aggregator, scripted
 from support.redis_server import RedisServer
 from support.serving import served
+from support.two_replicas import post, replicas, session_of
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config.documents import MAX_BYTES
@@ -44,6 +48,8 @@ from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateE
 from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.local_hub.dashboard import Doors
+from fastmcp_aggregator.local_hub.hub import LocalHub
+from fastmcp_aggregator.local_hub.report import HubAbout
 from fastmcp_aggregator.oauth.account import LoginAccount, keep
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
@@ -791,6 +797,171 @@ async def _(around: Around) -> None:
         assert sorted(answer.status_code for answer in both) == [303, 404]
         clock.now = 61.0
         assert (await http.get(old)).status_code == 404
+
+
+# A local hub's socket.
+
+
+@asynccontextmanager
+async def local_hub(around: Around) -> AsyncIterator[Path]:
+    path = around.folder / "hub.sock"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+    app = build_aggregator(config(a=lean()), strict=False)
+    hub = LocalHub(app, listener, HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=60)
+    running = asyncio.create_task(hub.run())
+    try:
+        yield path
+    finally:
+        hub.end("the test is over")
+        await running
+
+
+async def answer_at(path: Path, *said: bytes) -> bytes:
+    """What comes on a connection to the socket until it is closed."""
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    try:
+        for each in said:
+            writer.write(each)
+        return await asyncio.wait_for(reader.read(), 30)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@cell("a local hub's socket", "missing")
+async def _(around: Around) -> None:
+    around.patch.setattr("fastmcp_aggregator.local_hub.hub._GREETING_TIMEOUT", 0.1)
+    async with local_hub(around) as path:
+        assert await answer_at(path) == b""
+        assert await answer_at(path, b'{"hub": "client"') == b""
+
+
+@cell("a local hub's socket", "malformed")
+async def _(around: Around) -> None:
+    async with local_hub(around) as path:
+        for line in (b"\n", b"[]\n", b'{"hub": 5}\n', b'{"hub": "nothing"}\n', b"\xff\n", b'{"jsonrpc": "2.0"}\n'):
+            assert await answer_at(path, line) == b"", line
+
+
+@cell("a local hub's socket", "too big")
+async def _(around: Around) -> None:
+    async with local_hub(around) as path:
+        assert await answer_at(path, b"x" * (greeting.LONGEST + 10)) == b""
+        assert await answer_at(path, greeting.line(greeting.CLIENT, group="x" * greeting.LONGEST)) == b""
+
+
+@cell("a local hub's socket", "stale")
+async def _(around: Around) -> None:
+    async with local_hub(around) as path:
+        answer = await answer_at(path, greeting.line(greeting.CLIENT, version="0.0"))
+        assert b"another version" in answer
+        assert greeting.read(answer)[0] == greeting.REFUSED
+
+
+@cell("a local hub's socket", "down")
+async def _(around: Around) -> None:
+    around.patch.setattr("fastmcp_aggregator.attach.peer.user_of", lambda _: None)
+    async with local_hub(around) as path:
+        assert await answer_at(path, greeting.line(greeting.STATUS)) == b""
+
+
+# Sessions over HTTP, and their ends.
+
+
+def one_server() -> dict[str, Any]:
+    return {"document": config(a=lean())}
+
+
+async def delete(front: Any, session: str) -> int:
+    async with front.browser(**{"Mcp-Session-Id": session}) as http:
+        return (await http.delete("/mcp")).status_code
+
+
+@cell("sessions over HTTP", "missing")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub, hub.fronts[0].browser() as http:
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a:pid"}}
+        assert (await http.post("/mcp", json=message, headers=headers)).status_code == 400
+
+
+@cell("sessions over HTTP", "malformed")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub:
+        for session in ("x", "0" * 31, "0" * 32, "%00", "../" * 10):
+            assert (await post(hub.fronts[1], session)).status_code == 404
+
+
+@cell("sessions over HTTP", "too big")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub:
+        assert (await post(hub.fronts[1], "0" * 5000)).status_code == 404
+        with contextlib.suppress(httpx2.TransportError):  # it may be closed before it has been read
+            assert (await post(hub.fronts[1], "0" * 400_000)).status_code == 431
+
+
+@cell("sessions over HTTP", "stale")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub:
+        session = session_of(await hub.fronts[0].connect())
+        assert await delete(hub.fronts[0], session) == 200
+        assert [(await post(front, session)).status_code for front in hub.fronts] == [404, 404]
+
+
+@cell("sessions over HTTP", "down")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub:
+        session = session_of(await hub.fronts[0].connect())
+        hub.shared.is_away = True
+        assert [(await post(front, session)).status_code for front in hub.fronts] == [200, 404]
+
+
+async def after_notice(notice: Any) -> int:
+    """What a session is answered, at the replica that has taken it over, after a notice."""
+    async with replicas(**one_server()) as hub:
+        session = session_of(await hub.fronts[0].connect())
+        assert (await post(hub.fronts[1], session)).status_code == 200
+        hub.shared.documents.clear()  # or it would be opened again
+        hub.apps[1]._backend.changes.on_notice({"kind": "session", **notice(session)})
+        await asyncio.sleep(0.01)
+        return (await post(hub.fronts[1], session)).status_code
+
+
+@cell("ends of sessions, told by replicas", "missing")
+async def _(around: Around) -> None:
+    for notice in ({}, {"group": "default"}):
+        assert await after_notice(lambda _, notice=notice: notice) == 200
+    assert await after_notice(lambda session: {"id": session}) == 200
+    assert await after_notice(lambda session: {"group": "default", "id": session}) == 404
+
+
+@cell("ends of sessions, told by replicas", "malformed")
+async def _(around: Around) -> None:
+    for group in (None, 5, ["default"], "another", "DEFAULT"):
+        assert await after_notice(lambda session, group=group: {"group": group, "id": session}) == 200
+    assert await after_notice(lambda session: {"group": "default", "id": [session]}) == 200
+
+
+@cell("ends of sessions, told by replicas", "too big")
+async def _(around: Around) -> None:
+    assert await after_notice(lambda session: {"group": "default", "id": session + "0" * 1_000_000}) == 200
+
+
+@cell("ends of sessions, told by replicas", "stale")
+async def _(around: Around) -> None:
+    assert await after_notice(lambda _: {"group": "default", "id": "0" * 32}) == 200
+
+
+@cell("ends of sessions, told by replicas", "down")
+async def _(around: Around) -> None:
+    async with replicas(**one_server()) as hub:  # which tell each other nothing
+        session = session_of(await hub.fronts[0].connect())
+        assert (await post(hub.fronts[1], session)).status_code == 200
+        assert await delete(hub.fronts[0], session) == 200
+        assert [(await post(front, session)).status_code for front in hub.fronts[1:]] == [200]
 
 
 # What a proxy says of its client.

@@ -3,127 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import config, lean, talking, until
-from support.memory import build_aggregator
-from support.serving import Served, served
+from support.harness import config, lean, until
+from support.two_replicas import post, replicas, session_of
 from support.wire import LEGACY
-from support.wire_http import HttpClient
 
-from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.http.resume.kept_sessions import SessionState
-from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.oauth.vault.vault import Vault
 from fastmcp_aggregator.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 
 NOTE = "note://old//a"
 SAY_LOG = {"say": "notifications/message", "params": {"level": "debug", "data": "heard"}}
 ALICE = {"Authorization": "Bearer alice"}
 MALLORY = {"Authorization": "Bearer mallory"}
-
-
-class SharedMemory(Vault):
-    """What replicas share, in this process."""
-
-    def __init__(self) -> None:
-        self.documents: dict[tuple[str, str], bytes] = {}
-        self.is_away = False
-        self.reads = 0
-        self.may_read = asyncio.Event()
-        self.may_read.set()
-        self._locks: dict[str, asyncio.Lock] = {}
-
-    def _ask(self) -> None:
-        if self.is_away:
-            raise VaultError("away")
-
-    async def read(self, kind: str, name: str) -> bytes | None:
-        self._ask()
-        self.reads += 1
-        await self.may_read.wait()
-        return self.documents.get((kind, name))
-
-    async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
-        self._ask()
-        assert lifetime is not None
-        self.documents[kind, name] = document
-
-    async def remove(self, kind: str, name: str) -> bool:
-        self._ask()
-        return self.documents.pop((kind, name), None) is not None
-
-    async def all(self, kind: str) -> list[bytes]:
-        return [document for (each, _), document in self.documents.items() if each == kind]
-
-    @asynccontextmanager
-    async def locked(self, kind: str, name: str) -> AsyncIterator[None]:  # type: ignore[override]
-        self._ask()
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            yield
-
-
-class Replicas:
-    """Two replicas of one hub."""
-
-    def __init__(self, shared: SharedMemory, apps: list[Aggregator], fronts: list[Served]) -> None:
-        self.shared = shared
-        self.apps = apps
-        self.fronts = fronts
-
-    def sessions(self, number: int) -> dict[str, Any]:
-        """The open sessions of one of them."""
-        endpoint = next(route.endpoint for route in self.fronts[number].asgi.routes if route.path == "/mcp")
-        manager = getattr(endpoint, "app", endpoint).session_manager
-        sessions: dict[str, Any] = manager._server_instances
-        return sessions
-
-    async def moved(self, client: HttpClient, number: int = 1) -> HttpClient:
-        """The client, whose load balancer sends it to another replica from now on. It opens its stream again there."""
-        client._url = self.fronts[number].url
-        await client.listen_again({})
-        return client
-
-
-@asynccontextmanager
-async def replicas(**options: Any) -> AsyncIterator[Replicas]:
-    shared = SharedMemory()
-    apps, fronts = [], []
-    document = options.pop("document", None) or config(a=lean(), old=talking())
-    async with AsyncExitStack() as stack:
-        for _ in range(2):
-            app = build_aggregator(document, **options)
-            app._backend.shared_sessions = shared
-            apps.append(app)
-            fronts.append(await stack.enter_async_context(served(app)))
-        yield Replicas(shared, apps, fronts)
-
-
-_NUMBERS = itertools.count(1)
-
-
-def call(name: str) -> dict[str, Any]:
-    params = {"name": name, "arguments": {}}
-    return {"jsonrpc": "2.0", "id": next(_NUMBERS), "method": "tools/call", "params": params}
-
-
-async def post(front: Served, session: str, headers: dict[str, str] | None = None, **more: str) -> httpx2.Response:
-    """A call in a session."""
-    told = {"Accept": "application/json, text/event-stream", "Mcp-Session-Id": session, "MCP-Protocol-Version": LEGACY}
-    async with front.browser(**told, **(headers or {}), **more) as http:
-        return await http.post("/mcp", json=call("a:pid"))
-
-
-def session_of(client: HttpClient) -> str:
-    return client._session["Mcp-Session-Id"]
 
 
 async def test_a_session_goes_on_at_another_replica_with_what_the_client_has_asked_for() -> None:
@@ -170,6 +66,23 @@ async def test_the_client_that_ends_its_session_ends_it_for_all_replicas_that_ha
         async with hub.fronts[0].browser(**client._session) as http:
             assert (await http.delete("/mcp")).status_code == 200
         assert (await post(hub.fronts[1], session_of(client))).status_code == 404
+
+
+async def test_a_session_that_ends_while_another_replica_takes_it_over_has_ended_there_too() -> None:
+    async with replicas(document=config(a=lean())) as hub:
+        client = await hub.fronts[0].connect()
+        session = session_of(client)
+        hub.shared.may_keep.clear()
+        late = asyncio.create_task(post(hub.fronts[1], session))
+        await until(lambda: hub.shared.waiting)  # it was opened there, and is to be kept
+        async with hub.fronts[0].browser(**client._session) as http:
+            assert (await http.delete("/mcp")).status_code == 200
+        hub.apps[1]._backend.changes.on_notice({"kind": "session", "group": "default", "id": session})
+        hub.shared.may_keep.set()
+        await late
+        await until(lambda: not hub.sessions(1))
+        assert hub.shared.documents == {}
+        assert (await post(hub.fronts[1], session)).status_code == 404
 
 
 async def test_a_session_is_its_owners_at_every_replica_and_an_attempt_of_others_is_in_the_audit_log(

@@ -84,6 +84,8 @@ class SessionTakeover:
         options.changes.end_sessions_with(options.group_id, self._end)
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By the session, and who asks for it: one who may not have it keeps nobody else from it."""
+        self._over: set[str] = set()
+        """Sessions that have ended while they were being opened here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or route_path(scope) != self._options.path or not self._is_let_in(scope):
@@ -137,6 +139,8 @@ class SessionTakeover:
 
     def _end(self, session_id: str) -> None:
         """Its client has ended the session at another replica."""
+        if any(session_id == session for session, _ in self._under_way):
+            self._over.add(session_id)
         ending = asyncio.create_task(end_session(self._options.endpoint, session_id))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
@@ -154,8 +158,13 @@ class SessionTakeover:
             return  # the answer to a call of another replica, of which nothing is here
         if work is None:
             work = self._under_way[key] = asyncio.create_task(self._reopen(session_id, scope))
-            work.add_done_callback(lambda _: self._under_way.pop(key, None))
+            work.add_done_callback(lambda _: self._opened(key))
         await asyncio.shield(work)
+
+    def _opened(self, key: tuple[str, str]) -> None:
+        """It was, or could not be."""
+        self._under_way.pop(key, None)
+        self._over.discard(key[0])
 
     async def _reopen(self, session_id: str, scope: Scope) -> None:
         EXCHANGE.set(None)  # the events of what is said here belong to no request of the client's
@@ -182,6 +191,9 @@ class SessionTakeover:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await _restore(said, transport.handle_request, state)
+        if session_id in self._over:  # while it was opened here
+            await self._kept.forget(session_id)
+            await end_session(self._options.endpoint, session_id)
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether it looks like a session, and is none of this replica."""
