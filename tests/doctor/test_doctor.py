@@ -211,7 +211,7 @@ def test_check_as_json_has_everything_in_one_document(tmp_path: Path, capfd: pyt
         "transport": "stdio",
         "target": sys.executable,
         "isolation": "shared",
-        "isolationReason": "`isolation` for every server is `shared`",
+        "isolationReason": "nothing shows that it belongs to one client or one folder",
     }
     assert document["clients"][0]["names"]["my.a"]["pattern"] == "my_a__<tool>_<hash>"
     assert [finding["server"] for finding in document["findings"]] == ["b"]
