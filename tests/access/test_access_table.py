@@ -15,11 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 from joserfc.jwk import RSAKey
+from mcp.shared.auth import OAuthMetadata, OAuthToken
+from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -50,7 +53,10 @@ from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.local_hub.dashboard import Doors
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
-from fastmcp_aggregator.oauth.account import LoginAccount, keep
+from fastmcp_aggregator.oauth.account import ExchangeAccount, LoginAccount, keep
+from fastmcp_aggregator.oauth.clients import client_for
+from fastmcp_aggregator.oauth.discovery import Provider
+from fastmcp_aggregator.oauth.errors import ClientRefused, Unreachable
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault
@@ -962,6 +968,116 @@ async def _(around: Around) -> None:
         assert (await post(hub.fronts[1], session)).status_code == 200
         assert await delete(hub.fronts[0], session) == 200
         assert [(await post(front, session)).status_code for front in hub.fronts[1:]] == [200]
+
+
+# Identity assertions, and client metadata documents.
+
+
+THERE = Provider("https://crm.example/mcp", "https://login.example", "https://crm.example/mcp", None, None)
+FOR_US = {"aud": "https://login.example", "client_id": "us", "resource": "https://crm.example/mcp"}
+
+
+def assertion(kind: str = "oauth-id-jag+jwt", **claims: Any) -> str:
+    return token(kind, **{**FOR_US, **claims})
+
+
+class Exchange:
+    """What a hub has of a caller's exchange: how often an assertion was presented, and what came of it."""
+
+    def __init__(self, answer: Exception | None = None) -> None:
+        self.answer = answer
+        self.presented = 0
+        self.account: Any = object.__new__(ExchangeAccount)
+        self.account._settings = SimpleNamespace(client_id="us", exchange="jwt_bearer")
+
+    async def assertion(self, *_: Any) -> OAuthToken:
+        self.presented += 1
+        if self.answer is not None:
+            raise self.answer
+        return OAuthToken(access_token="t")
+
+    async def granted(self, presented: str) -> OAuthToken:
+        self.account.offer(presented)
+        return await self.account._granted(self, THERE)  # type: ignore[no-any-return]
+
+
+async def not_presented(presented: str) -> None:
+    exchange = Exchange()
+    with pytest.raises(ClientRefused, match="the caller's assertion is not for"):
+        await exchange.granted(presented)
+    assert exchange.presented == 0
+
+
+@cell("identity assertions (ID-JAG)", "missing")
+async def _(around: Around) -> None:
+    for claim in ("aud", "client_id"):
+        await not_presented(assertion(**{claim: None}))
+    for resource in (FOR_US["resource"], None):
+        exchange = Exchange()
+        assert await exchange.granted(assertion(resource=resource))
+        assert exchange.presented == 1
+
+
+@cell("identity assertions (ID-JAG)", "malformed")
+async def _(around: Around) -> None:
+    evil = "https://evil.example"
+    for aud in (5, {}, [], [FOR_US["aud"], evil], evil, "https://login.example.evil"):
+        await not_presented(assertion(aud=aud))
+    for client_id in ("US", "them", ["us"], 5):
+        await not_presented(assertion(client_id=client_id))
+    for resource in (f"{evil}/mcp", [], {}, 5):
+        await not_presented(assertion(resource=resource))
+
+
+@cell("identity assertions (ID-JAG)", "too big")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(), auth=Credentials(around.folder, {}).auth)
+    assert await status(app, {"authorization": f"Bearer {assertion(jti='x' * 1_000_000)}"}) in (401, 431)
+
+
+@cell("identity assertions (ID-JAG)", "stale")
+async def _(around: Around) -> None:
+    exchange, spent = Exchange(), assertion()
+    assert await exchange.granted(spent)
+    with pytest.raises(ClientRefused, match="good once"):
+        await exchange.granted(spent)
+    assert exchange.presented == 1
+    assert await exchange.granted(assertion(jti="another"))
+    refused = Exchange(ClientRefused("no"))
+    for _ in range(2):
+        with pytest.raises(ClientRefused):
+            await refused.granted(spent)
+    assert refused.presented == 1
+
+
+@cell("identity assertions (ID-JAG)", "down")
+async def _(around: Around) -> None:
+    exchange, kept = Exchange(Unreachable("nobody answers")), assertion()
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await exchange.granted(kept)
+    assert exchange.presented == 2
+
+
+@cell("client metadata documents (CIMD)", "missing")
+async def _(around: Around) -> None:
+    document = OAuthSettings(client_metadata_url="https://hub.example/client.json")
+    for takes, settings, words in ((True, OAuthSettings(), "set `client_metadata_url`"), (None, document, "takes no")):
+        metadata = OAuthMetadata(
+            issuer=AnyHttpUrl(THERE.issuer),
+            authorization_endpoint=AnyHttpUrl(f"{THERE.issuer}/a"),
+            token_endpoint=AnyHttpUrl(f"{THERE.issuer}/t"),
+            client_id_metadata_document_supported=takes,
+        )
+        with pytest.raises(ClientRefused, match=words):
+            await client_for(replace(THERE, metadata=metadata), settings, "http://localhost/callback")
+
+
+@cell("client metadata documents (CIMD)", "malformed")
+async def _(around: Around) -> None:
+    for url in ("http://hub.example/client.json", "https://hub.example", "https://hub.example/", "client.json", ""):
+        servers = {"crm": {"oauth": {"client_metadata_url": url}}}
+        start_is_refused("client_metadata_url", lambda servers=servers: load_settings(servers=servers))
 
 
 # What a proxy says of its client.
