@@ -154,7 +154,8 @@ class Playground:
         for key in KEYS:
             is_there = f"{key}:echo" in names
             if key not in self._disturbed:
-                assert is_there == (key in self.entries), f"{caller} sees {names}"
+                states = {name: status.state for name, status in self.app.health().items()}
+                assert is_there == (key in self.entries), f"{key}: {caller} sees {names}; {self.entries}, {states}"
 
     def _begin_pipe(self, caller: str, params: dict[str, Any]) -> tuple[asyncio.Future[Any], Callable[[], None]]:
         client = self._clients[caller][1]
