@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from mcp.shared.auth import OAuthClientInformationFull
@@ -74,6 +74,17 @@ class _Return(BaseModel):
     login: Login
     authorization: Authorization
     browser: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Where a browser is sent, and the cookie that it is to bring back: each login has one of its own, so that several
+    may go on in one browser.
+    """
+
+    address: str
+    cookie: str
+    secret: str = field(repr=False)
 
 
 class WrongBrowserError(OAuthError):
@@ -148,9 +159,8 @@ class Logins:
             raise LoginOverError("this login is over; call again, and open the new address")
         return login
 
-    async def send(self, login: Login, principal: str, site: Site) -> tuple[str, str]:
-        """The address of the authorization server to which a browser is sent that has authenticated as `principal`, and
-        the secret that it is to bring back in a cookie.
+    async def send(self, login: Login, principal: str, site: Site) -> Redirect:
+        """Where a browser is sent that has authenticated as `principal`: to the authorization server.
 
         Raises:
             WrongBrowserError: the login is another principal's.
@@ -167,7 +177,7 @@ class Logins:
         await self._accounts.vault.keep(
             LOGINS, f"state {authorization.state}", awaited.model_dump_json().encode(), lifetime=LIFETIME
         )
-        return authorization.address, browser
+        return Redirect(authorization.address, cookie_of(authorization.state), browser)
 
     async def finish(
         self, response: Mapping[str, str], browser: str, settings_of: Mapping[str, OAuthSettings]
@@ -266,6 +276,11 @@ class Logins:
     def _tell(self) -> None:
         finished, self._finished = self._finished, asyncio.Event()
         finished.set()
+
+
+def cookie_of(state: str) -> str:
+    """The cookie of the login with this `state`."""
+    return f"fastmcp_aggregator_login_{_digest(state)[:16]}"
 
 
 def _digest(secret: str) -> str:

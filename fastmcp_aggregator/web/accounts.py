@@ -31,7 +31,7 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import authorization_response
 from fastmcp_aggregator.oauth.errors import OAuthError
-from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Site, WrongBrowserError
+from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Site, WrongBrowserError, cookie_of
 from fastmcp_aggregator.oauth.revocation import revoke
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
@@ -44,7 +44,6 @@ _MOST = 32 * 1024
 _LONGEST_NAME = 1024
 """Characters of a server key, or of a principal."""
 _LOGIN = f"{PATH}/login"
-_COOKIE = "fastmcp_aggregator_login"
 _FORM_COOKIE = "fastmcp_aggregator_form"
 _STYLE = "body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}input{width:100%}"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -94,11 +93,13 @@ class AccountPages:
                 self._hub.policies.request_denied(principal, DEFAULT_GROUP, _LOGIN, "the login is somebody else's")
             elif (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
                 return self._form(login.server, f"{rejection.message}.", 429)
-            address, browser = await self._logins.send(login, principal.name, site)
+            redirect = await self._logins.send(login, principal.name, site)
+        except WrongBrowserError as error:  # of somebody who is known, which is recorded above
+            return _not_logged_in(error, 403)
         except (OAuthError, VaultError) as error:
             return self._told(request, _LOGIN, error)
-        response = RedirectResponse(address, 303, _headers())
-        self._set(response, _COOKIE, browser)
+        response = RedirectResponse(redirect.address, 303, _headers())
+        self._set(response, redirect.cookie, redirect.secret)
         return response
 
     async def _callback(self, request: Request) -> Response:
@@ -106,7 +107,8 @@ class AccountPages:
             answer = authorization_response(f"?{request.url.query}")
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}
-            login, tokens = await self._logins.finish(answer, request.cookies.get(_COOKIE, ""), settings)
+            cookie = cookie_of(answer["state"])
+            login, tokens = await self._logins.finish(answer, request.cookies.get(cookie, ""), settings)
         except (OAuthError, VaultError) as error:
             return self._told(request, f"{PATH}/callback", error)
         self._forget(sites[login.server], tokens)
@@ -121,7 +123,7 @@ class AccountPages:
         response = _page(
             "Logged in", f"{body} of this hub. You can close this page; what waits for it goes on.</p>{_BACK}"
         )
-        response.delete_cookie(_COOKIE, path=self._path)
+        response.delete_cookie(cookie, path=self._path)
         return response
 
     def _start(self, key: str) -> None:
@@ -166,11 +168,11 @@ class AccountPages:
         """The address of the authorization server, for the browser that has asked, and no other."""
         try:
             login = await self._logins.begin(principal, site.key)
-            address, browser = await self._logins.send(login, principal, site)
+            redirect = await self._logins.send(login, principal, site)
         except (OAuthError, VaultError) as error:
             return JSONResponse({"error": str(error)}, 502)
-        response = JSONResponse({"address": address}, headers=_NOT_KEPT)
-        self._set(response, _COOKIE, browser)
+        response = JSONResponse({"address": redirect.address}, headers=_NOT_KEPT)
+        self._set(response, redirect.cookie, redirect.secret)
         return response
 
     async def _end(self, request: Request) -> Response:
@@ -253,7 +255,7 @@ class AccountPages:
             self._refused(request, path, "the login was begun in another browser")
         elif status == 404:
             self._refused(request, path, "there is no such login, or none any more")
-        return _page("Not logged in", f"<p>{html.escape(str(error))}.</p>", status)
+        return _not_logged_in(error, status)
 
     def _form(self, server: str, text: str = "", status: int = 200) -> Response:
         value = secrets.token_urlsafe(24)
@@ -268,6 +270,10 @@ class AccountPages:
         response.set_cookie(
             name, value, max_age=int(LIFETIME), path=self._path, secure=self._is_secure, httponly=True, samesite="lax"
         )
+
+
+def _not_logged_in(error: Exception, status: int) -> Response:
+    return _page("Not logged in", f"<p>{html.escape(str(error))}.</p>", status)
 
 
 _NOT_KEPT = {"Cache-Control": "no-store"}

@@ -206,6 +206,17 @@ async def test_an_answer_for_one_browser_is_not_taken_from_another(tmp_path: Pat
         assert {each.principal for each in await kept_accounts(place.vault)} == {HUB, "key:alice"}
 
 
+async def test_several_logins_go_on_in_one_browser(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        result = await asked(await place.client("alice", modern=True))
+        browser, sent = Browser(), []
+        for _ in range(2):  # tabs, of which she goes on in the first
+            sent.append(await browser.authenticate(address_in(result), key_of(place, "alice")))
+        page = await browser.come_back(sent[0].headers["location"], "alice-there")
+        assert page.status_code == 200, page.text
+        assert {each.principal for each in await kept_accounts(place.vault)} == {HUB, "key:alice"}
+
+
 async def test_a_code_that_another_browser_has_brought_is_of_no_use_to_the_right_one(tmp_path: Path) -> None:
     """Somebody has another person log in, and gets the address at which that person's browser has ended."""
     async with around(tmp_path) as place:
