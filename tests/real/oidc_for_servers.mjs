@@ -1,10 +1,13 @@
 // An authorization server for MCP servers: oidc-provider (argv[2], its entry point). argv[3] is JSON: `registration`,
 // `documents` (CIMD), `clients`, `rotation` ("always" or "never"), `lifetime` (seconds of an access token), `scopes`.
+// `exchange` adds token exchange (RFC 8693), which oidc-provider leaves to its users.
 // Prints its issuer. Beside it: /revoke-all ends all grants, /counts says how often tokens were given, by grant.
 import { createServer } from "node:http";
+import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const { Provider } = await import(pathToFileURL(process.argv[2]));
+const { Provider, errors } = await import(pathToFileURL(process.argv[2]));
+const { createRemoteJWKSet, jwtVerify } = await import(pathToFileURL(createRequire(process.argv[2]).resolve("jose")));
 const options = JSON.parse(process.argv[3] ?? "{}");
 const server = createServer();
 
@@ -39,6 +42,22 @@ server.listen(0, "127.0.0.1", () => {
       },
     },
   });
+  if (options.exchange) {
+    // Its own tokens for its clients' audience `hub` become such for one of the resources; all else of it is the library's.
+    const keys = createRemoteJWKSet(new URL(`${issuer}/jwks`));
+    const wanted = ["subject_token", "subject_token_type", "requested_token_type", "resource", "scope", "audience"];
+    provider.registerGrantType("urn:ietf:params:oauth:grant-type:token-exchange", async (ctx) => {
+      const { client, params } = ctx.oidc;
+      const known = { issuer, audience: options.exchange };
+      const subject = await jwtVerify(params.subject_token, keys, known).catch(() => { throw new errors.InvalidGrant("odd subject"); });
+      if (!params.resource?.endsWith("/mcp")) throw new errors.InvalidTarget();
+      const token = new provider.AccessToken({ client, accountId: subject.payload.sub, gty: "token-exchange", scope: params.scope });
+      const about = { scope: "", audience: params.resource, accessTokenFormat: "jwt", accessTokenTTL: options.lifetime ?? 3600 };
+      token.resourceServer = new provider.ResourceServer(params.resource, about);
+      const value = await token.save();
+      ctx.body = { access_token: value, issued_token_type: params.requested_token_type, token_type: "Bearer", expires_in: token.expiration };
+    }, wanted);
+  }
   provider.on("grant.success", (ctx) => {
     const kind = ctx.oidc.params.grant_type;
     counts[kind] = (counts[kind] ?? 0) + 1;

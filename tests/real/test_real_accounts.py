@@ -35,8 +35,10 @@ from support.wire import PATIENCE
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
+from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.vault.vault import FileVault
+from fastmcp_aggregator.settings.model import load_settings
 
 FOLDER = identity_folder(FOLDER)
 pytestmark = [
@@ -282,6 +284,38 @@ async def test_an_address_that_is_pasted(tmp_path: Path) -> None:
             said += (await process.communicate())[1].decode()
         assert process.returncode == 0, said
         assert await called(here) == "carol"
+
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+OUR_HUB = "https://hub.example.com/mcp"
+
+
+async def test_callers_tokens_are_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers of the hub have tokens of the provider for the hub, and none for the server."""
+    monkeypatch.setenv("CLIENT_SECRET", SECRET)
+    hub = {"client_id": "hub", "client_secret": SECRET, "redirect_uris": [], "response_types": []}
+    robots = [
+        {"client_id": who, "client_secret": SECRET, "redirect_uris": [], "response_types": []}
+        for who in ("alice", "bob")
+    ]
+    grants = [{"grant_types": [EXCHANGE]}, {"grant_types": ["client_credentials"]}]
+    clients = [{**hub, **grants[0]}, *({**robot, **grants[1]} for robot in robots)]
+    async with place(tmp_path, clients=clients, exchange=OUR_HUB) as here:
+        oauth = {"account": "exchange", "client_id": "hub", "client_secret_env": "CLIENT_SECRET", "issuer": here.issuer}
+        settings = load_settings(
+            jwt_issuer=here.issuer, jwt_audience=OUR_HUB, jwt_jwks_url=f"{here.issuer}/jwks", public_url=OUR_HUB[:-4]
+        )
+        app = here.hub(oauth, auth=auth_from_settings(settings))
+        async with served(app) as front, httpx2.AsyncClient(trust_env=False) as http:
+            for who in ("alice", "bob"):
+                form = {"grant_type": "client_credentials", "resource": OUR_HUB}
+                told = (await http.post(f"{here.issuer}/token", data=form, auth=(who, SECRET))).json()
+                headers = {"authorization": f"Bearer {told['access_token']}"}
+                client = await front.connect(modern=True, headers=headers)
+                for _ in range(3):
+                    answer = await client.result("tools/call", {"name": "p:whoami", "arguments": {}})
+                    assert answer["structuredContent"] == {"who": who}
+            assert (await here.counts())[EXCHANGE] == 2
 
 
 def in_chromium(address: str, key: str | None, login: str) -> str:
