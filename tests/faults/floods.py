@@ -50,6 +50,7 @@ class Flood:
 
     body: Body
     path: str = "/mcp/tools/call"
+    method: str = "POST"
     settings: Body = field(default_factory=dict)
     keys: int = 1
     """Callers that do it, of one address; 0: nobody, without credentials."""
@@ -60,8 +61,15 @@ class Flood:
     pause: float = 0.0
     """Seconds between two bytes of a body; 0: it is sent at once."""
     is_slow_to_read: bool = False
+    has_session: bool = False
+    """Whether it is sent in a session, which is opened first."""
 
 
+NOTIFICATION: Body = {
+    "jsonrpc": "2.0",
+    "method": "notifications/progress",
+    "params": {"progressToken": "x", "progress": 1, "z": [json.loads("[" * 90 + "]" * 90) for _ in range(500)]},
+}
 LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
 FLOODS = {
     "calls over the limit": Flood(QUICK, settings=LIMITS),
@@ -80,6 +88,10 @@ FLOODS = {
         modern("subscriptions/listen", notifications={"toolsListChanged": True}), "/mcp", is_dropped=True
     ),
     "sessions opened and dropped": Flood(INITIALIZE, "/mcp", is_dropped=True),
+    "metrics of 2000 tools": Flood({}, "/metrics", "GET", settings={**LARGE_LIST, "metrics": "true"}),
+    "status": Flood({}, "/status", "GET"),
+    "the dashboard": Flood({}, "/dashboard/state", "GET", settings=LARGE_LIST),
+    "notifications into a session": Flood(NOTIFICATION, "/mcp", has_session=True),
     "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001),
     "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True),
 }
@@ -154,16 +166,31 @@ def _more_keys(folder: Path, count: int) -> list[str]:
     return [f"Bearer {key}" for key, _ in made]
 
 
+async def new_session(port: int, authorization: str) -> str:
+    """The id of a session that is open, and not initialized further."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = json.dumps(INITIALIZE).encode()
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    head += f"Accept: application/json, text/event-stream\r\nAuthorization: {authorization}\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    writer.close()
+    return answer.partition("mcp-session-id: ")[2].partition("\r\n")[0]
+
+
 async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> None:
     """Send what is to be sent, on all connections, until SIGTERM; then tell how often each status came."""
     statuses: Counter[int] = Counter()
     began = asyncio.get_running_loop().time()
-    body = json.dumps(flood.body).encode()
+    body = json.dumps(flood.body).encode() if flood.method == "POST" else b""
 
     async def repeat(authorization: str) -> None:
-        head = f"POST {flood.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-        head += f"Accept: application/json, text/event-stream\r\nContent-Length: {len(body)}\r\n"
+        head = f"{flood.method} {flood.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        head += "Accept: application/json, text/event-stream\r\n"
+        head += f"Content-Length: {len(body)}\r\n" if body else ""
         head += f"Authorization: {authorization}\r\n" if authorization else ""
+        if flood.has_session:
+            head += f"Mcp-Session-Id: {await new_session(port, authorization)}\r\n"
         if flood.path == "/mcp" and "_meta" in flood.body["params"]:
             head += f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {flood.body['method']}\r\n"
         while True:

@@ -15,6 +15,7 @@ from support.serving import served
 from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.access.roles import ROLES
 from fastmcp_aggregator.front.http import gate
 from fastmcp_aggregator.front.http.gate import Charged, Pacer
 
@@ -199,3 +200,17 @@ async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path
         account = places.loop.accounts[Principal("key:ann").bare]
         assert account.owed > 0
         assert {(await post).status_code for post in posts} == {202}
+
+
+async def test_whatever_is_asked_for_by_get_is_charged_but_signs_of_life(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, {"ann": None, "bob": None}, {"ann": ROLES})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth, metrics=True)
+    async with served(app) as front, front.browser(**credentials.of("ann")) as http:
+        accounts, ann = app._backend.places.pacer.accounts, Principal("key:ann").bare
+        for path in ("/health", "/ready"):
+            assert (await http.get(path)).status_code == 200
+        assert ann not in accounts
+        for path in ("/status", "/metrics", "/openapi.json", "/groups", "/keys", "/pins", "/dashboard/state"):
+            average = accounts[ann].average if ann in accounts else 0.0
+            assert (await http.get(path)).status_code == 200
+            assert accounts[ann].average != average

@@ -43,6 +43,7 @@ from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holde
 from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, RequestKind
 from fastmcp_aggregator.front.wire.errors import id_in_use, too_many_parts
+from fastmcp_aggregator.library_internals import route_path
 from fastmcp_aggregator.message_streams import encode
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
@@ -67,6 +68,8 @@ _AT_ONCE = 0.003
 """Seconds of the loop's time that a caller may owe without a pause."""
 _BESIDES = {RequestKind.OPENING: 0.002, RequestKind.MESSAGE: 0.001}
 """Seconds of the loop's time that tasks of the SDK take: for a session, from its opening to its end, or a message."""
+_SIGNS_OF_LIFE = ("/health", "/ready")
+"""Paths that are asked for by who would end the program if they were answered late."""
 _LONGEST = 0.25
 """Seconds that one request is charged for at most: what took longer was not the request."""
 _OTHERS_LAST = 60.0
@@ -315,9 +318,9 @@ class Gate:
                 scope[CONNECTION].holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
-            if is_let_in and self._endpoints.may_listen(scope):
+            if is_let_in and route_path(scope) not in _SIGNS_OF_LIFE:
                 request = self._places.pacer.request_of(scope[HOLDER])
-                await Charged(request, self._listen_in_turn(request, scope, receive, send))
+                await Charged(request, self._get_in_turn(request, scope, receive, send))
             else:
                 await self._app(scope, receive, send)
         elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
@@ -390,10 +393,10 @@ class Gate:
                 else:
                     await (self._open if kind is RequestKind.OPENING else self._app)(scope, body.receive, send)
 
-    async def _listen_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _get_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if pause := request.pause():
             await asyncio.sleep(pause)
-        await self._listen(scope, receive, send)
+        await (self._listen if self._endpoints.may_listen(scope) else self._app)(scope, receive, send)
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
