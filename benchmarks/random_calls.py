@@ -285,7 +285,7 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         "cancellable calls": len(pipeline.fast_path._cancellable),
         "admissions": opened.count,
         "requests at the gate": sum(backend.places.counts()),
-        "waiting at the gate": len(backend.places.turns._waiting),
+        "waiting at the gate": len(backend.places.slots._waiting),
         **{f"{what} at the gate": backend.places.usage()[what].taken for what in GATE},
         "pending calls": len(runtime.rounds._pending._pending),
     }

@@ -140,6 +140,25 @@ async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_tim
     assert (await caller.send())[0] == 200
 
 
+async def test_a_session_takes_one_message_after_the_other_and_others_do_not_wait_for_it() -> None:
+    inner, caller = gated()
+    message = b'{"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}'
+    mine = [caller.send(message, path="/mcp", headers=[IN_SESSION]) for _ in range(3)]
+    await until(lambda: caller.bodies == 3)
+    other = caller.send(message, path="/mcp", headers=[(b"mcp-session-id", b"2")])
+    await until(lambda: inner.running == 2)
+    assert not any(sent.done() for sent in (*mine, other))
+    inner.end.set()
+    assert [status for status, _ in await asyncio.gather(*mine, other)] == [200] * 4
+
+
+@pytest.mark.parametrize(("size", "expected"), [(64 * 1024, 200), (64 * 1024 + 1, 413)])
+async def test_what_opens_a_session_is_bounded(size: int, expected: int) -> None:
+    inner, caller = gated(body_bytes=1024**2)
+    inner.end.set()
+    assert (await caller.send(INITIALIZE.ljust(size), path="/mcp"))[0] == expected
+
+
 def test_who_goes_on_after_refusals_begins_in_turns_and_others_at_once() -> None:
     async def flood() -> None:
         inner = Inner()

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from support.harness import LEGACY, MODERN, PATIENCE, config, lean, until
+from support.harness import LEGACY, MODERN, PATIENCE, config, connected, lean, until
 from support.memory import build_aggregator
 from support.remote_server import Request, remote_server
 from support.serving import served
@@ -165,9 +165,12 @@ async def test_a_client_that_is_slow_to_send_its_request_keeps_only_itself_waiti
 async def test_a_client_that_says_very_much_of_itself_is_refused(what: str) -> None:
     long: dict[str, Any] = {"clientInfo": {"name": "x" * 70_000, "version": "1"}, "capabilities": {"experimental": {}}}
     long["capabilities"]["experimental"]["x"] = {"y": "x" * 70_000}
+    hello = {**HELLO, what: long[what]}
+    app = build_aggregator(config(a=lean()))
+    async with app, connected(app, handshake=False) as client:
+        error = await client.error("initialize", hello)
+    assert (error["code"], "64 KiB" in error["message"]) == (-32602, True)
     async with served(build_aggregator(config(a=lean()))) as front, front.browser() as http:
-        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {**HELLO, what: long[what]}}
-        answer = await http.post("/mcp", json=hello, headers=ACCEPT)
-        told = json.loads(answer.text[answer.text.index("{") :].splitlines()[0])
-        assert told["error"]["code"] == -32602
-        assert "64 KiB" in told["error"]["message"]
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        answer = await http.post("/mcp", json=message, headers=ACCEPT)
+    assert (answer.status_code, "at most 65536 bytes" in answer.text) == (413, True)

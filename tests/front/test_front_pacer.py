@@ -197,7 +197,7 @@ async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path
         posts = [asyncio.create_task(http.post("/mcp", headers=headers, content=body)) for _ in range(20)]
         places = app._backend.places
         await until(lambda: places.body_bytes.taken > 10 * len(body))
-        account = places.loop.accounts[Principal("key:ann").bare]
+        account = places.pacer.accounts[Principal("key:ann").bare]
         assert account.owed > 0
         assert {(await post).status_code for post in posts} == {202}
 

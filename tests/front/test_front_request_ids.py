@@ -73,7 +73,7 @@ async def test_who_knows_a_session_of_another_keeps_none_of_its_ids_busy(tmp_pat
         http.headers.update(credentials.of("alice"))
         of_alice = await session_of(front, http)
         places, bob = app._backend.places, Principal("key:bob").bare
-        while await stack.enter_context(places.turns.slot(bob)).acquire_within(0.01):
+        while await stack.enter_context(places.slots.slot(bob)).acquire_within(0.01):
             pass  # until none of bob's turns is left
         as_bob = {**of_alice, **credentials.of("bob")}
         waiting = [asyncio.create_task(http.post(front.url, json=request(n, ECHO), headers=as_bob)) for n in (7, 8)]

@@ -55,6 +55,11 @@ class Endpoints:
         path = route_path(scope)
         return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
 
+    def session_of(self, scope: Scope) -> bytes:
+        """What names the session into which a request brings a message."""
+        found: bytes = _header(scope, b"mcp-session-id") or scope["query_string"]
+        return found
+
     def request_in_session(self, scope: Scope, content: bytes) -> tuple[bytes, RequestId] | None:
         """The session and the id of a request that brings both; None: it is another, or the transport refuses it."""
         session = _header(scope, b"mcp-session-id")

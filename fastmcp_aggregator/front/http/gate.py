@@ -18,18 +18,20 @@ What a request is, it tells by its route and its content (`front/http/endpoints.
 A request that waits for its turn at a server, or for its client's answer to a question, does not count among those
 that run but among those that wait: otherwise a server that hangs, or a person who thinks, would keep all from running.
 What a client says in its session besides requests (answers, notifications) needs no turn, for requests wait for it; and
-it goes through while the server ends.
+it goes through while the server ends. Of one session it is read one by one, as the session takes it: what waits are
+bytes, which are counted, and not what they are decoded to.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Hashable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
+from weakref import WeakValueDictionary
 
 from mcp_types import JSONRPCError, RequestId
 from starlette.requests import ClientDisconnect
@@ -70,6 +72,8 @@ _BESIDES = {RequestKind.OPENING: 0.002, RequestKind.MESSAGE: 0.001}
 """Seconds of the loop's time that tasks of the SDK take: for a session, from its opening to its end, or a message."""
 _SIGNS_OF_LIFE = ("/health", "/ready")
 """Paths that are asked for by who would end the program if they were answered late."""
+_OPENING_BYTES = 64 * 1024
+"""What opens a session is no longer than this: the session keeps what its client says of itself."""
 _LONGEST = 0.25
 """Seconds that one request is charged for at most: what took longer was not the request."""
 _OTHERS_LAST = 60.0
@@ -306,6 +310,8 @@ class Gate:
         self._has_auth = has_auth
         self._places = places or AdmissionQueue(limits)
         self._in_sessions = RequestsOfSessions()
+        self._messages: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        """By holder and session: held while the session takes a message."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -350,7 +356,12 @@ class Gate:
                 return
             kind = self._endpoints.kind_of(scope, content)
             asked = None if kind is RequestKind.MESSAGE else self._endpoints.request_in_session(scope, content)
+            is_too_long = kind is RequestKind.OPENING and len(content) > _OPENING_BYTES
             del content  # which the body has, until it is received from there
+            if is_too_long:
+                why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
+                await PlainTextResponse(why, 413)(scope, receive, send)
+                return
             if pause := request.pause(_BESIDES.get(kind, 0.0)):
                 await asyncio.sleep(pause)
             if asked is not None:
@@ -383,7 +394,9 @@ class Gate:
     async def _serve(self, kind: RequestKind, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
         if kind is RequestKind.MESSAGE:
-            await self._app(scope, body.receive, send)
+            session = scope[HOLDER], self._endpoints.session_of(scope)
+            async with self._messages.setdefault(session, asyncio.Lock()):
+                await self._app(scope, body.receive, send)
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
