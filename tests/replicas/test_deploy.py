@@ -274,7 +274,7 @@ def test_the_lock_has_every_dependency_of_the_image() -> None:
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE))
     for each in map(Requirement, wanted):
         assert each.specifier.contains(locked[each.name.lower()])
-    assert "--require-hashes" in CONTAINERFILE
+    assert "--no-deps --require-hashes" in CONTAINERFILE
 
 
 def test_the_proxies_that_are_trusted_are_the_network_of_the_load_balancer() -> None:
