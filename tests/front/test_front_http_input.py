@@ -174,3 +174,14 @@ async def test_a_client_that_says_very_much_of_itself_is_refused(what: str) -> N
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
         answer = await http.post("/mcp", json=message, headers=ACCEPT)
     assert (answer.status_code, "at most 65536 bytes" in answer.text) == (413, True)
+
+
+async def test_without_sessions_a_large_call_of_a_legacy_client_is_no_handshake() -> None:
+    params = {"name": "a:echo", "arguments": {"text": "x" * 100_000}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with served(build_aggregator(config(a=lean())), stateless_http=True) as front, front.browser() as http:
+        answer = await http.post("/mcp", json=message, headers={**ACCEPT, "MCP-Protocol-Version": LEGACY})
+        assert (answer.status_code, "x" * 100_000 in answer.text) == (200, True)
+        long = {**HELLO, "capabilities": {"experimental": {"x": {"y": "x" * 100_000}}}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": long}
+        assert (await http.post("/mcp", json=message, headers=ACCEPT)).status_code == 413

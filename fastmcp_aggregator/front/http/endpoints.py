@@ -71,6 +71,10 @@ class Endpoints:
             return None
         return None if request_id is None else (session, request_id)
 
+    def is_handshake(self, content: bytes) -> bool:
+        """Whether a body is a handshake. Where there are no sessions, others come without one, too."""
+        return _method_of(content) in (None, "initialize")
+
     def may_listen(self, scope: Scope) -> bool:
         """Whether a GET may open a stream that only listens, as those of the MCP endpoint and below it do."""
         path = route_path(scope)

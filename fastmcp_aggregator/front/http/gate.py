@@ -356,7 +356,9 @@ class Gate:
                 return
             kind = self._endpoints.kind_of(scope, content)
             asked = None if kind is RequestKind.MESSAGE else self._endpoints.request_in_session(scope, content)
-            is_too_long = kind is RequestKind.OPENING and len(content) > _OPENING_BYTES
+            is_too_long = (
+                kind is RequestKind.OPENING and len(content) > _OPENING_BYTES and self._endpoints.is_handshake(content)
+            )
             del content  # which the body has, until it is received from there
             if is_too_long:
                 why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
