@@ -533,6 +533,14 @@ async def test_a_redirect_of_a_call_to_another_origin_is_not_followed() -> None:
         assert other.requests == []
 
 
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirect_in_a_circle_is_told_without_its_address(status: int) -> None:
+    async with remote_server() as server, serving(server, for_bad(status, location="/mcp")) as (_, client):
+        message = (await error_of(client))["message"]
+        assert "it redirects again and again, or in a way that is not followed" in message
+        assert "http" not in message
+
+
 async def test_a_redirect_within_the_origin_is_followed_with_the_credentials() -> None:
     async def misbehave(request: Request) -> bool:
         if not request.target.startswith("/mcp/"):

@@ -25,6 +25,8 @@ from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.config import RemoteServer
 
+_REDIRECT, _NOT_FOLLOWED = "Redirect to ", " not followed"
+"""What the SDK says of a redirect that it leaves."""
 _GIVEN_UP = "SSE stream "
 """How the SDK's messages begin when a stream that could be resumed was not to be had again."""
 
@@ -48,6 +50,9 @@ class RemoteTransport(WatchedTransport):
         """The error as the child sent it, or a RemoteFailure if it was made up on this side."""
         if found := self._http.failure_in(error.error.data):
             return RemoteFailure(error.code, found)
+        if error.message.startswith(_REDIRECT) and _NOT_FOLLOWED in error.message:  # with the address
+            reason = "it redirects again and again, or in a way that is not followed; check its `url`"
+            return RemoteFailure(error.code, HttpFailure("status", reason))
         if error.code == CONNECTION_CLOSED and error.message.startswith(_GIVEN_UP):
             return RemoteFailure(error.code, HttpFailure("broken", "the connection broke before it had answered"))
         return error
