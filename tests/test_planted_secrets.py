@@ -230,6 +230,42 @@ def test_check_shows_none(run: Callable[..., str], here: Machine, plant: Plants)
         assert found_in(said, plant) == []
 
 
+def test_nothing_of_the_settings_is_shown(
+    run: Callable[..., str], here: Machine, plant: Plants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, in_url = plant.one, plant.in_url
+    url = f"http://127.0.0.1:1/{in_url()}/mcp?key={in_url()}"
+    put(here.project / "c.json", json.dumps({"mcpServers": {"crm": {"url": url, "headers": {"X-Key": one()}}}}))
+    monkeypatch.setenv("CRM_SECRET", one())
+    oauth = {
+        "client_id": one(),
+        "client_secret_env": "CRM_SECRET",
+        "issuer": f"https://127.0.0.1:1/{in_url()}",
+        "authorization_query": f"hint={in_url()}",
+        "audience": one(),
+    }
+    settings = {
+        "redis_url": f"redis://user:{in_url()}@127.0.0.1:1/0?password={in_url()}",
+        "redis_key": f"{one()}{one()}",
+        "jwt_issuer": f"https://127.0.0.1:1/{in_url()}",
+        "jwt_audience": "hub",
+        "jwt_jwks_url": f"https://127.0.0.1:1/keys?token={in_url()}",
+        "servers": {"crm": {"oauth": oauth}},
+    }
+    put(here.project / "s.toml", tomlkit.dumps(settings))
+    files = ["c.json", "--settings", "s.toml"]
+    said = run("check", *files) + run("check", *files, "--json") + run("check", *files, "--connect", "--debug")
+    said += run("login", *files, "crm") + run("accounts", "list", *files) + run("list", *files, "--debug")
+    said += run("serve", *files, "--transport", "http", "--port", "0", "--debug")
+    assert "Redis" in said
+    assert "crm" in said
+    assert found_in(said, plant) == []
+    put(here.project / "s.toml", tomlkit.dumps({"redis_urls": one(), "redis_url": one(), "servers": {"crm": one()}}))
+    said = run("check", *files) + run("serve", *files)
+    assert "redis_urls" in said
+    assert found_in(said, plant) == []
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("profile", ["development", "production"])
 def test_commands_that_start_servers_show_none(
