@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
 from starlette.types import Receive, Scope, Send
-from support.harness import PATIENCE, RawClient, config, connected, lean, until
+from support.credentials import Credentials
+from support.harness import LEGACY, PATIENCE, RawClient, config, connected, lean, until
 from support.memory import build_aggregator
 from support.remote_server import RemoteServer, Request, remote_server
 from support.serving import served
@@ -101,6 +103,34 @@ async def test_calls_at_the_same_time_each_have_the_headers_of_their_caller(is_m
             assert [headers.get("x-user") for headers in sent] == [*callers, None]
             await silent.result("ping")
         assert not [request for request in about_nobody(server) if "x-user" in request.headers]
+
+
+async def test_a_cookie_goes_with_the_requests_of_the_caller_for_whom_it_was_set(tmp_path: Path) -> None:
+    async def set_cookie(request: Request) -> bool:
+        if request.method == "initialize":
+            server.open_session = "s"
+            about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "r", "version": ""}}
+            head = {"set_cookie": "lb=of-nobody; Path=/", "mcp_session_id": "s"}
+            await request.answer({"protocolVersion": LEGACY, **about}, **head)
+        elif request.method == "tools/call":
+            result = {"content": [{"type": "text", "text": json.dumps(request.headers)}]}
+            await request.answer(result, set_cookie=f"sid=number-{len(server.requests)}; Path=/")
+        else:
+            return False
+        return True
+
+    credentials = Credentials(tmp_path, {"alice": None, "bob": None})
+    async with remote_server() as server:
+        server.misbehave = set_cookie
+        app = build_aggregator(config(r={"url": server.url}), auth=credentials.auth)
+        async with served(app) as front:
+            alice, bob = [await front.connect(headers=credentials.of(name)) for name in ("alice", "bob")]
+            first = [(await sent_with(client))["cookie"] for client in (alice, bob)]
+            assert first == ["lb=of-nobody", "lb=of-nobody"]
+            own = [(await sent_with(client))["cookie"] for client in (alice, bob)]
+            assert own[0].startswith("lb=of-nobody; sid=number-")
+            assert own[0] != own[1]
+        assert not [request for request in about_nobody(server) if "sid" in request.headers.get("cookie", "")]
 
 
 @pytest.mark.parametrize(("passed", "expected"), [([], "sid=of-alice"), (["x-user"], None)])

@@ -16,7 +16,7 @@ import json
 import logging
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -41,7 +41,7 @@ from fastmcp_aggregator.children.http.failures import (
 )
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.http.metadata_addresses import guard
-from fastmcp_aggregator.children.session.ownership import child_has_hung_up
+from fastmcp_aggregator.children.session.ownership import child_has_hung_up, owner_now
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config.disclosure import shown
 
@@ -60,6 +60,10 @@ _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
 _MOST_RENEWALS = 3
 """Of its credentials for one request: what another process has just renewed may be refused, too."""
+_MOST_COOKIES = 50
+"""Of one account."""
+_MOST_JARS = 1000
+_NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
 
@@ -82,8 +86,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._queries = {full.path: full.query}
         """By path: the query is as secret as a header, and a redirect usually repeats it."""
         self._credentials = credentials
-        # They are the session's, as its id is. Where callers have headers of their own, they would be one caller's.
-        self._cookies = CookieJar(DefaultCookiePolicy(allowed_domains=())) if credentials.passes_headers else None
+        self._cookies: dict[Hashable, httpx2.Cookies] = {}
+        """By who has authenticated for the request that they were set for; None: nobody did."""
         self._is_sse = transport == "sse"
         self._limit = limit
         self._mark = secrets.token_hex(16)
@@ -106,7 +110,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         """A client for the SDK; its `httpx_client_factory`, which has headers, timeouts and secrets of its own."""
-        return httpx2.AsyncClient(transport=self, timeout=_TIMEOUT, cookies=self._cookies)
+        return httpx2.AsyncClient(transport=self, timeout=_TIMEOUT, cookies=CookieJar(_NO_COOKIES))
 
     def failure_in(self, data: Any) -> HttpFailure | None:
         """The failure that the data of a JSON-RPC error stands for, if this object has made it up."""
@@ -222,7 +226,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if not url.query and (query := self._queries.get(url.path)):
             url = url.copy_with(query=query)
         headers = await self._credentials.headers()
-        response = await self._network.handle_async_request(self._copy(request, headers, url))
+        response = await self._exchange(self._copy(request, headers, url))
         for _ in range(_MOST_RENEWALS if self._credentials.may_be_renewed else 0):
             if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
                 await response.aclose()
@@ -232,8 +236,33 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
                 headers = await self._credentials.renewed(headers)
             else:
                 break
-            response = await self._network.handle_async_request(self._copy(request, headers, url))
+            response = await self._exchange(self._copy(request, headers, url))
         return response
+
+    async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request with the cookies that were set for its caller, and for nobody: those are the session's, as its
+        id is. With none where callers have headers of their own.
+        """
+        if self._credentials.passes_headers:
+            return await self._network.handle_async_request(request)
+        owner = owner_now()
+        account = None if owner is None else owner.account
+        if self._cookies and "cookie" not in request.headers:
+            jars = [self._cookies.get(None), self._cookies.get(account) if account is not None else None]
+            if found := [text for jar in jars if jar is not None and (text := _header_of(jar, request))]:
+                request.headers["Cookie"] = "; ".join(found)
+        response = await self._network.handle_async_request(request)
+        if "set-cookie" in response.headers:
+            self._take_cookies(account, request, response)
+        return response
+
+    def _take_cookies(self, account: Hashable, request: httpx2.Request, response: httpx2.Response) -> None:
+        if account not in self._cookies and len(self._cookies) >= _MOST_JARS:
+            del self._cookies[next(each for each in self._cookies if each is not None)]
+        jar = self._cookies.setdefault(account, httpx2.Cookies())
+        if len(jar.jar) < _MOST_COOKIES:
+            response.request = request
+            jar.extract_cookies(response)
 
     def _copy(
         self, request: httpx2.Request, secrets: Mapping[str, str], url: httpx2.URL | None = None
@@ -325,6 +354,13 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 def _with_events(response: httpx2.Response, events: AsyncIterator[bytes]) -> httpx2.Response:
     return httpx2.Response(response.status_code, headers=response.headers, stream=EventBody(events, response))
+
+
+def _header_of(jar: httpx2.Cookies, request: httpx2.Request) -> str:
+    """What a request is sent of these cookies."""
+    asked = httpx2.Request(request.method, request.url)
+    jar.set_cookie_header(asked)
+    return str(asked.headers.get("cookie", ""))
 
 
 def _proxy_for(url: httpx2.URL) -> str | None:
