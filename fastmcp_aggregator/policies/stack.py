@@ -293,6 +293,7 @@ class Policies:
         """An HTTP request was for another host, or of a page that is not let in."""
         if self._audit is not None:
             self._audit.address_denied(client, path, reason)
+        self._tell("a request was refused", client, path, reason)
 
     def authentication_failed(self, client: str, path: str, reason: str) -> None:
         """An HTTP request had no valid credentials."""
@@ -300,7 +301,12 @@ class Policies:
             self._audit.authentication_failed(client, path, reason)
         if self._metrics is not None:
             self._metrics.authentication_failed()
-        if reason != NO_CREDENTIALS and self._told_failures.take(time.monotonic()):
+        if reason != NO_CREDENTIALS:
+            self._tell("authentication failed", client, path, reason)
+
+    def _tell(self, what: str, client: str, path: str, reason: str) -> None:
+        """Log what was refused, but not all of a flood."""
+        if self._told_failures.take(time.monotonic()):
             more, self._told_failures.rejected = self._told_failures.rejected, 0
             others = f" (and {more} more that were not logged)" if more else ""
-            logger.warning("authentication failed for %s at %s: %s%s", client or "a client", path, reason, others)
+            logger.warning("%s for %s at %s: %s%s", what, client or "a client", path, reason, others)

@@ -122,6 +122,26 @@ async def test_who_has_sent_a_wrong_key_is_told_of_keys_and_not_of_tokens(
             assert answer.json()["error"] == "invalid_token"
 
 
+async def test_who_has_sent_nothing_is_told_what_to_send(tmp_path: Path) -> None:
+    async with unstarted(Credentials(tmp_path, {"ann": None}).auth) as http:
+        for answer in (await http.post("/mcp"), await http.get("/status")):
+            assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized")
+            assert "X-API-Key" in answer.json()["error_description"]
+            assert "error" not in answer.headers["www-authenticate"], "RFC 6750, 3.1: none without credentials"
+
+
+async def test_what_is_for_another_host_is_logged_with_the_settings_to_look_at(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with unstarted(Credentials(tmp_path, {"ann": None}).auth) as http:
+        for _ in range(20):
+            assert (await http.get("/status", headers={"host": "hub.example.org"})).status_code == 421
+    told = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert told == {
+        "a request was refused for 127.0.0.1 at /status: Host 'hub.example.org': see `allowed_hosts` and `cors_origins`"
+    }
+
+
 async def test_failures_are_logged_with_their_address_and_not_all_of_a_flood(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -419,7 +419,7 @@ CASES: dict[str, list[Case]] = {
     "front/pipeline.py: Pipeline._serve_locally MCP": [unlisted_tool_by_search],
     "front/pipeline.py: Pipeline._locate MCP": [errs("resources/read", uri="note://b//a")],
     "front/pipeline.py: Pipeline._route MCP": [errs("prompts/get", name="b:play")],
-    "relay/account_calls.py: AccountCalls._came_back MCP": [other_s_login],
+    "relay/account_calls.py: AccountCalls._resumed_login MCP": [other_s_login],
     "relay/pending_calls.py: PendingCalls.take MCP": [held_call],
 }
 """By the place, in what cases it refuses."""

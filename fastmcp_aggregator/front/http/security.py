@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,6 +44,8 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 _DESCRIPTION = re.compile(rb'error_description="[^"]*"')
 _WHY_WRONG = "this API key is not known here: it is mistyped, was revoked, or has expired"
 _WRONG_KEY = json.dumps({"error": "invalid_token", "error_description": _WHY_WRONG}).encode()
+_WHAT_TO_SEND = "credentials are missing: send `X-API-Key: KEY`, or `Authorization: Bearer` with a key or a token"
+_NOTHING_SENT = json.dumps({"error": "unauthorized", "error_description": _WHAT_TO_SEND}).encode()
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
 """What pages may read of the headers of an answer, besides those that they always may."""
 
@@ -95,7 +97,7 @@ class HostGuard:
             return
         await self._guard(scope, receive, send)
         if _IS_ADDRESSED not in scope:
-            self._on_failure(_address(scope), scope["path"], "the Host or the Origin is not one of ours")
+            self._on_failure(_address(scope), scope["path"], _why_misdirected(scope))
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What FastMCP's check has let in. It takes what follows an address in brackets for a part of that."""
@@ -122,6 +124,12 @@ class HostGuard:
             return False
         host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
         return found in self._allowed or found == _origin(f"{scope.get('scheme', 'http')}://{host}")
+
+
+def _why_misdirected(scope: Scope) -> str:
+    told = {name: value for name, value in scope["headers"] if name in (b"host", b"origin")}
+    shown = [f"{name.decode().title()} {value[:_LONGEST_HOST].decode('latin-1')!r}" for name, value in told.items()]
+    return f"{' and '.join(shown) or 'no Host'}: see `allowed_hosts` and `cors_origins`"
 
 
 def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
@@ -226,6 +234,7 @@ class AuthenticationFailures:
     of one address take turns.
 
     What FastMCP tells who has sent a wrong API key is about tokens that a client gets by itself: here it is about keys.
+    Who has sent nothing is told nothing by it: here, what to send.
     """
 
     def __init__(self, app: ASGIApp, on_failure: OnRefused, refused: RefusedCallers | None = None) -> None:
@@ -234,21 +243,21 @@ class AuthenticationFailures:
         self._refused = refused or RefusedCallers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_about_key = False
+        body: bytes | None = None
+        """What is sent in place of FastMCP's."""
 
         async def watched(message: Message) -> None:
-            nonlocal is_about_key
+            nonlocal body
             if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
                 self._on_failure(_address(scope), scope["path"], reason)
                 network = network_of(_address(scope))
                 self._refused.refused(network)
                 await self._refused.turn(network)
-                is_about_key = message["status"] == 401 and _has_key(scope)
-                if is_about_key:
-                    message["headers"] = [_about_key(*header) for header in message["headers"]]
-            elif is_about_key:
-                message = {"type": "http.response.body", "body": _WRONG_KEY}
-                is_about_key = False
+                body = _body_of(message["status"], reason, scope)
+                if body is not None:
+                    message["headers"] = _headers_of(body, message["headers"])
+            elif body is not None:
+                message, body = {"type": "http.response.body", "body": body}, None
             await send(message)
 
         await self._app(scope, receive, watched if scope["type"] == "http" else send)
@@ -263,13 +272,19 @@ def _has_key(scope: Scope) -> bool:
     )
 
 
-def _about_key(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A header of the answer to a wrong token, for a wrong key."""
-    if name == b"content-length":
-        return name, b"%d" % len(_WRONG_KEY)
-    if name == b"www-authenticate":
-        return name, _DESCRIPTION.sub(b'error_description="%s"' % _WHY_WRONG.encode(), value)
-    return name, value
+def _body_of(status: int, reason: str, scope: Scope) -> bytes | None:
+    if status != 401:
+        return None
+    return _NOTHING_SENT if reason == NO_CREDENTIALS else _WRONG_KEY if _has_key(scope) else None
+
+
+def _headers_of(body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Those of FastMCP's answer, for another body."""
+    others = [(name, value) for name, value in headers if name not in (b"content-length", b"content-type")]
+    if body is _WRONG_KEY:
+        why = b'error_description="%s"' % _WHY_WRONG.encode()
+        others = [(name, _DESCRIPTION.sub(why, value)) for name, value in others]
+    return [*others, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
 
 
 def _address(scope: Scope) -> str:
