@@ -80,6 +80,8 @@ class Bridge:
         self._held_bytes = 0
         self._is_idle = False
         """Whether no hub is wanted before the client's next line."""
+        self._was_served = False
+        """Whether a hub that is gone has served the client."""
         self._wanted_since = time.monotonic()
         self._next_attempt = 0.0
         self._poll = select.poll()
@@ -321,7 +323,10 @@ class Bridge:
             self._drop(connection)
             log = log_of(self._identity.id)
             why = str(about.get("reason") or f"the hub has not started; {log} tells why")
-            self._serve_alone(why, is_failure=what == greeting.FAILED)
+            if what == greeting.FAILED and self._was_served:
+                self._wait_for_mending(why)
+            else:
+                self._serve_alone(why, is_failure=what == greeting.FAILED)
 
     def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
         for line in lines:
@@ -364,6 +369,7 @@ class Bridge:
         was = connection.phase
         self._drop(connection)
         self._tell_lost(_LOST)
+        self._was_served |= was is not Phase.GREETING
         self._wanted_since = time.monotonic()
         if connection.process is not None:
             self._exit_code = _exit_code_of(connection.process)
@@ -377,8 +383,18 @@ class Bridge:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
 
-    def _tell_lost(self, why: str) -> None:
-        for line in self._session.lost(why):
+    def _wait_for_mending(self, why: str) -> None:
+        """No hub starts, and a server of its own would fail alike: the client's next request tries again."""
+        told = f"No hub can be started, and the next request tries again: {why}"
+        greeting.say(told)
+        held, self._held, self._held_bytes = self._held, deque(), 0
+        for line in held:
+            self._session.sent(line)
+        self._tell_lost(told, is_last=True)
+        self._failures, self._is_idle = 0, True
+
+    def _tell_lost(self, why: str, *, is_last: bool = False) -> None:
+        for line in self._session.lost(why, is_last=is_last):
             self._client.write(line + b"\n")
 
     def _drop(self, connection: Connection) -> None:

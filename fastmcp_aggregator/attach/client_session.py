@@ -154,11 +154,14 @@ class ClientSession:
 
     # From one hub to the next.
 
-    def lost(self, why: str) -> list[bytes]:
-        """The hub is gone: what the client is told of what was on its way."""
+    def lost(self, why: str, *, is_last: bool = False) -> list[bytes]:
+        """The hub is gone: what the client is told of what was on its way.
+
+        With `is_last` there is no other for now: nothing is repeated but the streams that the client knows to be open.
+        """
         told = []
         for request_id, (_, line) in list(self._open.items()):
-            if line is None:
+            if line is None or (is_last and request_id not in self._streams):
                 del self._open[request_id]
                 error = {"code": _LOST, "message": why}
                 told.append(_encoded({"jsonrpc": "2.0", "id": request_id, "error": error}))

@@ -20,6 +20,8 @@ MARK = b'{"hub":'
 """How every such line begins."""
 LONGEST = 64 * 1024
 """Bytes of such a line, at most; the answers of a hub to questions about it may be longer."""
+_MOST_OF_REASON = 4000
+"""Characters, of which each takes 12 bytes at most."""
 CLIENT, STATUS, STOP, OPEN, PING, RESTART = "client", "status", "stop", "open", "ping", "restart"
 """What may be wanted."""
 READY, REFUSED, FAILED, STOPPING = "ready", "refused", "failed", "stopping"
@@ -32,6 +34,11 @@ class Malformed(ValueError):
 
 def line(what: str, **about: Any) -> bytes:
     return json.dumps({"hub": what, "version": VERSION, **about}, separators=(",", ":")).encode() + b"\n"
+
+
+def failed(reason: str) -> bytes:
+    """The hub has not started; an empty reason is in its log."""
+    return line(FAILED, reason=" ".join(reason.split())[:_MOST_OF_REASON])
 
 
 def read(data: bytes) -> tuple[str, Mapping[str, Any]]:

@@ -97,8 +97,8 @@ class LocalHub:
                 if ready.done():
                     ready.result()
                 await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
-            except StartupError:
-                self._last_word = greeting.line(greeting.FAILED)
+            except StartupError as error:
+                self._last_word = greeting.failed(error.summary)
                 raise
             finally:
                 self._on_ending()

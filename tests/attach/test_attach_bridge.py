@@ -119,3 +119,42 @@ def test_a_bridge_sleeps_until_a_client_reads_what_a_hub_has_left(hub: socket.so
     bridged.bridge._wait = lambda: (turns.append(1), wait())  # type: ignore[method-assign,func-returns-value]
     time.sleep(0.05)
     assert len(turns) < 10
+
+
+def test_a_client_that_was_served_is_told_why_no_hub_starts_and_the_next_request_tries_again(
+    hub: socket.socket, bridged: Bridged, capfd: pytest.CaptureFixture[str]
+) -> None:
+    peer, _ = said_first(hub)
+    with peer:
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        bridged.request(0, "initialize", HELLO)
+        peer.recv(greeting.LONGEST)
+        peer.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+        assert json.loads(bridged.answers.readline())["id"] == 0
+        bridged.request(1, "tools/list", {})
+        peer.recv(greeting.LONGEST)
+    failing, _ = said_first(hub)
+    with failing:
+        bridged.client.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        bridged.request(2, "tools/call", {})
+        until_true(lambda: len(bridged.bridge._held) == 2)
+        failing.sendall(greeting.failed("c: 1 problem\n  $.a: no"))
+    for number in (1, 2):
+        answer = json.loads(bridged.answers.readline())
+        assert answer["id"] == number
+        assert "c: 1 problem $.a: no" in answer["error"]["message"]
+    hub.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        hub.accept()  # nobody asks for a hub
+    hub.settimeout(10)
+    bridged.request(3, "tools/call", {})
+    mended, _ = said_first(hub)
+    with mended, mended.makefile("rb") as heard:
+        mended.sendall(greeting.line(greeting.READY, config="c"))
+        assert json.loads(heard.readline())["method"] == "initialize"
+        mended.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+        methods = [json.loads(heard.readline())["method"] for _ in range(2)]
+        assert methods == ["notifications/initialized", "tools/call"]
+        mended.sendall(b'{"jsonrpc":"2.0","id":3,"result":{}}\n')
+        assert json.loads(bridged.answers.readline()) == {"jsonrpc": "2.0", "id": 3, "result": {}}
+    assert "c: 1 problem $.a: no" in capfd.readouterr().err

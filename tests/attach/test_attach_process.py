@@ -190,6 +190,24 @@ async def test_a_config_that_breaks_is_shown_until_it_is_mended(tmp_path: Path, 
         assert "config read again: 1 server; added: b; removed: a" in (await command("logs")).stdout
 
 
+async def test_a_client_whose_hub_cannot_start_again_is_told_why_and_served_once_it_can(
+    tmp_path: Path, runtime: Path
+) -> None:
+    path = written(tmp_path, a=lean())
+    async with bridge(path) as server:
+        await server.client.names()
+        Path(path).write_text('{"mcpServers": {"a": {"comand": "x"}}}')
+        [hub] = hubs_of(runtime)
+        os.kill(hub, signal.SIGKILL)
+        await server.said("the next request tries again")  # of the hub that is started unasked
+        for method in ("tools/list", "tools/call"):
+            _, answer = server.client.begin(method, {"name": "a:echo", "arguments": {}} if "call" in method else {})
+            assert "did you mean `command`?" in (await answer)["error"]["message"]
+        written(tmp_path, a=lean())
+        assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        assert await server.end() == 0
+
+
 async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Path) -> None:
     async with bridge(written(tmp_path, a=lean())) as server:
         await server.client.call("a:echo", x=1)

@@ -180,3 +180,14 @@ def test_the_id_of_a_request_is_found_wherever_it_stands(request_id: Any, size: 
         for separators in [(",", ":"), (", ", ": ")]:
             found = envelope.read(json.dumps(order, separators=separators).encode())
             assert (found.id, found.method) == (request_id, "tools/call")
+
+
+def test_without_another_hub_all_is_answered_but_the_streams_that_are_open(session: ClientSession) -> None:
+    acknowledged = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
+    listens = [request(number, "subscriptions/listen", notifications={}) for number in (1, 2)]
+    for each in (*listens, request(3, "tools/list"), request(4, "tools/call")):
+        session.sent(each)
+    session.received(line(method="notifications/subscriptions/acknowledged", params=acknowledged))
+    assert [json.loads(each)["id"] for each in session.lost("gone", is_last=True)] == [2, 3, 4]
+    assert lost_and_found(session) == []
+    assert session.introduced() == [INITIALIZED, listens[0]]

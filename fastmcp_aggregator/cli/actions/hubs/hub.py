@@ -29,6 +29,7 @@ from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.early.answers import AnswersFile
+from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
@@ -47,9 +48,10 @@ def run(options: argparse.Namespace) -> int:
     listener = _listener(options.id)
     try:
         return _run(options, listener)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):  # it was closed
-            greeting.tell_waiting(listener, greeting.line(greeting.FAILED))
+            reason = str(error) if isinstance(error, AggregatorError) else ""
+            greeting.tell_waiting(listener, greeting.failed(reason))
         raise
     finally:
         for path in (socket_of(options.id), lock_of(options.id)):
