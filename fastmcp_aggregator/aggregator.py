@@ -21,6 +21,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import Launched
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.config import McpConfig, changes_between, load_config
+from fastmcp_aggregator.config.servers import warn_of_misspelt_fields
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
@@ -113,8 +114,10 @@ class Aggregator(VirtualServer):
         """Why something that the config or the groups file says now is not in use."""
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
+        needed = self._needed(config)
+        warn_of_misspelt_fields(needed.servers.values())
         backend = Backend(
-            self._needed(config),
+            needed,
             settings,
             version=settings.server_version or VERSION,
             launched=launched,
@@ -235,6 +238,7 @@ class Aggregator(VirtualServer):
         except ConfigError:
             self._groups = before
             raise
+        warn_of_misspelt_fields(needed.servers.values())
         changes = changes_between(self._whole, config)
         self._whole = config
         if groups.path is not None and groups != before:

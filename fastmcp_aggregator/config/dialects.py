@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -32,6 +33,10 @@ _NO_TARGET = {"args", "env", "cwd", "type", "headers"}
 # What another client calls `url`, and that client.
 _FOREIGN_URL_KEYS = {"serverUrl": "Windsurf", "httpUrl": "Gemini CLI"}
 
+# `disabledTools` is a field of others, and `_args` or `args2` is one that somebody has put out of use.
+_ONE_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_LIKE_ENOUGH = 0.75
+
 
 def transport_of(spelling: str) -> Transport | None:
     """Return the transport that a `type` or `transport` means; None if it is unknown."""
@@ -53,7 +58,23 @@ def missing_target_message(entry: Mapping[str, Any]) -> str:
     for key, client in _FOREIGN_URL_KEYS.items():
         if key in entry:
             return f"has `{key}`, which is the spelling of {client}; the key must be `url`"
-    for target in ("command", "url"):
-        if similar := get_close_matches(target, [str(key)[:64] for key in entry if key not in _NO_TARGET], 1, 0.75):
-            return f"has `{similar[0]}`; did you mean `{target}`?"
+    for key in entry:
+        if key not in _NO_TARGET and (target := meant_field(key, ("command", "url"))):
+            return f"has `{key}`; did you mean `{target}`?"
     return "has neither `command` nor `url`; give the command that starts the server, or the URL where it runs"
+
+
+def misspelt_message(name: str, meant: str) -> str:
+    """Explain what comes of a field that `meant_field` knows."""
+    return f"has `{name}`, which is ignored; did you mean `{meant}`?"
+
+
+def meant_field(name: object, fields: Collection[str]) -> str | None:
+    """The one of the fields that was misspelt as `name`; None if it is something else."""
+    word = str(name)[:64].strip()
+    if not _ONE_WORD.fullmatch(word):
+        return None
+    letters = word.lower()
+    swapped = [field for field in fields if sorted(field) == sorted(letters)]
+    similar = swapped or get_close_matches(letters, fields, 1, _LIKE_ENOUGH)
+    return similar[0] if similar else None

@@ -24,7 +24,8 @@ class StdioServer:
     """A server that is started as a process. `timeout` is in seconds.
 
     `label` is what of the command may be shown on a terminal: variables by name, without arguments.
-    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
+    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers. `misspelt`
+    has those of them that are nearly a field, with that field.
     """
 
     key: str
@@ -36,6 +37,7 @@ class StdioServer:
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     folder_variables: tuple[str, ...] = ()
     """The variables for the working folder that it was read with."""
     read_in: Callable[[str], StdioServer] | None = field(default=None, repr=False, compare=False)
@@ -51,7 +53,8 @@ class RemoteServer:
     """A server that is reached by HTTP. `timeout` is in seconds.
 
     `label` is what of the URL may be shown on a terminal: variables by name, without user info and query.
-    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
+    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers. `misspelt`
+    has those of them that are nearly a field, with that field.
     """
 
     key: str
@@ -62,6 +65,7 @@ class RemoteServer:
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def plain_headers(self) -> dict[str, str]:
         """The plain values of `headers`, for requests to the server and nothing else."""
@@ -85,6 +89,7 @@ class UnresolvedServer:
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def reason(self) -> str:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from fastmcp_aggregator.config.dialects import Transport, missing_target_message, transport_of
+from fastmcp_aggregator.config.dialects import (
+    Transport,
+    meant_field,
+    missing_target_message,
+    misspelt_message,
+    transport_of,
+)
 from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
@@ -27,6 +33,7 @@ class _Shared(TypedDict):
     key: str
     timeout: float | None
     description: str | None
+    misspelt: Mapping[str, str]
 
 
 def read_server(key: str, entry: object, place: Location, environ: Mapping[str, str]) -> ServerConfig | None:
@@ -71,6 +78,13 @@ def say_ignored(server: ServerConfig) -> None:
         logger.debug("server %r: the config key %r means nothing here and is ignored", server.key, name)
 
 
+def warn_of_misspelt_fields(servers: Iterable[ServerConfig]) -> None:
+    """Log which ignored keys were probably meant to be fields."""
+    for server in servers:
+        for name, meant in server.misspelt.items():
+            logger.warning("server %r: %s", server.key, misspelt_message(name, meant))
+
+
 def _check_key(key: object, place: Location) -> None:
     if not isinstance(key, str):
         place.report(f"the name of a server must be a string, not {kind_of(key)}")
@@ -92,11 +106,19 @@ def _server(key: str, fields: Fields) -> ServerConfig | None:
         "key": key,
         "timeout": fields.seconds("timeout"),
         "description": _value(fields.text("description", may_be_blank=True)),
+        "misspelt": _misspelt(fields),
     }
     # Both are read whatever the entry is, so that no problem in it goes unreported.
     stdio = _stdio_server(fields, shared)
     remote = _remote_server(fields, shared, transport)
     return stdio or remote
+
+
+def _misspelt(fields: Fields) -> dict[str, str]:
+    names = _STDIO_NAMES if "command" in fields.entry else _REMOTE_NAMES
+    missing = sorted(names - fields.entry.keys())
+    meant = {str(name): meant_field(name, missing) for name in fields.entry if name not in _STDIO_NAMES | _REMOTE_NAMES}
+    return {name: field for name, field in meant.items() if field}
 
 
 def _stdio_server(fields: Fields, shared: _Shared) -> StdioServer | None:
@@ -166,6 +188,7 @@ def _unresolved(
         problems=tuple(fields.place.problems),
         known=known,
         description=description.value if isinstance(description, Text) and description.is_known else None,
+        misspelt=_misspelt(fields),
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
+from fastmcp_aggregator.config.dialects import misspelt_message
 from fastmcp_aggregator.config.disclosure import Field, hidden_in
 from fastmcp_aggregator.doctor.findings import Finding, Severity, Source
 from fastmcp_aggregator.doctor.packages import unpinned_packages
@@ -48,6 +49,7 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
     findings = [
         *no_servers(config),
         *unset_variables(config, source),
+        *misspelt_fields(config, source),
         *weak_files([config.source, *files, settings.pins], "warning"),
         *weak_files([settings.keys_file], "error"),
         *missing_programs(config, source),
@@ -79,6 +81,14 @@ def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:
     for server in config.servers.values():
         for problem in server.problems if isinstance(server, UnresolvedServer) else ():
             yield Finding("error", server.key, problem.message, problem.path, source.line(problem.path))
+
+
+def misspelt_fields(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Fields that are misspelt, and so without effect. Without its `args`, a server may do more than it should."""
+    for server in config.servers.values():
+        for name, meant in server.misspelt.items():
+            severity: Severity = "warning" if meant == "description" else "error"
+            yield source.finding(severity, server.key, misspelt_message(name, meant), name)
 
 
 def silent_servers(config: McpConfig, source: Source) -> Iterator[Finding]:

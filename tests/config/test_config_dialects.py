@@ -168,3 +168,52 @@ def test_a_document_without_servers_is_told_what_to_write() -> None:
 def test_the_spelling_that_another_client_has_for_url_is_named(key: str, client: str) -> None:
     problem = problem_of({"mcpServers": {"one": {key: URL}}})
     assert problem == f"$.mcpServers.one: has `{key}`, which is the spelling of {client}; the key must be `url`"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("arg", "args"),
+        ("Args", "args"),
+        ("ARGS", "args"),
+        ("agrs", "args"),
+        ("args ", "args"),
+        ("evn", "env"),
+        ("Env", "env"),
+        ("envs", "env"),
+        ("cdw", "cwd"),
+        ("disable", "disabled"),
+        ("enable", "enabled"),
+        ("timout", "timeout"),
+        ("descripton", "description"),
+    ],
+)
+def test_a_field_that_is_nearly_one_of_ours_is_kept_with_the_one_that_was_meant(written: str, meant: str) -> None:
+    assert load_one({"command": "npx", written: None}).misspelt == {}
+    assert load_one({"command": "npx", written: "x"}).misspelt == {written: meant}
+
+
+def test_a_misspelt_field_is_told_of_remote_servers_and_of_those_without_a_variable() -> None:
+    assert load_one({"url": URL, "header": {}, "arg": []}).misspelt == {"header": "headers"}
+    lacking = {"one": {"command": "$NONE", "arg": []}, "two": {"url": "$NONE", "Headers": {}, "evn": {}}}
+    servers = load_config({"mcpServers": lacking}, environ={}, strict=False).servers
+    assert [server.misspelt for server in servers.values()] == [{"arg": "args"}, {"Headers": "headers"}]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("autoApprove", "alwaysAllow", "icon", "trust", "gallery", "version", "settings", "source", "name", "title"),
+        *("envFile", "env_vars", "env_http_headers", "http_headers", "bearer_token_env_var", "tool_timeout_sec"),
+        *("disabledTools", "disabled_tools", "enabledTools", "includeTools", "tools", "transportType", "dev", "auth"),
+        *("startup_timeout_ms", "timeoutMs", "serverUrl", "httpUrl", "oauth", "headersHelper", "alwaysLoad", "sandbox"),
+        *("_args", "//env", "#disabled", "args2", "", "meta", "inputs", "roots", "required", "enviroment"),
+    ],
+)
+def test_fields_of_others_and_what_was_put_out_of_use_are_not_taken_for_mistakes(name: str) -> None:
+    assert load_one({"command": "npx", name: "x"}).misspelt == {}
+    assert load_one({"url": URL, name: "x"}).misspelt == {}
+
+
+def test_a_field_beside_the_one_that_it_looks_like_is_not_taken_for_a_mistake() -> None:
+    assert load_one({"command": "npx", "args": [], "arg": []}).misspelt == {}

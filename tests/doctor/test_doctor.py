@@ -81,6 +81,17 @@ def test_what_to_do_about_a_missing_command_depends_on_how_it_is_written(
     assert finding.message.endswith(advice)
 
 
+def test_a_misspelt_field_is_an_error_with_its_line(tmp_path: Path) -> None:
+    misspelt = lean() | {"evn": {}, "descripton": "x", "icon": "x"}
+    found = examine(tmp_path, a=misspelt, b=lean()).findings
+    ignored = "has `{}`, which is ignored; did you mean `{}`?".format
+    assert [(finding.severity, finding.server, finding.path, finding.message) for finding in found] == [
+        ("error", "a", "$.mcpServers.a.evn", ignored("evn", "env")),
+        ("warning", "a", "$.mcpServers.a.descripton", ignored("descripton", "description")),
+    ]
+    assert all(finding.line for finding in found)
+
+
 @pytest.mark.parametrize(
     ("line", "package"),
     [

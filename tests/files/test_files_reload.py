@@ -180,6 +180,24 @@ async def test_lists_and_health_are_in_the_order_of_the_new_config() -> None:
         assert {key: pid_of(app, key) for key in "ab"} == pids
 
 
+async def test_a_misspelt_field_is_a_warning_at_the_start_and_when_it_is_read_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def warnings() -> list[str]:
+        told = [record.getMessage() for record in caplog.records if "did you mean" in record.getMessage()]
+        caplog.clear()
+        return told
+
+    app = build_aggregator(config(a=lean() | {"evn": {}}))
+    assert warnings() == ["server 'a': has `evn`, which is ignored; did you mean `env`?"]
+    async with app:
+        assert warnings() == []
+        await app.reload(config(a=lean() | {"disable": True}))
+        assert warnings() == ["server 'a': has `disable`, which is ignored; did you mean `disabled`?"]
+        await app.reload(config(a=lean()))
+        assert warnings() == []
+
+
 async def test_a_secret_that_is_the_same_changes_nothing_and_another_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = lean() | {"env": {"TOKEN": "${TEST_TOKEN}"}}
     monkeypatch.setenv("TEST_TOKEN", "first")
