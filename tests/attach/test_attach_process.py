@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.harness import ServerProcess, config, lean, running, until
+from support.harness import ServerProcess, config, lean, running, talking, until
 from support.processes import is_gone, pids_in
 
 import fastmcp_aggregator
@@ -206,6 +206,12 @@ async def test_a_client_whose_hub_cannot_start_again_is_told_why_and_served_once
         written(tmp_path, a=lean())
         assert (await server.client.call("a:echo", x=1))["arguments"] == {"x": 1}
         assert await server.end() == 0
+
+
+async def test_an_instance_for_clients_of_the_other_era_is_shown_with_its_reason(tmp_path: Path, runtime: Path) -> None:
+    async with bridge(written(tmp_path, a=talking(era="both")), capabilities={"roots": {}}) as server:
+        await server.client.call("a:echo", x=1)
+        assert "a  running, 1 more instance for clients of the other protocol era\n" in (await command("status")).stdout
 
 
 async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Path) -> None:

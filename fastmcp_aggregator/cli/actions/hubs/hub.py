@@ -49,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _run(options, listener)
     except BaseException as error:
+        with suppress(OSError):  # who comes from now on is told of the next start, not of this one
+            os.unlink(socket_of(options.id))
         with suppress(OSError):  # it was closed
             reason = str(error) if isinstance(error, AggregatorError) else ""
             greeting.tell_waiting(listener, greeting.failed(reason))
