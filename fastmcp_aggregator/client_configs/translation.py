@@ -11,7 +11,7 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.variables import Translator
-from fastmcp_aggregator.config.dialects import transport_of
+from fastmcp_aggregator.config.dialects import meant_field, missing_target_message, misspelt_message, transport_of
 from fastmcp_aggregator.config.disclosure import DOTS
 
 _LEFT_OUT = {
@@ -54,7 +54,7 @@ def translated(raw: object, client: ClientConfig, project: Path | None) -> Trans
     translator = Translator(client.variables, None if project is None else str(project))
     entry = _translated_texts({**_target(fields, client), **_rest(fields, client, project)}, translator)
     if "command" not in entry and "url" not in entry:
-        return Translated(None, ("has neither `command` nor a URL; it is left out",))
+        return Translated(None, (f"is left out: {missing_target_message(fields)}",))
     entry.update(_codex(fields, entry))
     return Translated(entry, tuple(_remarks(fields, translator)))
 
@@ -125,7 +125,11 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
     for name in others:
         if name in _LEFT_OUT:
             yield f"`{name}` is left out: {_LEFT_OUT[name]}"
-    meaningless = [f"`{name}`" if _NAME.fullmatch(name) else DOTS for name in others if name not in _LEFT_OUT]
+    missing = sorted(_KNOWN - fields.keys())
+    misspelt = {name: meant for name in others if (meant := meant_field(name, missing))}
+    yield from (misspelt_message(name, meant) for name, meant in misspelt.items())
+    unused = [name for name in others if name not in _LEFT_OUT and name not in misspelt]
+    meaningless = [f"`{name}`" if _NAME.fullmatch(name) else DOTS for name in unused]
     if meaningless:
         yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
 

@@ -19,6 +19,8 @@ from fastmcp_aggregator.doctor.programs import Program, missing_programs, progra
 from fastmcp_aggregator.files.permissions import weaknesses
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
+FROM_CLIENTS = "`fastmcp-aggregator import` shows those that your clients have"
+"""What to do about a config without servers."""
 _ORDER = ("error", "warning", "note")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _PATIENCE = 1.0
@@ -65,8 +67,7 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
 def no_servers(config: McpConfig) -> Iterator[Finding]:
     """A config that serves nothing."""
     if not config.servers:
-        message = "there is no server to serve; `fastmcp-aggregator import` shows those that your clients have"
-        yield Finding("warning", None, message)
+        yield Finding("warning", None, f"there is no server to serve; {FROM_CLIENTS}")
 
 
 def weak_files(files: Iterable[str | None], severity: Severity) -> Iterator[Finding]:

@@ -234,6 +234,7 @@ def test_check_connect_says_which_servers_failed_and_ends_with_code_3(run: Run) 
     ended = run("check", "--connect", good=lean(), bad={"command": sys.executable, "args": ["-c", "exit(4)"]})
     assert ended.code == 3
     assert "\n  bad: failed: it exited with code 4" in ended.out
+    assert "\nNo problems found in the files.\n" in ended.out
 
 
 def test_check_connect_says_what_of_its_errors_has_come_of_the_servers(run: Run) -> None:
@@ -313,6 +314,13 @@ def test_check_connect_tells_what_a_server_shows_while_it_starts(run: Run, monke
 # list
 
 
+def test_list_says_that_there_is_no_server(run: Run) -> None:
+    ended = run("list", off=lean() | {"disabled": True})
+    assert (ended.code, ended.out) == (0, "")
+    assert "config.json has no server to list; `fastmcp-aggregator import`" in ended.err
+    assert json.loads(run("list", "--json").out)["servers"] == {}
+
+
 @pytest.mark.parametrize("command", [["list"], ["call", "a:echo"], ["check", "--connect"]])
 def test_servers_that_ask_for_roots_are_not_complained_of(run: Run, command: list[str]) -> None:
     name, *arguments = command
@@ -356,10 +364,6 @@ def test_list_shows_the_others_when_a_variable_has_no_value(run: Run) -> None:
         assert (ended.code, ended.err) == (code, "")
         assert "good: running" in ended.out
         assert f"\nbad: failed: {NOT_SET}" in ended.out
-
-
-def test_list_of_a_config_without_servers_prints_nothing(run: Run) -> None:
-    assert run("list") == (0, "", "")
 
 
 def test_list_waits_for_every_server_although_lists_do_not(run: Run, tmp_path: Path) -> None:

@@ -283,6 +283,12 @@ def test_a_folder_of_a_project_is_made_absolute(tmp_path: Path) -> None:
             ["`includeTools` is left out: which tools are shown is said in a groups file"],
         ),
         ("codex", {"command": "x", "a": 1, "b": 2}, ["`a`, `b` are not used here; left out"]),
+        (
+            "cursor",
+            {"command": "x", "arg": [], "icon": "i", "a": 1},
+            ["has `arg`, which is ignored; did you mean `args`?", "`a` is not used here; left out"],
+        ),
+        ("cursor", {"comand": "x"}, ["is left out: has `comand`; did you mean `command`?"]),
         ("vscode", {"command": "${input:k}"}, ["${input:k} has become ${K}: set K"]),
     ],
 )

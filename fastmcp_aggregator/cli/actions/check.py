@@ -40,6 +40,7 @@ from fastmcp_aggregator.version import VERSION
 
 _LOGINS = "Logins (OAuth):"
 _FINE = "No problems found."
+_FINE_FILES = "No problems found in the files."
 _FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last."
 
 
@@ -85,7 +86,8 @@ def _check(
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     if not options.json:
         told = _in_full if options.all else _in_brief
-        put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination)))
+        fine = _fine(settings, connects=options.connect)
+        put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination, fine)))
     if not options.connect:
         return _without_connecting(options, config, settings, groups, examination)
     work = _connect(config, settings, groups, examination if options.json else None, shows_all=options.all)
@@ -109,8 +111,11 @@ def _without_connecting(
     return code
 
 
-def _fine(settings: AggregatorSettings) -> str:
-    return _FINE_BUT_LOGINS if _has_logins(settings) else _FINE
+def _fine(settings: AggregatorSettings, *, connects: bool) -> str:
+    """What is said if nothing is found. What else there is to tell comes below it."""
+    if _has_logins(settings):
+        return _FINE_BUT_LOGINS
+    return _FINE_FILES if connects else _FINE
 
 
 def _has_logins(settings: AggregatorSettings) -> bool:
@@ -185,6 +190,7 @@ def _in_full(
     named_groups: Groups,
     groups: Sequence[ClientGroup],
     examination: Examination,
+    fine: str,
 ) -> Iterator[str]:
     yield from _servers(config)
     yield from _groups(named_groups)
@@ -194,7 +200,7 @@ def _in_full(
     yield ""
     yield from _versions_and_programs(examination)
     yield ""
-    yield from findings_in_full(examination.findings, config.source) if examination.findings else [_fine(settings)]
+    yield from findings_in_full(examination.findings, config.source) if examination.findings else [fine]
 
 
 def _in_brief(
@@ -203,6 +209,7 @@ def _in_brief(
     named_groups: Groups,
     groups: Sequence[ClientGroup],
     examination: Examination,
+    fine: str,
 ) -> Iterator[str]:
     """At most a screen, whatever the number of servers."""
     yield f"{config.source}: {counted(len(config.servers), 'server')}"
@@ -213,7 +220,7 @@ def _in_brief(
     changed = [key for key in config.servers if any(notes(group.rule, key) for group in groups)]
     if changed:
         yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
-    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [_fine(settings)]
+    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [fine]
     yield "More of all this, the names that each client sees, and the programs: --all"
 
 

@@ -15,6 +15,7 @@ from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED
 from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.doctor.examination import FROM_CLIENTS
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.naming.rules import rule_for
 from fastmcp_aggregator.protocol.json_rpc import json_size
@@ -48,6 +49,8 @@ async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: boo
         report.close()
         if as_json:
             put_json({"servers": servers, "toolList": sizes})
+        elif not servers:
+            say(f"{config.source} has no server to list; {FROM_CLIENTS}")
         else:
             put_outline([_branch(key, server) for key, server in servers.items()])
             if sizes["bytes"] > _WORTH_TELLING:
