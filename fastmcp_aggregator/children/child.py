@@ -155,6 +155,11 @@ class Child:
         """When it was last told roots since its present start."""
         self._restarts = 0
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it is not started before the first client has said what it can do."""
+        return self.context.profile.is_awaited
+
     # The owner's side.
 
     async def run(self) -> None:
@@ -248,6 +253,7 @@ class Child:
         self.session = session
         self._become(ChildState.RUNNING)
         self.last_failure = None
+        self.evidence.is_up()
         changed = self.offer.served(catalogue)
         self.calls.answered()
         self.calls.last_used = self._clock()

@@ -13,7 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 class Evidence:
-    """That of a child and all its instances together. It only grows: what was seen once can come again."""
+    """That of a child and all its instances together. What was seen once can come again, so it only grows; but a server
+    that is up is no longer late.
+    """
 
     def __init__(
         self,
@@ -42,3 +44,9 @@ class Evidence:
         if self.decision != before:
             isolation, reason = self.decision.isolation, self.decision.reason
             logger.info("server %r: isolation %r from now on, because %s", self._server.key, isolation, reason)
+
+    def is_up(self) -> None:
+        """The server has been listed: lists wait for it again, should it not be known what it offers."""
+        if Shown.LATE in self.shown:
+            self.shown -= {Shown.LATE}
+            self._keep(self.shown)

@@ -308,7 +308,7 @@ class Directory:
                 wait.cancel()
         if self._ready_wait:
             for child in awaited:
-                if not child.settled.is_set():
+                if not child.settled.is_set() and not child.waits_for_client:
                     child.evidence.show(Shown.LATE)
 
     def _is_awaited(self, child: Child) -> bool:

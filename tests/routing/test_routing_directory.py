@@ -35,7 +35,7 @@ class Child:
         self.settled = asyncio.Event()
         self.catalogue: Catalogue | None = None
         self.is_serving = self.is_listed = False
-        self.is_waking = False
+        self.is_waking = self.waits_for_client = False
         self.evidence = Evidence(SERVER, OPTIONS, (), lambda _: None)
         self.last_failure: ChildServerError | None = None
         self.session = None
