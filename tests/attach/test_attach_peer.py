@@ -58,7 +58,7 @@ async def test_a_hub_answers_no_other_user(path: Path, caplog: pytest.LogCapture
     with of_another_user(code, path) as process:
         output, _ = await asyncio.to_thread(process.communicate)
     assert output.strip() == b"b''"
-    assert f"a connection of another user ({NOBODY}) was refused" in caplog.text
+    assert f"authentication failed for user {NOBODY} at {path.name}: the hub is another user's" in caplog.text
     hub.end("the test is over")
     await asyncio.wait_for(running, PATIENCE)
 
