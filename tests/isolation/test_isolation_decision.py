@@ -195,3 +195,12 @@ def test_a_process_is_started_in_the_clients_folder_unless_its_entry_names_one(c
     assert in_folder(server(entry), None) == server(entry)
     remote = server({"url": "https://example.com/mcp"})
     assert in_folder(remote, "/home/ann") is remote
+
+
+def test_a_server_that_has_come_up_is_no_longer_late_and_what_else_it_has_shown_stays() -> None:
+    kept: list[frozenset[str]] = []
+    evidence = Evidence(server(PLAIN), options(PLAIN), ["late", "relative_paths"], kept.append)
+    evidence.is_up()
+    evidence.is_up()
+    assert evidence.shown == {Shown.RELATIVE_PATHS}
+    assert kept == [{Shown.RELATIVE_PATHS}]
