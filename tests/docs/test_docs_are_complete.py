@@ -204,13 +204,13 @@ def routes() -> set[str]:
 
 
 def test_every_route_is_on_the_page_of_the_http_face() -> None:
-    about = page("groups") + page("dashboard")
+    about = page("groups") + page("http") + page("dashboard")
     assert not {path for path in routes() if path.replace(":path", "") not in about}
 
 
 def test_every_field_of_the_status_is_explained_and_no_other() -> None:
     told = {field.name for field in fields(ServerStatus)} - {"server_key", "public_error"}
-    assert set(first_cells(section("groups", "What `/status` says"))) == told
+    assert set(first_cells(section("http", "What `/status` says"))) == told
 
 
 def test_every_field_of_a_servers_state_is_named_for_python() -> None:
