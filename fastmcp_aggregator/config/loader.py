@@ -10,7 +10,7 @@ from typing import Any
 from fastmcp_aggregator.config.dialects import missing_servers_message
 from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig, StdioServer
+from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig, StdioServer, only_lack_values
 from fastmcp_aggregator.config.servers import read_server, say_ignored
 from fastmcp_aggregator.config.working_folder import with_working_folder
 from fastmcp_aggregator.early.ancestors import serves_config
@@ -26,7 +26,7 @@ def load_config(
     """Load the servers of a config file (its path), of a dict of the same shape, or of a config already loaded.
 
     Variables are taken from `environ`, by default the environment of this process. A server with a variable that has
-    no value is a problem if `strict`, and otherwise an `UnresolvedServer` among the others.
+    no value, or whose entry is wrong, is a problem if `strict`, and otherwise an `UnresolvedServer` among the others.
 
     Raises:
         ConfigError: with every problem that was found.
@@ -37,16 +37,27 @@ def load_config(
     return config
 
 
+def require_right_entries(config: McpConfig) -> None:
+    """Refuse what only `strict=False` goes on with, but for variables without a value.
+
+    Raises:
+        ConfigError: the entry of a server is wrong; with every problem of the config.
+    """
+    if not only_lack_values(config.problems):
+        raise ConfigError(config.source, config.problems)
+
+
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
     name, root = _name(source), Location()
     servers = _read(source, root, with_working_folder(environ))
     if not isinstance(source, Mapping):
         _report_recursion(servers, str(source), root)
-    if any(problem.code != "missing_env_var" for problem in root.problems):
+    config = McpConfig(servers, name)
+    if len(root.problems) > len(config.problems):  # something is wrong besides single servers
         raise ConfigError(name, root.problems)
     for server in servers.values():
         say_ignored(server)
-    return McpConfig(servers, name)
+    return config
 
 
 def _name(source: str | Path | Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ What may be secret is a `SecretStr` or left out of the repr; `label` is what of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -72,12 +72,18 @@ class RemoteServer:
         return {name: value.get_secret_value() for name, value in self.headers.items()}
 
 
+def only_lack_values(problems: Iterable[ConfigProblem]) -> bool:
+    """Whether the environment could make all of them good."""
+    return all(problem.code == "missing_env_var" for problem in problems)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedServer:
-    """A server that can be neither started nor reached, because variables of its entry have no value.
+    """A server that can be neither started nor reached: variables of its entry have no value, or the entry is wrong.
 
     `label` and `transport` are as far as they can be told; `missing` has the names of the variables, and `problems`
-    where each is used. `known` is the server without the fields that lack one, None if its `command` or `url` does.
+    where each is used, and what else is wrong. `known` is the server without the fields that lack a variable, None if
+    its `command` or `url` does, or if there is something else.
     """
 
     key: str
@@ -94,6 +100,8 @@ class UnresolvedServer:
     @property
     def reason(self) -> str:
         """Why it fails and what to do, in one sentence."""
+        if not only_lack_values(self.problems):
+            return f"its entry cannot be used: {'; '.join(map(self.told, self.problems))}"
         first, *others = self.missing
         fields = ", ".join(dict.fromkeys(f"`{self._field(problem)}`" for problem in self.problems))
         what = f"variables {', '.join(self.missing)} are" if others else f"variable {first} is"
@@ -102,6 +110,13 @@ class UnresolvedServer:
             "value where this is started (for a hub, by the client that starts it) or in an --env-file, or write "
             f"${{{first}:-default}}"
         )
+
+    def told(self, problem: ConfigProblem) -> str:
+        """A problem with the field that it is in; that of a variable names the variable."""
+        if problem.code == "missing_env_var":
+            return problem.message
+        field = self._field(problem)
+        return f"`{field}`: {problem.message}" if field else problem.message
 
     def _field(self, problem: ConfigProblem) -> str:
         return problem.path.removeprefix(f"$.mcpServers{path_step(self.key)}").removeprefix(".")

@@ -18,7 +18,7 @@ from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.expansion import Text, expanded, missing_in
 from fastmcp_aggregator.config.fields import Fields, kind_of
-from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer
+from fastmcp_aggregator.config.models import RemoteServer, ServerConfig, StdioServer, UnresolvedServer, only_lack_values
 from fastmcp_aggregator.config.remote import header_fault, transport_of_url, url_fault
 from fastmcp_aggregator.config.working_folder import folder_variables_of, in_working_folder, with_working_folder
 
@@ -37,20 +37,22 @@ class _Shared(TypedDict):
 
 
 def read_server(key: str, entry: object, place: Location, environ: Mapping[str, str]) -> ServerConfig | None:
-    """The server of one entry; None when it is disabled or has a problem other than variables without a value."""
+    """The server of one entry; None when it is disabled."""
     _check_key(key, place)
-    if not isinstance(entry, Mapping):
-        place.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
-        return None
-    is_enabled = _is_enabled(Fields(entry, place))
     own = Location(place.path)
+    if not isinstance(entry, Mapping):
+        own.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
+        place.problems.extend(own.problems)
+        return _unresolved(key, Fields({}, own), (), None)
+    is_enabled = _is_enabled(Fields(entry, own))
     fields = Fields(expanded(entry, own, environ if is_enabled else None), own)
     server = _server(key, fields)
     place.problems.extend(own.problems)
     if not is_enabled:
         return None
-    if missing := _missing(entry, environ):
-        return _unresolved(key, fields, missing, _known(server, fields))
+    if own.problems:
+        known = _known(server, fields) if only_lack_values(own.problems) else None
+        return _unresolved(key, fields, _missing(entry, environ), known)
     names = folder_variables_of(entry) if isinstance(server, StdioServer) else ()
     if not names or not isinstance(server, StdioServer):
         return server
@@ -177,7 +179,7 @@ def _is_known(fields: Fields, name: str) -> bool:
 def _unresolved(
     key: str, fields: Fields, missing: tuple[str, ...], known: StdioServer | RemoteServer | None
 ) -> UnresolvedServer:
-    is_process = "command" in fields.entry
+    is_process = "url" not in fields.entry
     target = fields.entry.get("command" if is_process else "url")
     description = fields.entry.get("description")
     return UnresolvedServer(

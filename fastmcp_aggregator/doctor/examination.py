@@ -50,7 +50,7 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
     source = Source(config.source)
     findings = [
         *no_servers(config),
-        *unset_variables(config, source),
+        *unusable_entries(config, source),
         *misspelt_fields(config, source),
         *weak_files([config.source, *files, settings.pins], "warning"),
         *weak_files([settings.keys_file], "error"),
@@ -77,11 +77,12 @@ def weak_files(files: Iterable[str | None], severity: Severity) -> Iterator[Find
             yield Finding(severity, None, f"{file} {weakness}")
 
 
-def unset_variables(config: McpConfig, source: Source) -> Iterator[Finding]:
-    """Servers with a variable that has no value, and each place where it is used."""
-    for server in config.servers.values():
-        for problem in server.problems if isinstance(server, UnresolvedServer) else ():
-            yield Finding("error", server.key, problem.message, problem.path, source.line(problem.path))
+def unusable_entries(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Entries with variables that have no value, or that are wrong otherwise, and each place where they are."""
+    unresolved = (server for server in config.servers.values() if isinstance(server, UnresolvedServer))
+    for server in unresolved:
+        for problem in server.problems:
+            yield Finding("error", server.key, server.told(problem), problem.path, source.line(problem.path))
 
 
 def misspelt_fields(config: McpConfig, source: Source) -> Iterator[Finding]:

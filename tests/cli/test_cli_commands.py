@@ -311,6 +311,22 @@ def test_check_connect_tells_what_a_server_shows_while_it_starts(run: Run, monke
     assert connected["isolation"]["a"]["isolation"] == "directory"
 
 
+@pytest.mark.parametrize("command", [["check"], ["list"], ["call", "good:echo"]], ids=" ".join)
+def test_an_entry_that_is_wrong_is_refused_and_without_strict_it_is_one_server_that_fails(
+    run: Run, command: list[str]
+) -> None:
+    entries = {"good": lean(), "bad": {"comand": "x"}, "worse": lean() | {"env": []}}
+    reason = "has `comand`; did you mean `command`?"
+    refused = run(*command, **entries)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"$.mcpServers.bad: {reason}" in refused.err
+    ended = run(*command, "--no-strict", **entries)
+    assert ended.code == 0
+    if command[0] != "call":
+        assert reason in ended.out
+        assert "`env`: must be an object" in ended.out
+
+
 # list
 
 

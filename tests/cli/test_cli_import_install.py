@@ -603,10 +603,13 @@ def test_an_entry_of_a_file_that_has_changed_is_taken_out_alone(run: Run, here: 
     assert json.loads(path.read_text()) == {"mcpServers": {}, "theme": "dark"}
 
 
-def test_install_needs_a_config_that_can_be_served(run: Run) -> None:
+def test_install_needs_a_config_that_can_be_served(run: Run, here: Machine) -> None:
     ended = run("install", "cursor")
     assert (ended.code, "fastmcp-aggregator import --output mcp.json" in ended.err) == (2, True)
     assert run("install", "cursor", "--config", "none.json").code == 2
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x"}, "b": {"comand": "x"}}}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes")
+    assert (ended.code, "did you mean `command`?" in ended.err) == (2, True)
 
 
 def test_install_moves_servers_and_uninstall_brings_them_back(run: Run, here: Machine) -> None:

@@ -518,10 +518,51 @@ def test_a_config_that_was_loaded_without_strict_is_refused_with_it() -> None:
     assert load_config(lenient, strict=False) is lenient
 
 
-def test_without_strict_what_else_is_wrong_is_refused_together_with_all_missing_variables() -> None:
+def test_without_strict_an_entry_that_is_wrong_is_a_server_that_cannot_run() -> None:
+    entries = {
+        "good": {"command": "ls"},
+        "typo": {"comand": "x", "description": SECRET},
+        "kinds": {"command": "ls", "args": ["$NONE", 5], "env": [SECRET], "headers": {"X": 1}},
+        "none": ["x"],
+        "scheme": {"url": "ftp://x/", "headers": {"X": SECRET}},
+        "switch": {"command": "ls", "disabled": "true"},
+    }
+    servers = load_config({"mcpServers": entries}, environ={}, strict=False).servers
+    assert list(servers) == list(entries)
+    assert isinstance(servers["good"], StdioServer)
+    wrong = [server for server in servers.values() if isinstance(server, UnresolvedServer)]
+    assert len(wrong) == len(entries) - 1
+    assert [server.known for server in wrong] == [None] * len(wrong)
+    assert [server.transport for server in wrong] == ["stdio", "stdio", "stdio", "http", "stdio"]
+    typo, kinds, none, *_ = (server.reason for server in wrong)
+    assert typo == "its entry cannot be used: has `comand`; did you mean `command`?"
+    assert none == "its entry cannot be used: must be an object with `command` or `url`, not a list"
+    for part in (
+        "variable NONE is not set",
+        "`args[1]`: must be a string",
+        "`env`: must be an object",
+        "`headers.X`: ",
+    ):
+        assert part in kinds
+    assert SECRET not in repr(wrong) + "".join(server.reason for server in wrong)
+    assert [problem.path for problem in error_of({"mcpServers": entries}).details] == [
+        problem.path for server in wrong for problem in server.problems
+    ]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"mcpServers": {"a": {"command": "$A"}, "b:c": {"command": "ls"}}},
+        {"mcpServers": {"a": {"command": "$A"}, "b": {"command": 5, "disabled": True}}},
+        {"mcpServers": []},
+        {},
+    ],
+)
+def test_without_strict_what_is_wrong_with_more_than_one_server_is_refused_with_all_there_is(document: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config({"mcpServers": {"a": {"command": "$A"}, "b": {"command": 5}}}, environ={}, strict=False)
-    assert [problem.code for problem in caught.value.details] == ["missing_env_var", "invalid_schema"]
+        load_config(document, environ={}, strict=False)
+    assert "invalid_schema" in [problem.code for problem in caught.value.details]
 
 
 def test_a_malformed_reference_says_how_to_write_a_literal_dollar() -> None:

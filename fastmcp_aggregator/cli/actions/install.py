@@ -30,6 +30,7 @@ from fastmcp_aggregator.client_configs.installing import (
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import text_of
+from fastmcp_aggregator.config.loader import require_right_entries
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.doctor.findings import Source
 from fastmcp_aggregator.doctor.programs import missing_programs
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.env_file is not None:
         add_variables_of(options.env_file)
     config = load_config(options.config, strict=False)
+    require_right_entries(config)
     client, path = _client_file(options)
     _require_another_file(options.config, client, path)
     entry = entry_for(client, _arguments(options), os.environ)

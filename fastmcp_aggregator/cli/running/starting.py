@@ -31,6 +31,7 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
+from fastmcp_aggregator.config.loader import require_right_entries
 from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, real_path_of, why_recursive
 from fastmcp_aggregator.early.deferred_imports import deferred
 from fastmcp_aggregator.errors import ChildServerError, ConfigError
@@ -49,7 +50,8 @@ _GRACE = 0.5
 def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
     """The config and the settings that the options name. From now on the log is as they say.
 
-    A server with a variable that has no value is one that fails, unless the config is to be served and strict.
+    A server with a variable that has no value is one that fails, unless the config is to be served and strict; one
+    whose entry is wrong only if not strict.
 
     Raises:
         ConfigError: with the problems of both.
@@ -63,6 +65,8 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
     except ConfigError as error:
         raise _with_problems_of_config(error, options.config) from None
     config = load_config(options.config, strict=serves and settings.strict)
+    if settings.strict:
+        require_right_entries(config)
     reject_recursive_config(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
     secrets = list(_secrets_of(config, settings))
