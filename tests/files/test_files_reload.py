@@ -358,6 +358,20 @@ async def test_a_variable_without_a_value_after_a_reload_fails_that_server_alone
         assert pid_of(app, "a") == pid
 
 
+async def test_without_strict_an_entry_that_is_wrong_now_stops_its_server_alone_until_it_is_right() -> None:
+    entry = lean()
+    app = build_aggregator(config(a=entry, b=entry), strict=False)
+    async with app, connected(app) as client:
+        pid = pid_of(app, "b")
+        await app.reload(config(a={"comand": "x"}, b=entry))
+        await until(lambda: app.health()["a"].state is ChildState.FAILED)
+        assert "did you mean `command`?" in str(app.health()["a"].last_error)
+        assert await client.call("b:echo", x=1)
+        await app.reload(config(a=entry, b=entry))
+        await until(lambda: is_running(app, "a"))
+        assert pid_of(app, "b") == pid
+
+
 async def test_with_strict_a_variable_without_a_value_in_a_new_config_changes_nothing() -> None:
     app = build_aggregator(config(a=lean()))
     async with app:
