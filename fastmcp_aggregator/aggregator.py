@@ -115,7 +115,7 @@ class Aggregator(VirtualServer):
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
         needed = self._needed(config)
-        warn_of_misspelt_fields(needed.servers.values())
+        warn_of_misspelt_fields(needed.servers, {})
         backend = Backend(
             needed,
             settings,
@@ -234,11 +234,12 @@ class Aggregator(VirtualServer):
         try:
             needed = self._needed(config)
             is_other = (needed, groups) != (self.config, before)
+            former = self.config.servers
             self._backend.exchange(needed)
         except ConfigError:
             self._groups = before
             raise
-        warn_of_misspelt_fields(needed.servers.values())
+        warn_of_misspelt_fields(needed.servers, former)
         changes = changes_between(self._whole, config)
         self._whole = config
         if groups.path is not None and groups != before:

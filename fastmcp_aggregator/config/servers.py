@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypedDict
 
@@ -80,10 +80,11 @@ def say_ignored(server: ServerConfig) -> None:
         logger.debug("server %r: the config key %r means nothing here and is ignored", server.key, name)
 
 
-def warn_of_misspelt_fields(servers: Iterable[ServerConfig]) -> None:
-    """Log which ignored keys were probably meant to be fields."""
-    for server in servers:
-        for name, meant in server.misspelt.items():
+def warn_of_misspelt_fields(servers: Mapping[str, ServerConfig], before: Mapping[str, ServerConfig]) -> None:
+    """Log which ignored keys were probably meant to be fields, but for those that a server had before."""
+    for key, server in servers.items():
+        known = before[key].misspelt if key in before else {}
+        for name, meant in server.misspelt.items() - known.items():
             logger.warning("server %r: %s", server.key, misspelt_message(name, meant))
 
 

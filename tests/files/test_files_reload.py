@@ -194,6 +194,8 @@ async def test_a_misspelt_field_is_a_warning_at_the_start_and_when_it_is_read_ag
         assert warnings() == []
         await app.reload(config(a=lean() | {"disable": True}))
         assert warnings() == ["server 'a': has `disable`, which is ignored; did you mean `disabled`?"]
+        await app.reload(config(a=lean() | {"disable": True}, b=lean()))
+        assert warnings() == []
         await app.reload(config(a=lean()))
         assert warnings() == []
 
