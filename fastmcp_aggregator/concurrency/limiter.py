@@ -240,6 +240,7 @@ class Slot:
 
     def __exit__(self, *exc_info: object) -> None:
         released_while_waiting.reset(self._before)
+        del self._before  # it refers to the context, and what is there may refer to this
         self._is_over = True
         self._give_back()
 
