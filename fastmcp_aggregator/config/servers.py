@@ -84,7 +84,7 @@ def warn_of_misspelt_fields(servers: Mapping[str, ServerConfig], before: Mapping
     """Log which ignored keys were probably meant to be fields, but for those that a server had before."""
     for key, server in servers.items():
         known = before[key].misspelt if key in before else {}
-        for name, meant in server.misspelt.items() - known.items():
+        for name, meant in sorted(server.misspelt.items() - known.items()):
             logger.warning("server %r: %s", server.key, misspelt_message(name, meant))
 
 
