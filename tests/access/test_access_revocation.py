@@ -274,14 +274,15 @@ async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Later(monkeypatch)
+    monkeypatch.setattr(revocation, "_LOOK", 0.01)
     async with hub(tokens_alone(tmp_path), tmp_path) as opened, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         modern = await opened.connect(token(seconds=3600), modern=True)
         url, headers = f"{opened.origin}/dashboard/state", {"authorization": f"Bearer {token(seconds=3600)}"}
         etag = (await http.get(url, headers=headers)).headers["etag"]
-        later.seconds = 3600  # what begins now has a second left
         listening = modern.begin("subscriptions/listen", CHANGES)[0]
         old = await opened.connect_sse(token(seconds=3600))
         waiting = asyncio.create_task(http.get(url, headers={**headers, "If-None-Match": etag, "Prefer": "wait=30"}))
+        later.seconds = 3602
         await ended(modern.ended(listening), until(lambda: old.is_ended), waiting)
         assert waiting.result().status_code == 401
 
