@@ -400,7 +400,8 @@ async def test_a_file_of_variables_in_the_working_directory_sets_nothing_of_the_
         stderr=asyncio.subprocess.STDOUT,
     )
     said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert (process.returncode, said) == (0, b"")
+    assert (process.returncode, said.count(b"\n")) == (0, 1)
+    assert said.startswith(b"mcp.json has no server to list")
 
 
 async def test_a_slash_that_nobody_wrote_after_an_issuer_without_a_path_does_not_matter(tmp_path: Path) -> None:

@@ -162,4 +162,4 @@ async def test_what_needs_no_credentials_fills_no_log(
                 writer.close()
         finally:
             logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
-    assert 1 <= [record.levelname for record in caplog.records].count("WARNING") < 30
+    assert [record.levelname for record in caplog.records].count("WARNING") < 30
