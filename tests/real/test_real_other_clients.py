@@ -113,10 +113,16 @@ async def test_the_typescript_sdk_lists_calls_answers_questions_and_follows_reso
         "resources/templates/list": await hub.client.names("resources/templates/list"),
         "prompts/list": [f"everything{separator}{name}" for name in direct["names"]["prompts/list"]],
     }
-    expected = public("everything", settled(direct["heard"]))
+    heard, expected = settled(got["heard"]), public("everything", settled(direct["heard"]))
     if transport == "http" or version != LEGACY:
         expected = [event for event in expected if LOGGED_BETWEEN_CALLS not in canonical(event)]
-    assert canonical(settled(got["heard"])) == canonical(expected)
+    if transport == "attach":  # the SDK drops progress that it reads together with the answer
+        heard, expected = without_progress(heard), without_progress(expected)
+    assert canonical(heard) == canonical(expected)
+
+
+def without_progress(events: list[Any]) -> list[Any]:
+    return [event for event in events if event[1] != "notifications/progress"]
 
 
 @each_transport
