@@ -55,9 +55,9 @@ class Plan:
 
     @property
     def package(self) -> str:
-        """The name of its Python package, which must hide none of the standard library."""
+        """The name of its Python package, which must hide none of the standard library, and none of its own tests."""
         package = self.project.replace("-", "_")
-        if package[0].isdigit():
+        if package[0].isdigit() or _OF_TESTS.fullmatch(package):
             return f"server_{package}"
         return f"{package}_server" if keyword.iskeyword(package) or package in sys.stdlib_module_names else package
 
@@ -122,6 +122,8 @@ def _repeated(names: Sequence[str], where: str = "") -> Iterator[str]:
             yield f"{where}the name {name!r} is given more than once; each must be unique, whatever it names"
 
 
+# What Python's own tests, and those of the project, are called.
+_OF_TESTS = re.compile(r"tests?|test_.*|.*_test|conftest")
 # RFC 3986: a scheme, then characters that a URI may have; no space, quote or backslash, which would need escaping.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 # What the projects depend on; a project of such a name would stand in its own way.
