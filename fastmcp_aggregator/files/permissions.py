@@ -1,15 +1,26 @@
-"""File permissions: who else on this machine could change a file, by its owner, its mode, and those of its folders."""
+"""File permissions: who else on this machine could change a file, by its owner, its mode and its ACL, and by those of
+every folder and link on the way to it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import stat
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
+
+_MOST_LINKS = 40
+"""On the way to a file, as in the kernel of Linux."""
+_ACL = "system.posix_acl_access"
+_ACL_ENTRY = struct.Struct("<HHI")
+_USER, _OWNING_GROUP, _GROUP = 0x02, 0x04, 0x08
+"""Tags of the entries of an ACL (`acl_ea.h`)."""
+_WRITE = 0x02
 
 
 def weaknesses(path: Path) -> list[str]:
@@ -36,16 +47,40 @@ def _weaknesses(path: Path) -> Iterator[str]:
     found = target.stat()
     if not is_trusted(found.st_uid):
         yield f"belongs to another user ({_name(found.st_uid)})"
-    if _others_may_write(found):
+    if _others_may_write(target, found):
         yield "can be written to by others than its owner"
-    for folder in dict.fromkeys([target.parent, path.parent]):
-        about = folder.stat()
-        if not is_trusted(about.st_uid):
-            yield f"is in a folder of another user ({_name(about.st_uid)}): {folder}"
-    for folder in dict.fromkeys([*target.parents, *path.parents]):
-        about = folder.stat()
-        if _others_may_write(about) and not about.st_mode & stat.S_ISVTX:
-            yield f"can be replaced by others, who may write to the folder {folder}"
+    for entry in dict.fromkeys(_way_to(path)):
+        about = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(about.st_mode):
+            if not is_trusted(about.st_uid):
+                yield f"is reached by a link of another user ({_name(about.st_uid)}): {entry}"
+        elif stat.S_ISDIR(about.st_mode):
+            if not is_trusted(about.st_uid):
+                yield f"is in a folder of another user ({_name(about.st_uid)}): {entry}"
+            if _others_may_write(entry, about) and not about.st_mode & stat.S_ISVTX:
+                yield f"can be replaced by others, who may write to the folder {entry}"
+
+
+def _way_to(path: Path) -> Iterator[Path]:
+    """Every folder and link that is passed, and the file."""
+    at, *names = [Path(part) for part in path.parts]
+    links = 0
+    yield at
+    while names:
+        name = names.pop(0)
+        if str(name) == "..":
+            at = at.parent
+            continue
+        entry = at / name
+        yield entry
+        if not entry.is_symlink():
+            at = entry
+        elif (links := links + 1) > _MOST_LINKS:
+            return  # reading it tells
+        else:
+            to = Path(os.readlink(entry))
+            names = [Path(part) for part in to.parts[1 if to.is_absolute() else 0 :]] + names
+            at = Path(to.anchor) if to.is_absolute() else at
 
 
 def is_trusted(owner: int) -> bool:
@@ -53,9 +88,31 @@ def is_trusted(owner: int) -> bool:
     return owner in (0, os.geteuid())
 
 
-def _others_may_write(found: os.stat_result) -> bool:
-    by_group = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid)
-    return bool(found.st_mode & stat.S_IWOTH or by_group)
+def _others_may_write(path: Path, found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    if not found.st_mode & stat.S_IWGRP:
+        return False  # of an ACL, this is the most that it may grant
+    acl = _acl_of(path) or [(_OWNING_GROUP, _WRITE, 0)]
+    for tag, permissions, whose in acl:
+        if not permissions & _WRITE or tag not in (_USER, _OWNING_GROUP, _GROUP):
+            continue
+        if tag == _USER:
+            if not is_trusted(whose):
+                return True
+        elif not _is_private(found.st_gid if tag == _OWNING_GROUP else whose, found.st_uid):
+            return True
+    return False
+
+
+def _acl_of(path: Path) -> list[tuple[int, int, int]]:
+    """The entries of the ACL of a file: tag, permissions, and whose they are; none where there is no ACL."""
+    if sys.platform != "linux":
+        return []
+    try:
+        return list(_ACL_ENTRY.iter_unpack(os.getxattr(path, _ACL)[4:]))
+    except (OSError, struct.error):
+        return []
 
 
 def _is_private(group: int, owner: int) -> bool:

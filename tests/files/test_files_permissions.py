@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,78 @@ def test_a_link_is_as_weak_as_its_folder_and_as_what_it_leads_to(folder: Path) -
     real.chmod(0o600)
     folder.parent.chmod(0o777)
     assert len(weaknesses(link)) == 1
+
+
+def test_every_link_and_folder_on_the_way_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, open_folder, last = folder / "real.json", folder / "open", folder / "last.json"
+    real.write_text("{}")
+    open_folder.mkdir()
+    open_folder.chmod(0o777)
+    (open_folder / "between.json").symlink_to("../real.json")
+    last.symlink_to(open_folder / "between.json")
+    assert [str(open_folder) in weakness for weakness in weaknesses(last)] == [True]
+    open_folder.chmod(0o1777)
+    assert weaknesses(last) == []
+    theirs = (open_folder / "between.json").lstat().st_ino
+    monkeypatch.setattr(permissions, "is_trusted", _unless_of(theirs, monkeypatch))
+    assert ["is reached by a link of another user" in weakness for weakness in weaknesses(last)] == [True]
+
+
+def test_a_folder_far_above_that_is_of_another_user_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    monkeypatch.setattr(permissions, "is_trusted", _unless_of(folder.parent.parent.stat().st_ino, monkeypatch))
+    assert [weakness.endswith(f": {folder.parent.parent}") for weakness in weaknesses(path)] == [True]
+
+
+def test_links_in_a_circle_are_left_to_who_reads_them(folder: Path) -> None:
+    one, two = folder / "one", folder / "two"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    assert weaknesses(one) == []
+
+
+def _unless_of(inode: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], bool]:
+    """Whether an owner is trusted, where what has this inode is of another."""
+    real = Path.stat
+
+    def stat(self: Path, **options: Any) -> Any:
+        found = real(self, **options)
+        names = ("st_mode", "st_gid", "st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
+        about = {name: getattr(found, name) for name in names}
+        return SimpleNamespace(**about, st_uid=54321 if found.st_ino == inode else os.geteuid())
+
+    monkeypatch.setattr(Path, "stat", stat)
+    return lambda owner: owner != 54321
+
+
+NOBODY = 0xFFFFFFFF
+ACLS = {
+    "another user": ([(0x02, 6, 54321)], True),
+    "another user who may read": ([(0x02, 4, 54321)], False),
+    "this user": ([(0x02, 6, os.geteuid() if sys.platform != "win32" else 0)], False),
+    "another group": ([(0x08, 6, 54321)], True),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ACLs of Linux")
+@pytest.mark.parametrize("of_folder", [False, True])
+@pytest.mark.parametrize("name", ACLS)
+def test_an_acl_counts_also_where_the_group_is_private(
+    name: str, of_folder: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permissions, "_is_private", lambda group, owner: group != 54321)
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    granted, is_weak = ACLS[name]
+    entries = [(0x01, 7, NOBODY), *granted, (0x04, 4, NOBODY), (0x10, 7, NOBODY), (0x20, 4, NOBODY)]
+    entries.sort()
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(folder if of_folder else path, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("no ACLs here")
+    assert bool(weaknesses(path)) is is_weak
 
 
 async def test_a_followed_file_that_becomes_weak_is_warned_of_once(
