@@ -20,6 +20,8 @@ from typing import Literal, get_args
 ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
 """The gravest first."""
 Phase = Literal["startup", "initialization", "runtime"]
+_MOST_TOLD = 100
+"""Problems that the message of a ConfigError has."""
 
 
 class AggregatorError(Exception):
@@ -43,7 +45,7 @@ class ConfigProblem:
 
 
 class ConfigError(AggregatorError):
-    """The config cannot be used; `details` lists every problem found, not just the first.
+    """The config cannot be used; `details` lists every problem found, not just the first; the message has 100 at most.
 
     `code` is the kind of the gravest problem: a file that cannot be read before a wrong shape, and a wrong
     shape before a missing variable.
@@ -54,7 +56,9 @@ class ConfigError(AggregatorError):
         self.details = tuple(details)
         self.code: ConfigErrorCode = min((d.code for d in details), key=get_args(ConfigErrorCode).index)
         count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
-        super().__init__("\n".join([f"{source}: {count}", *(f"  {detail}" for detail in self.details)]))
+        more = len(self.details) - _MOST_TOLD
+        last = [f"  and {more} more"] if more > 0 else []
+        super().__init__("\n".join([f"{source}: {count}", *(f"  {d}" for d in self.details[:_MOST_TOLD]), *last]))
 
     def and_also(self, other: ConfigError) -> ConfigError:
         """Return one error with the problems of two files."""

@@ -39,12 +39,12 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     Raises:
         ConfigError: with every problem that was found; one is that others could change it.
     """
-    root = Location()
+    root = Location(str(path))
     _check_owner(path, root)
-    document = read_json(path, root)
-    root.raise_problems(str(path))
+    document = read_json(path, root, waits=False)  # all requests would
+    root.raise_problems()
     keys = _keys(document, root)
-    root.raise_problems(str(path))
+    root.raise_problems()
     return tuple(keys)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.early.answers import digest_of, digests_of_variables, made_secret, variables_in
+from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.version import VERSION
 
 _FILES = ("settings", "groups", "env_file")
@@ -108,8 +109,7 @@ def _text_of(path: str | None) -> str:
     if path is None:
         return ""
     try:
-        with open(os.path.expanduser(path), "rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+        return read_bytes(os.path.expanduser(path), _MOST_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 

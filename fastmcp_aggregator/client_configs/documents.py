@@ -9,6 +9,7 @@ from typing import Any
 from fastmcp_aggregator.client_configs.known import Format
 from fastmcp_aggregator.config import jsonc
 from fastmcp_aggregator.config.documents import Location
+from fastmcp_aggregator.config.toml import parsed_toml
 from fastmcp_aggregator.errors import ConfigError
 
 
@@ -18,16 +19,16 @@ def read(text: str, format_: Format, source: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is none.
     """
-    place = Location()
+    place = Location(source)
     try:
-        value = tomllib.loads(text) if format_ == "toml" else jsonc.parse(text).value()
+        value = parsed_toml(text) if format_ == "toml" else jsonc.parse(text).value()
     except tomllib.TOMLDecodeError as error:
         where = str(error).rpartition("(at ")[2].rstrip(")")
         place.report(f"is not valid TOML at {where}", code="invalid_json")
     except jsonc.JsonError as error:
         place.report(f"is not valid JSON {error}", code="invalid_json")
-    except RecursionError:
-        place.report("is nested too deeply", code="invalid_json")
+    except (ValueError, RecursionError):
+        place.report("is nested too deeply, or has an endless number or key", code="invalid_json")
     else:
         if isinstance(value, dict):
             return value

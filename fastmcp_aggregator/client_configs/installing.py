@@ -25,9 +25,11 @@ from fastmcp_aggregator.client_configs.documents import read, with_entry, withou
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.config.disclosure import DOTS
-from fastmcp_aggregator.config.documents import Location
-from fastmcp_aggregator.errors import AggregatorError, ConfigError
+from fastmcp_aggregator.config.documents import MAX_BYTES
+from fastmcp_aggregator.early.reading import read_bytes
+from fastmcp_aggregator.errors import AggregatorError, ConfigError, ConfigProblem
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
+from fastmcp_aggregator.files.locked import locked_folder
 from fastmcp_aggregator.version import VERSION
 
 PROGRAM = "fastmcp-aggregator"
@@ -197,6 +199,7 @@ def _make(change: Change, *copies: tuple[Path, str]) -> None:
             steps.append(change.path.unlink)
         else:
             steps.append(stack.enter_context(staged(change.path, change.after, mode=mode)))
+        stack.enter_context(locked_folder(change.path.resolve().parent))
         if _text(change.path) != change.before:
             raise FileChanged(f"{change.path} was changed meanwhile")
         for step in steps:
@@ -262,15 +265,17 @@ def _texts(value: Any) -> Iterator[str]:
 def _text(path: Path) -> str | None:
     """The text exactly as it is, byte order mark and line ends included; None if there is no file."""
     try:
-        return path.read_bytes().decode("utf-8")
+        data = read_bytes(path, MAX_BYTES + 1)
+        text = data.decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise AggregatorError(f"{path} cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise AggregatorError(f"{path} cannot be changed: it is larger than 10 MiB")
+    return text
 
 
 def _unusable(path: Path, error: ValueError) -> ConfigError:
-    place = Location()
-    place.report(f"cannot be changed: {error}", code="invalid_json")
-    return ConfigError(str(path), place.problems)
+    return ConfigError(str(path), [ConfigProblem("invalid_json", "$", f"cannot be changed: {error}")])

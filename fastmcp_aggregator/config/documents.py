@@ -8,15 +8,21 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config.jsonc import JsonError, parse
+from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import ConfigError, ConfigErrorCode, ConfigProblem
 from fastmcp_aggregator.escaping import json_text
 
 MAX_BYTES = 10 * 1024 * 1024
+MOST_PROBLEMS = 1000
+"""Of one document; what has more is not read to its end."""
+PIPE_PATIENCE = 10.0
+"""Seconds for what comes through a pipe."""
 Stamp = tuple[int, ...]
 _HALF_PAIR = re.compile(r"\\[uU][dD]")
 """Of what may be half of a surrogate pair, written as an escape."""
@@ -33,21 +39,45 @@ def path_step(step: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location in a document. All locations of one document share the list of its problems."""
+    """A location in a document. All locations of one document share the list of its problems; `source` is its file."""
 
+    source: str = ""
     path: str = "$"
     problems: list[ConfigProblem] = field(default_factory=list)
 
     def at(self, step: object) -> Location:
-        return Location(self.path + path_step(step), self.problems)
+        return self.named(self.path + path_step(step))
+
+    def named(self, path: str) -> Location:
+        """Another location, by what it is called."""
+        return Location(self.source, path, self.problems)
+
+    def apart(self) -> Location:
+        """The same location, with problems of its own."""
+        return Location(self.source, self.path)
 
     def report(self, message: str, code: ConfigErrorCode = "invalid_schema") -> None:
-        self.problems.append(ConfigProblem(code, self.path, message))
+        """Add a problem.
 
-    def raise_problems(self, source: str) -> None:
-        """Raise a ConfigError with the problems of the document, if there are any. `source` is its file."""
+        Raises:
+            ConfigError: there are too many; with those before.
+        """
+        self.take([ConfigProblem(code, self.path, message)])
+
+    def take(self, problems: Sequence[ConfigProblem]) -> None:
+        """Add problems that were found apart.
+
+        Raises:
+            ConfigError: as above.
+        """
+        self.problems.extend(problems)
+        if len(self.problems) > MOST_PROBLEMS:
+            raise ConfigError(self.source, self.problems)
+
+    def raise_problems(self) -> None:
+        """Raise a ConfigError with the problems of the document, if there are any."""
         if self.problems:
-            raise ConfigError(source, self.problems)
+            raise ConfigError(self.source, self.problems)
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -59,11 +89,10 @@ def stamp_of(path: Path) -> Stamp:
     return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_text(path: Path, place: Location) -> str | None:
-    """Read the text of a file, without a byte order mark; None if there is a problem."""
+def read_text(path: Path, place: Location, *, waits: bool = True) -> str | None:
+    """Read the text of a file, without a byte order mark; None if there is a problem. `waits`: it may be a pipe."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_bytes(path, MAX_BYTES + 1, patience=PIPE_PATIENCE if waits else 0.0)
     except (OSError, ValueError) as error:
         place.report(_unreadable(path, error), code="file_not_found")
         return None
@@ -79,15 +108,22 @@ def text_of(path: Path) -> str:
     Raises:
         ConfigError: it cannot be read.
     """
-    place = Location()
+    place = Location(str(path))
     text = read_text(path, place)
-    place.raise_problems(str(path))
+    place.raise_problems()
     return text or ""
 
 
-def read_json(path: Path, place: Location, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
+def read_json(
+    path: Path,
+    place: Location,
+    *,
+    takes_half_pairs: bool = False,
+    takes_comments: bool = False,
+    waits: bool = True,
+) -> Any:
     """Read a JSON file; None if there is a problem. What servers say may have half of a surrogate pair."""
-    text = read_text(path, place)
+    text = read_text(path, place, waits=waits)
     if text is None:
         return None
     return parse_json(text, place, takes_half_pairs=takes_half_pairs, takes_comments=takes_comments)

@@ -20,7 +20,7 @@ from fastmcp_aggregator.config.documents import Location
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
 _TOKEN = re.compile(
     rf"""
-      (?P<dollar> \$\$ )
+      (?P<dollar> (?: \$\$ )++ )
     | \$ (?P<bare> {_NAME} )
     | \$\{{ (?:env:)? (?P<braced> {_NAME} ) (?P<ending> \}} | :- )
     | (?P<malformed> \$\{{ )
@@ -28,6 +28,44 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+_MOST_CHARACTERS = 16 * 1024**2
+_ASKED = 16
+"""What it costs to ask, in characters."""
+
+
+class TooLong(Exception):
+    """What variables stand for is longer than any config can be."""
+
+
+class Measured(Mapping[str, str]):
+    """An environment of which one may `get` so much and no more, however often something is asked for."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._left = _MOST_CHARACTERS
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a variable.
+
+        Raises:
+            TooLong: it was too much.
+        """
+        value = self._environ.get(name, default)
+        self._left -= _ASKED + len(value or "")
+        if self._left < 0:
+            raise TooLong
+        return value
+
+    def __getitem__(self, name: str) -> str:
+        return self._environ[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +83,8 @@ class Expansion:
 
 def expand(text: str, environ: Mapping[str, str]) -> Expansion:
     """Replace the variables in `text` by their values in `environ`."""
+    if "$" not in text:
+        return Expansion(text, (), is_malformed=False, is_expanded=False)
     scan = _Scan(environ)
     end = 0
     for token in _TOKEN.finditer(text):
@@ -98,7 +138,7 @@ class _Scan:
     def token(self, token: re.Match[str]) -> None:
         match token.lastgroup:
             case "dollar":
-                self.literal("$")
+                self.literal("$" * (len(token[0]) // 2))
             case "bare":
                 self._variable(token["bare"])
             case "ending" if token["ending"] == "}":

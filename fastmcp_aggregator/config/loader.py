@@ -9,6 +9,7 @@ from typing import Any
 
 from fastmcp_aggregator.config.dialects import missing_servers_message
 from fastmcp_aggregator.config.documents import Location, read_json
+from fastmcp_aggregator.config.expansion import Measured, TooLong
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.config.models import FROM_DICT, McpConfig, ServerConfig, StdioServer, only_lack_values
 from fastmcp_aggregator.config.servers import read_server, say_ignored
@@ -48,8 +49,9 @@ def require_right_entries(config: McpConfig) -> None:
 
 
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
-    name, root = _name(source), Location()
-    servers = _read(source, root, with_working_folder(environ))
+    name = _name(source)
+    root = Location(name)
+    servers = _read(source, root, Measured(with_working_folder(environ)))
     if not isinstance(source, Mapping):
         _report_recursion(servers, str(source), root)
     config = McpConfig(servers, name)
@@ -81,6 +83,8 @@ def _read(
         return _servers(document, root, environ)
     except RecursionError:
         root.report("is nested too deeply")
+    except TooLong:
+        root.report("becomes too large by the variables in it; check their values, and how often each is used")
     return {}
 
 

@@ -39,15 +39,15 @@ class _Shared(TypedDict):
 def read_server(key: str, entry: object, place: Location, environ: Mapping[str, str]) -> ServerConfig | None:
     """The server of one entry; None when it is disabled."""
     _check_key(key, place)
-    own = Location(place.path)
+    own = place.apart()
     if not isinstance(entry, Mapping):
         own.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
-        place.problems.extend(own.problems)
+        place.take(own.problems)
         return _unresolved(key, Fields({}, own), (), None)
     is_enabled = _is_enabled(Fields(entry, own))
     fields = Fields(expanded(entry, own, environ if is_enabled else None), own)
     server = _server(key, fields)
-    place.problems.extend(own.problems)
+    place.take(own.problems)
     if not is_enabled:
         return None
     if own.problems:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from fastmcp_aggregator.config import jsonc
-from fastmcp_aggregator.config.documents import Location, path_step
+from fastmcp_aggregator.config.documents import MAX_BYTES, Location, path_step
+from fastmcp_aggregator.early.reading import read_bytes
 
 Severity = Literal["error", "warning", "note"]
 
@@ -38,7 +38,7 @@ class Source:
         self._lines: dict[str, int] = {}
         self.document: Any = None
         try:
-            text = Path(path).read_bytes().decode("utf-8-sig")
+            text = read_bytes(path, MAX_BYTES).decode("utf-8-sig")
             root = jsonc.parse(text)
         except (OSError, ValueError):  # its reader has reported that it cannot be read
             return

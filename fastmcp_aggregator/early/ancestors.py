@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Sequence
 
+from fastmcp_aggregator.early.reading import read_bytes
+
 CONFIGS_ABOVE = "_FASTMCP_AGGREGATOR_CONFIGS_ABOVE"
 """The environment variable that has them."""
 _MOST_BYTES = 10 * 1024 * 1024
@@ -42,8 +44,7 @@ def serves_config(command_line: Sequence[str], config: str, folder: str | None =
 def _is_in_itself(config: str) -> bool:
     """Whether one of its servers starts the aggregator with it, as far as a first look tells: of JSON, as written."""
     try:
-        with open(config, "rb") as file:
-            entries = json.loads(file.read(_MOST_BYTES))["mcpServers"].values()
+        entries = json.loads(read_bytes(config, _MOST_BYTES))["mcpServers"].values()
         lines = [[entry["command"], *entry.get("args", [])] for entry in entries if "command" in entry]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return False  # whoever reads it in earnest says what is wrong

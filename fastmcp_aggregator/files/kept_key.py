@@ -8,7 +8,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from fastmcp_aggregator.early.reading import read_bytes
+
 _BYTES = 32
+_MOST_BYTES = 1024
 
 
 def kept_key(path: Path) -> bytes:
@@ -34,7 +37,7 @@ def kept_key(path: Path) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    key = bytes.fromhex(path.read_text(encoding="ascii"))
+    key = bytes.fromhex(read_bytes(path, _MOST_BYTES).decode("ascii"))
     if len(key) != _BYTES:
         raise ValueError(f"{path} has no key of {_BYTES} bytes")
     return key

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,6 +14,7 @@ from fastmcp_aggregator.files.atomic import PRIVATE
 
 _PATIENCE = 30.0
 """Seconds that one waits for the others."""
+_LOOK_INTERVAL = 0.01
 
 
 @contextmanager
@@ -32,3 +36,40 @@ def locked(path: Path) -> Iterator[None]:
         raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
     with acquired:
         yield
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """The same for whatever is replaced in a folder of another program, in which no lock file is to be left.
+
+    On Windows, and where folders cannot be locked, it does nothing.
+
+    Raises:
+        AggregatorError: another process has it for too long.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not _acquired(descriptor):
+            raise AggregatorError(f"files in {folder} are being changed by another process; try again")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquired(descriptor: int) -> bool:
+    import fcntl  # noqa: PLC0415 - POSIX only
+
+    ends = time.monotonic() + _PATIENCE
+    while time.monotonic() < ends:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_INTERVAL)
+        except OSError:
+            return True  # this file system has no such locks
+        else:
+            return True
+    return False

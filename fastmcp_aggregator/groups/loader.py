@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ _TEXTS = ("id", "name", "description")
 _LISTS = ("servers", "tools")
 _FLAGS = ("tool_search",)
 _FIELDS = (*_TEXTS, *_LISTS, *_FLAGS)
+_MOST_LISTED = 50
+"""Servers that a message names."""
 
 
 def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str]) -> Groups:
@@ -37,7 +40,7 @@ def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers:
 def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
     if source is None:
         return []
-    root = Location()
+    root = Location(name)
     if isinstance(source, Groups):
         groups = [group for group in source if not group.is_implied]
         for group in groups:
@@ -45,7 +48,7 @@ def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
     else:
         document = source if isinstance(source, Mapping) else read_json(Path(source), root, takes_comments=True)
         groups = _groups(document, root, servers) if not root.problems else []
-    root.raise_problems(name)
+    root.raise_problems()
     return groups
 
 
@@ -107,8 +110,14 @@ def _check_servers(named: Sequence[str], place: Location, servers: Collection[st
     for index, key in enumerate(named):
         if key not in servers:
             similar = closest(key, servers, 1)
-            hint = f"; did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(map(repr, servers))}"
+            hint = f"; did you mean {similar[0]!r}?" if similar else f"; there are {_listed(servers)}"
             place.at(index).report(f"there is no server {key!r}{hint}")
+
+
+def _listed(servers: Collection[str]) -> str:
+    others = len(servers) - _MOST_LISTED
+    more = [f"{others} more"] if others > 0 else []
+    return ", ".join([*map(repr, islice(servers, _MOST_LISTED)), *more])
 
 
 def _check_tools(tools: Sequence[str], place: Location, servers: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
+from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.oauth.discovery import Provider
 from fastmcp_aggregator.oauth.errors import ClientRefused, Unreachable
 from fastmcp_aggregator.oauth.web import sent
@@ -32,6 +33,8 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 NAME = "fastmcp-aggregator"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 120
+_MOST_BYTES = 64 * 1024
+"""Of a file with a private key."""
 _ALGORITHMS = {256: "ES256", 384: "ES384", 521: "ES512"}
 
 
@@ -146,7 +149,7 @@ async def _assertion(settings: OAuthSettings, issuer: str) -> str:
 
 
 def _text(path: str) -> str:
-    return Path(path).expanduser().read_text(encoding="ascii")
+    return read_bytes(Path(path).expanduser(), _MOST_BYTES).decode("ascii")
 
 
 def _algorithm(pem: str) -> str:

@@ -28,12 +28,12 @@ def read_pins(path: Path) -> dict[str, ServerPins]:
     Raises:
         ConfigError: with every problem that was found.
     """
-    root = Location()
+    root = Location(str(path))
     document = read_json(path, root, takes_half_pairs=True)
-    root.raise_problems(str(path))
+    root.raise_problems()
     is_old = isinstance(document, Mapping) and "format" not in document
     pins = _servers(document, root, (Kind.TOOL,) if is_old else tuple(SPECS))
-    root.raise_problems(str(path))
+    root.raise_problems()
     if is_old:
         logger.warning(
             "%s is of an older format, which does not record all of a tool, and no prompts, resources and templates: "

@@ -421,7 +421,7 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
     Raises:
         ConfigError: with every problem that was found.
     """
-    root = Location()
+    root = Location("settings" if file is None else str(file))
     layers = Layers(
         file={} if file is None else read_file(Path(file), root),
         environment=read_environment(AggregatorSettings, root),
@@ -429,7 +429,7 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
     )
     settings = validated(AggregatorSettings, layers, root)
     if settings is None or root.problems:
-        raise ConfigError("settings" if file is None else str(file), root.problems)
+        raise ConfigError(root.source, root.problems)
     return settings
 
 

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from fastmcp_aggregator.config.documents import Location, parse_json, path_step, read_text
-from fastmcp_aggregator.errors import ConfigProblem
+from fastmcp_aggregator.config.toml import parsed_toml
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"
 API_KEY_VARIABLE = f"{ENV_PREFIX}API_KEY"
@@ -83,11 +83,11 @@ def read_file(path: Path, root: Location) -> Mapping[str, Any]:
 
 def _parse_toml(text: str, root: Location) -> Any:
     try:
-        return tomllib.loads(text)
+        return parsed_toml(text)
     except tomllib.TOMLDecodeError as error:
         root.report(f"is not valid TOML: {error}", code="invalid_json")
     except (ValueError, RecursionError):
-        root.report("cannot be read as TOML: it is nested too deeply or has an endless number", "invalid_json")
+        root.report("cannot be read as TOML: it is nested too deeply, or has an endless number or key", "invalid_json")
     return None
 
 
@@ -97,12 +97,12 @@ def read_environment(model: type[BaseSettings], root: Location) -> Mapping[str, 
         if value and _is_ours(name) and name.upper() != API_KEY_VARIABLE and not _sets_something(name, model):
             setting = name[len(ENV_PREFIX) :].lower()
             message = _unknown(setting, model.model_fields, _variable_name)
-            root.problems.append(ConfigProblem("invalid_schema", name, message))
+            root.named(name).report(message)
     try:
         return _environment(model, tuple((name, value) for name, value in os.environ.items() if _is_ours(name)))
     except SettingsError:  # it tells of the first only
         for name in _variables_not_json(model):
-            root.problems.append(ConfigProblem("invalid_json", name, "is not valid JSON"))
+            root.named(name).report("is not valid JSON", code="invalid_json")
     return {}
 
 
@@ -165,7 +165,7 @@ def validated(model: type[Settings], layers: Layers, root: Location) -> Settings
         BaseModel.__init__(settings, **values)  # that of BaseSettings would read the environment once more
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_input=False, include_context=False):
-            root.problems.append(ConfigProblem("invalid_schema", layers.path_of(fault["loc"]), _message(fault, model)))
+            root.named(layers.path_of(fault["loc"])).report(_message(fault, model))
         return None
     return settings
 

@@ -17,10 +17,12 @@ from support.command_line import Ended, run_main
 from support.harness import PATIENCE, lean
 from support.machines import machine, put
 
+from fastmcp_aggregator.cli.actions import import_servers
 from fastmcp_aggregator.cli.running.given_files import env_text, variables_of
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, Machine
+from fastmcp_aggregator.client_configs.merging import merged
 
 SECRET = "ghp_abcdefghijklmnop1234"
 
@@ -190,6 +192,24 @@ def test_on_a_terminal_import_asks(
     assert ("url" in servers["github"]) is (choice == "2")
     assert "Claude Desktop: stdio  npx -y server-github" in screen.getvalue()
     assert "mcp.json exists. Replace it? [y/N]" in screen.getvalue()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_import_leaves_what_is_written_meanwhile(
+    there: bool, run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if there:
+        put(here.project / "mcp.json", "mine")
+
+    def late(*given: Any) -> Any:
+        put(here.project / "mcp.json", "meanwhile")
+        return merged(*given)
+
+    monkeypatch.setattr(import_servers, "merged", late)
+    ended = run("import", "--output", "mcp.json", "--rename", *(["--overwrite"] if there else []))
+    assert ended.code == 2
+    assert "mcp.json was written meanwhile, and is left as it is" in ended.err
+    assert (here.project / "mcp.json").read_text() == "meanwhile"
 
 
 def test_a_wrong_answer_is_asked_again_and_none_ends_it(
@@ -392,15 +412,6 @@ def test_what_undoes_an_installation_is_told_with_its_name_and_file(run: Run, he
 
 
 @pytest.mark.process
-def test_a_client_that_had_no_file_is_said(run: Run, here: Machine) -> None:
-    (here.project / "mcp.json").write_text(json.dumps({"mcpServers": {"time": lean()}}))
-    file = CLIENT_CONFIGS["windsurf"].user_files(here)[0]
-    new = run("install", "windsurf", "--config", "mcp.json", "--yes")
-    assert f"There was no {file}; if Windsurf reads another file, give it with --client-config FILE." in new.stderr
-    again = run("install", "windsurf", "--config", "mcp.json", "--yes", "--group", "web")
-    assert "There was no" not in again.stderr
-
-
 def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
     put(here.project / "mcp.env", "MY_KEY=secret-value\n")

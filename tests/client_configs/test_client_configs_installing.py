@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.harness import PATIENCE
 from support.machines import machine, put
 
 from fastmcp_aggregator.client_configs import installing
@@ -117,6 +120,34 @@ def test_a_file_that_somebody_has_written_since_it_was_read_is_left_alone(is_the
         apply(change, keeps_backup=False)
     assert list(json.loads(path.read_text())["mcpServers"]) == ["other"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_installations_at_the_same_time_lose_nothing_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(tmp_path / "mcp.json", TEXTS["cursor"])
+    client, real = CLIENT_CONFIGS["cursor"], installing._text
+
+    def slowly(read: Path) -> str | None:
+        text = real(read)
+        time.sleep(0.002)
+        return text
+
+    monkeypatch.setattr(installing, "_text", slowly)
+
+    def install(number: int) -> None:
+        while True:
+            try:
+                apply(installation(client, path, f"s{number}", entry_for(client, [], {})), keeps_backup=True)
+            except FileChanged:
+                continue
+            return
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(install, number) for number in range(8)]:
+            done.result(PATIENCE)
+    assert set(json.loads(path.read_text())["mcpServers"]) == {"a", *(f"s{number}" for number in range(8))}
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, backup_of(path).name}
 
 
 @pytest.mark.parametrize("text", ["", TEXTS["cursor"]])

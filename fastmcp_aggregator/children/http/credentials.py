@@ -159,7 +159,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
     Raises:
         ConfigError: with everything that cannot be meant so.
     """
-    root = Location()
+    root = Location("settings")
     for key, server in config.servers.items():
         access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
         if access == RemoteAccess():
@@ -181,7 +181,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
         if variable is not None and not os.environ.get(variable, "").strip():
             message = f"the environment variable {variable} is not set"
             place.at("bearer_env").report(message, code="missing_env_var")
-    root.raise_problems("settings")
+    root.raise_problems()
 
 
 def shown_url(url: str) -> str:

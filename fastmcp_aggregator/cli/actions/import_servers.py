@@ -21,6 +21,7 @@ from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, this_machine
 from fastmcp_aggregator.client_configs.merging import Decision, Definition, definitions, merged
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.config.documents import stamp_of
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
@@ -43,13 +44,17 @@ def run(options: argparse.Namespace) -> int:
             "no server was found to import; name the config files: fastmcp-aggregator import FILE … --output FILE"
         )
     output, env_file = (Path(path).expanduser() if path else None for path in (options.output, options.env_file))
-    for path in filter(None, (output, env_file)):
+    stamps = {path: stamp_of(path) for path in (output, env_file) if path is not None}
+    for path in stamps:
         _require_free(path, overwrites=options.overwrite)
     together = merged(found, _decision(found, renames=options.rename))
     servers, variables = together.servers, dict[str, str]()
     if options.secrets_as_variables:
         servers = {key: with_variables(key, entry, variables, _is_plain) for key, entry in servers.items()}
     missing = _users([missing_variables(servers, {**os.environ, **variables})])
+    for path, stamp in stamps.items():
+        if stamp_of(path) != stamp:
+            raise UsageError(f"{path} was written meanwhile, and is left as it is")
     assert output is not None
     write_whole(output, json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", mode=PRIVATE)
     if env_file is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import suppress
-from pathlib import Path
 
 from fastmcp_aggregator import version
 from fastmcp_aggregator.catalogue.persisted.fingerprint import files_of
 from fastmcp_aggregator.config import McpConfig, StdioServer
+from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.early.answers import variables_in
+from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
@@ -22,7 +23,7 @@ def what_answers_depend_on(
     files = [os.path.expanduser(file) for file in named if file]
     variables = [own.bearer_env for own in settings.servers.values() if own.bearer_env]
     with suppress(OSError, ValueError):
-        variables += variables_in(Path(options.config).read_text("utf-8"))
+        variables += variables_in(read_bytes(options.config, MAX_BYTES).decode())
     for server in config.servers.values():
         if isinstance(server, StdioServer):
             files += [path for path, _, _ in files_of(server)]

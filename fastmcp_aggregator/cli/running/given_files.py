@@ -8,6 +8,8 @@ from io import StringIO
 from pathlib import Path
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
+from fastmcp_aggregator.config.documents import MAX_BYTES, PIPE_PATIENCE
+from fastmcp_aggregator.early.reading import read_bytes
 
 
 def given_text(file: str, shown: str) -> str:
@@ -17,10 +19,14 @@ def given_text(file: str, shown: str) -> str:
         UsageError: it cannot be read.
     """
     try:
-        return Path(file).expanduser().read_text("utf-8")
+        data = read_bytes(Path(file).expanduser(), MAX_BYTES + 1, patience=PIPE_PATIENCE)
+        text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"{shown} cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{shown} cannot be read: it is larger than 10 MiB")
+    return text
 
 
 def add_variables_of(file: str) -> None:

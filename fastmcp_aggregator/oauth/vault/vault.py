@@ -20,6 +20,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
 from fastmcp_aggregator.oauth.vault.errors import VaultError
@@ -183,8 +184,7 @@ class FileVault(Vault):
     def _read(self, place: str) -> bytes | None:
         file = self._directory / place
         try:
-            with file.open("rb") as opened_file:
-                text = opened_file.read(_LIMIT + 1)
+            text = read_bytes(file, _LIMIT + 1)
         except FileNotFoundError:
             return None
         except OSError as error:

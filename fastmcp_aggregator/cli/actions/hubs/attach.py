@@ -11,6 +11,7 @@ from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.greeting import say
 from fastmcp_aggregator.attach.identity import answers_name, identity_of
 from fastmcp_aggregator.early.ancestors import why_recursive
+from fastmcp_aggregator.early.reading import read_bytes
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,8 +56,7 @@ def _serve_instead(arguments: list[str]) -> int:
 def _is_readable(config: str) -> bool:
     """Whether the config is a file that can be read, whatever is in it."""
     try:
-        with open(os.path.expanduser(config), "rb") as file:
-            file.read(1)
+        read_bytes(os.path.expanduser(config), 1)
     except (OSError, ValueError):
         return False
     return True

@@ -112,7 +112,7 @@ def _followed_variables(file: str | None, environ: Mapping[str, str], app: Aggre
 
     async def read_again() -> None:
         try:
-            is_other = variables.take()
+            is_other = await asyncio.to_thread(variables.take)
         except UsageError as error:
             tell(f"its variables are kept: {error}", logging.WARNING)
             return
