@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from fastmcp_aggregator.children.http.client import tls
 from fastmcp_aggregator.children.http.event_streams import read_body
 from fastmcp_aggregator.children.http.failures import of_exception
 from fastmcp_aggregator.children.http.metadata_addresses import guard, is_metadata_address
+from fastmcp_aggregator.children.http.network import Network
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.oauth.errors import NoAnswer, Unreachable
 
@@ -47,7 +47,8 @@ async def sent(request: httpx2.Request) -> Answer:
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("Accept", "application/json")
     try:
-        async with httpx2.AsyncClient(verify=tls(), timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
+        network = Network(request.url, httpx2.Limits())
+        async with httpx2.AsyncClient(transport=network, timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
             response = await client.send(request, stream=True)
             headers = response.headers.copy()
             for name in ("content-encoding", "content-length", "transfer-encoding"):

@@ -133,6 +133,23 @@ async def test_a_cookie_goes_with_the_requests_of_the_caller_for_whom_it_was_set
         assert not [request for request in about_nobody(server) if "sid" in request.headers.get("cookie", "")]
 
 
+@pytest.mark.parametrize("cookies", [["a=" + "x" * 20_000], [f"c{number}={number}" for number in range(51)]])
+async def test_a_server_that_sets_many_or_large_cookies_gets_none_back(cookies: list[str]) -> None:
+    async def set_cookies(request: Request) -> bool:
+        if request.method == "tools/call":
+            result = {"content": [{"type": "text", "text": json.dumps(request.headers)}]}
+            await request.answer(result, **{"x": "y\r\n" + "\r\n".join(f"Set-Cookie: {each}" for each in cookies)})
+        return request.method == "tools/call"
+
+    async with remote_server(set_cookies) as server, served(hub(server)) as front:
+        client = await front.connect()
+        for _ in range(3):
+            assert "cookie" not in await sent_with(client)
+        cookies[:] = ["sid=1"]
+        await sent_with(client)
+        assert (await sent_with(client))["cookie"] == "sid=1"
+
+
 @pytest.mark.parametrize(("passed", "expected"), [([], "sid=of-alice"), (["x-user"], None)])
 async def test_cookies_are_the_sessions_unless_callers_are_told_apart(passed: list[str], expected: str | None) -> None:
     async def set_cookie(request: Request) -> bool:

@@ -10,7 +10,7 @@ import logging
 import resource
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -149,6 +149,30 @@ async def test_an_endless_response_fails_its_call_at_the_limit_and_no_other(pref
         assert app.health()["r"].restarts == 0
     assert error["message"].startswith("server 'r': response too large: more than 65536 bytes")
     assert grown * 1024 < 20 * MIB
+
+
+def after_hints(count: int) -> Misbehaviour:
+    async def misbehave(request: Request) -> bool:
+        if request.is_bad:
+            with suppress(ConnectionError):
+                for _ in range(count):
+                    request.writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+                    await request.writer.drain()
+                await request.answer({"content": []})
+        return request.is_bad
+
+    return misbehave
+
+
+async def test_informational_responses_before_an_answer_are_read_up_to_a_limit() -> None:
+    async with remote_server() as server:
+        async with serving(server, after_hints(100)) as (_, client):
+            assert (await client.result("tools/call", {"name": "r:bad"}))["content"] == []
+        server.misbehave = None
+        async with serving(server, after_hints(10_000)) as (_, client):
+            error = await error_of(client)
+            assert "the connection broke before it had answered" in error["message"]
+            assert await client.call("r:echo")
 
 
 async def test_a_response_up_to_the_limit_is_taken_whole_also_as_an_event() -> None:

@@ -14,7 +14,7 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import ValidationError
 from support.harness import free_port
 
-from fastmcp_aggregator.children.http.client import tls
+from fastmcp_aggregator.children.http.network import tls
 from fastmcp_aggregator.oauth import clients, discovery, grants
 from fastmcp_aggregator.oauth.authorization import Authorization, Refused, authorization_response
 from fastmcp_aggregator.oauth.clients import client_for, fitting

@@ -15,13 +15,10 @@ import asyncio
 import json
 import logging
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import suppress
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
@@ -41,6 +38,7 @@ from fastmcp_aggregator.children.http.failures import (
 )
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.http.metadata_addresses import guard
+from fastmcp_aggregator.children.http.network import Network
 from fastmcp_aggregator.children.session.ownership import child_has_hung_up, owner_now
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config.disclosure import shown
@@ -60,18 +58,12 @@ _SSE_EVENT_LIMIT = 1024**2
 """What the SDK's client for SSE takes, which has no option for it."""
 _MOST_RENEWALS = 3
 """Of its credentials for one request: what another process has just renewed may be refused, too."""
-_MOST_COOKIES = 50
-"""Of one account."""
+_MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
+"""Of one account; what has more is thrown away."""
 _MOST_JARS = 1000
 _NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """For all servers and their authorization servers: to read the certificates takes tens of milliseconds of all."""
-    return httpx2.create_ssl_context()
 
 
 class RemoteHttp(httpx2.AsyncBaseTransport):
@@ -97,11 +89,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._broken = StreamBreaker()
         self.large_messages = LargeMessages()
         self._response_streams: dict[int | str | None, StreamBreaker] = {}
-        self._network = httpx2.AsyncHTTPTransport(
-            verify=tls(),
-            proxy=_proxy_for(self.url),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE),
-        )
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE)
+        self._network = Network(self.url, limits)
 
     def client(
         self,
@@ -260,9 +249,11 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if account not in self._cookies and len(self._cookies) >= _MOST_JARS:
             del self._cookies[next(each for each in self._cookies if each is not None)]
         jar = self._cookies.setdefault(account, httpx2.Cookies())
-        if len(jar.jar) < _MOST_COOKIES:
-            response.request = request
-            jar.extract_cookies(response)
+        response.request = request
+        jar.extract_cookies(response)
+        characters = sum(len(cookie.name) + len(cookie.value or "") for cookie in jar.jar)
+        if len(jar.jar) > _MOST_COOKIES or characters > _MOST_COOKIE_CHARACTERS:
+            jar.clear()
 
     def _copy(
         self, request: httpx2.Request, secrets: Mapping[str, str], url: httpx2.URL | None = None
@@ -361,12 +352,3 @@ def _header_of(jar: httpx2.Cookies, request: httpx2.Request) -> str:
     asked = httpx2.Request(request.method, request.url)
     jar.set_cookie_header(asked)
     return str(asked.headers.get("cookie", ""))
-
-
-def _proxy_for(url: httpx2.URL) -> str | None:
-    """The proxy that the environment has for this address."""
-    proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(url.host):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
