@@ -367,12 +367,15 @@ class Aggregator(VirtualServer):
         """The metrics as text, and its content type; None: they are off."""
         places = self._backend.places
         return await self.policies.rendered_metrics(
-            self.health(), places.counts(), self._backend.path_counts, places.usage()
+            self.health(), places.counts(), self._backend.path_counts, self.shares()
         )
 
     def shares(self) -> dict[str, Usage]:
-        """What HTTP callers share, by what it is, and how much of it is taken."""
-        return self._backend.places.usage()
+        """What callers share, by what it is, and how much of it is taken."""
+        runtime = self._backend.runtime
+        instances = runtime.instances.usage() if runtime is not None else {}
+        of_servers = {f"instances of {key}": usage for key, usage in instances.items()}
+        return {**self._backend.places.usage(), **of_servers}
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and nobody offers, as far as servers have been listed."""

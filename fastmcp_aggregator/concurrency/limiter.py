@@ -84,6 +84,10 @@ class FairShare:
         """Who has most, and how much; it looks at all holders."""
         return max(self._held.items(), key=itemgetter(1), default=(None, 0))
 
+    def held(self, holder: Holder) -> int:
+        """How much a holder has."""
+        return self._held.get(holder, 0)
+
     def has_room(self, holder: Holder, amount: int = 1) -> bool:
         """Whether `try_acquire` would take this amount."""
         free = self.total - self.taken - amount

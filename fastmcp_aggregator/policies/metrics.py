@@ -196,7 +196,7 @@ def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:
     def gauge(name: str, text: str, value_of: Callable[[Usage], int]) -> Metric:
         family = GaugeMetricFamily(f"{_PREFIX}_share_{name}", text, labels=["of"])
         for of, usage in shares.items():
-            family.add_metric([of], value_of(usage))
+            family.add_metric([_text(of)], value_of(usage))
         return family
 
     yield gauge("limit", "What all callers together may have.", lambda usage: usage.total)
@@ -205,7 +205,7 @@ def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:
     yield gauge("largest", "What the one has that has most.", lambda usage: usage.largest[1])
     refused = CounterMetricFamily(f"{_PREFIX}_share_refused", "How often there was none for a caller.", labels=["of"])
     for of, usage in shares.items():
-        refused.add_metric([of], usage.refused)
+        refused.add_metric([_text(of)], usage.refused)
     yield refused
 
 

@@ -67,17 +67,61 @@ async def test_one_user_cannot_take_the_instances_of_all() -> None:
         clients = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(3)]
         answers = [await client.send("tools/call", {"name": "lean:pid", "arguments": {}}) for client in clients]
         assert ["error" in answer for answer in answers] == [False, False, True]
-        bob, carol = [await front.connect(headers={"Authorization": f"Bearer {who}"}) for who in ("bob", "carol")]
+        bob = await front.connect(headers={"Authorization": "Bearer bob"})
         assert await bob.call("lean:pid")
-        assert (
-            "max_isolated_sessions"
-            in (await carol.error("tools/call", {"name": "lean:pid", "arguments": {}}))["message"]
-        )
-        await clients[0].close()
-        await clients[1].close()
-        await until(lambda: len(list(hub._backend.runtime.instances)) == 1)
+        usage = hub.shares()["instances of lean"]
+        assert (usage.total, usage.taken, usage.holders, usage.largest[1], usage.refused) == (3, 3, 2, 2, 1)
+
+
+async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_is_told() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol", "dave")}
+    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=3, auth=StaticTokenVerifier(tokens))
+    async with served(hub) as front:
+        first, second, third = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(3)]
+        kept = [await client.call("lean:pid") for client in (first, second, third)]
+        assert await first.call("lean:pid") == kept[0]
+        bob, carol, dave = [
+            await front.connect(headers={"Authorization": f"Bearer {who}"}) for who in ("bob", "carol", "dave")
+        ]
+        assert await bob.call("lean:pid")
         assert await carol.call("lean:pid")
-        assert len(hub._backend.runtime.instances._accounts) == 2
+        assert await first.call("lean:pid") == kept[0]
+        told = await second.error("tools/call", {"name": "lean:pid", "arguments": {}})
+        assert "another caller needed an instance" in told["message"]
+        assert "max_isolated_sessions" in (await second.error("tools/call", {"name": "lean:pid"}))["message"]
+        holding = asyncio.create_task(third.call("lean:hold"))
+        await until(lambda: any(each.calls.in_flight for each, _ in hub._backend.runtime.instances))
+        assert await dave.call("lean:pid")
+        assert "another caller" in (await first.error("tools/call", {"name": "lean:pid"}))["message"]
+        await third.call("lean:release")
+        await holding
+
+
+async def test_who_has_more_than_others_takes_nothing_from_them() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob")}
+    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=2, auth=StaticTokenVerifier(tokens))
+    async with served(hub) as front:
+        ann = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(3)]
+        bob = await front.connect(headers={"Authorization": "Bearer bob"})
+        before = await bob.call("lean:pid")
+        answers = [await client.send("tools/call", {"name": "lean:pid", "arguments": {}}) for client in ann]
+        assert ["error" in answer for answer in answers] == [False, True, True]
+        assert await bob.call("lean:pid") == before
+
+
+async def test_a_session_that_ends_has_nothing_left_to_be_told() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol")}
+    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=2, auth=StaticTokenVerifier(tokens))
+    async with served(hub) as front:
+        ann = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(2)]
+        others = [await front.connect(headers={"Authorization": f"Bearer {who}"}) for who in ("bob", "carol")]
+        for client in (*ann, *others):
+            assert await client.call("lean:pid")
+        instances = hub._backend.runtime.instances
+        assert len(instances._given_up) == 1
+        await ann[0].close()
+        await until(lambda: not instances._given_up)
+        assert len(instances._holders) == 3
 
 
 async def test_too_many_sessions_are_told_so_and_a_place_is_free_when_one_ends() -> None:

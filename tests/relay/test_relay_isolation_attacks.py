@@ -38,8 +38,9 @@ def assert_nothing_is_left(app: Aggregator) -> None:
     runtime = app._backend.runtime
     assert runtime is not None
     all_of, places = runtime.instances, runtime.instances.places
-    assert not any((instances(app), places._of, places._at, places._watched, all_of._accounts, all_of._idle))
-    assert not all_of._serving
+    assert not any((instances(app), places._of, places._at, places._watched, all_of._holders, all_of._idle))
+    assert not any((all_of._serving, all_of._given_up))
+    assert not any(share.taken for share in all_of._shares.values())
 
 
 async def test_many_clients_that_come_at_once_have_one_instance_for_each_folder() -> None:

@@ -3,7 +3,7 @@
 - A server that has one for each client session (`isolation/decision.py`) has it started when it is first used and
   closed with the session, so that clients share no state and every message has one owner. A modern client has no
   session over HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used
-  for a while; a client that has not authenticated gets one for each request. Their number is bounded.
+  for a while; a client that has not authenticated gets one for each request.
 - One that has one for each folder has it shared by the clients at one place (`places.py`). Such an instance is told the
   roots that it was made for, and no others; it is closed when none of its clients is left. A client whose roots change
   is at another place from its next request on. One whose place nobody knows has an instance for its session.
@@ -12,6 +12,9 @@
   a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
 
 An instance with an open task is not closed before its session is over, or the task.
+
+Callers share the instances of a child. As sessions may last for days, a caller for whom none is left does not wait for
+their ends: one of a caller that has more is closed, that which has been unused for longest, and its session is told.
 
 Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
 """
@@ -34,7 +37,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.supervisor import Supervisor
-from fastmcp_aggregator.concurrency.limiter import share_of
+from fastmcp_aggregator.concurrency.limiter import FairShare, Holder, Usage
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.isolation.decision import Shown
@@ -69,8 +72,12 @@ class Instances:
         """Seconds without a request after which an instance is closed, for those that end so."""
         self._timers: dict[Child, asyncio.TimerHandle] = {}
         """What closes those that are not used any more."""
-        self._accounts: dict[Child, Hashable] = {}
-        """Who has authenticated for the session that an instance is for."""
+        self._shares: dict[Child, FairShare] = {}
+        """Of the instances of each child."""
+        self._holders: dict[Child, tuple[FairShare, Holder]] = {}
+        """Whose share each instance takes, until it is closed."""
+        self._given_up: set[tuple[Child, Hashable]] = set()
+        """Sessions that have yet to be told that they have no instance of a child any more."""
         self._serving: Counter[Child] = Counter()
         """How many requests each serves, from their beginning to their end here."""
         self._modern_only: WeakSet[ChildSession] = WeakSet()
@@ -132,6 +139,10 @@ class Instances:
                 else:
                     yield instance, None if name in (_LEGACY, _MODERN) else [name]
 
+    def usage(self) -> dict[str, Usage]:
+        """How much is taken of the instances of each child of which there were any, by server key."""
+        return {child.key: share.usage() for child, share in self._shares.items()}
+
     def has_any(self, child: Child) -> bool:
         return bool(self._of.get(child))
 
@@ -179,11 +190,15 @@ class Instances:
         for instance in list(self._of.pop(child, {}).values()):
             self._forget(instance)
             self._supervisor.retire(instance, "its entry in the config was changed or removed")
+        self._shares.pop(child, None)
+        self._given_up = {given_up for given_up in self._given_up if given_up[0] is not child}
 
     def _forget(self, instance: Child) -> None:
         """It is closed."""
         self._idle.pop(instance, None)
-        self._accounts.pop(instance, None)
+        if instance in self._holders:
+            share, holder = self._holders.pop(instance)
+            share.release(holder)
         self.tasks.forget(instance)
         if instance in self._timers:
             self._timers.pop(instance).cancel()
@@ -251,8 +266,15 @@ class Instances:
         known = self._of.setdefault(child, {})
         if session in known:
             return known[session]
+        if (child, session) in self._given_up:
+            self._given_up.discard((child, session))
+            reason = (
+                "another caller needed an instance, and that of this session, which had been unused for longest, was "
+                "closed with what it kept; the next call begins anew"
+            )
+            raise ChildServerError(child.key, "runtime", reason)
         instance = self._begin_for(child, session, caller, caller.profile())
-        if not caller.at_end_of_session(lambda: self._close(instance)):
+        if not caller.at_end_of_session(lambda: self._session_ended(child, session)):
             self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
         return instance
 
@@ -262,23 +284,56 @@ class Instances:
         Raises:
             ChildServerError: there are too many, or an operator has stopped the server.
         """
-        known = self._of[child]
-        if not self._has_room(known.values(), caller.account):
+        share, holder = self._shares.setdefault(child, FairShare(self._limit)), caller.holder
+        if not self._has_room(share, holder):
+            share.refused += 1
             reason = (
-                f"{len(known)} clients or folders have an instance of their own already, and no more may; "
+                f"{share.taken} clients or folders have an instance of their own already, and no more may; "
                 "close some, or raise `max_isolated_sessions`"
             )
             raise ChildServerError(child.key, "runtime", reason)
         instance = self._begin(child, name, profile, child.options.era, in_folder(child.server, caller.working_folder))
-        self._accounts[instance] = caller.account
+        share.force_acquire(holder)
+        self._holders[instance] = share, holder
         return instance
 
-    def _has_room(self, known: Collection[Child], account: Hashable) -> bool:
-        """A quarter more than the limit is for those who have authenticated and have no instance yet."""
-        if len(known) < self._limit or account is None:
-            return len(known) < self._limit
-        has_none = all(self._accounts.get(instance) != account for instance in known)
-        return has_none and len(known) < self._limit + share_of(self._limit)
+    def _has_room(self, share: FairShare, holder: Holder) -> bool:
+        """Whether there is room for one more, also by closing what another has more of, and does not use."""
+        while not share.has_room(holder):
+            spare = self._spare(share, share.held(holder) + 1)
+            if spare is None:
+                return False
+            self._give_up(spare)
+        return True
+
+    def _spare(self, share: FairShare, fair: int) -> Child | None:
+        """Of the holder that has most, the instance unused for longest; None: nobody has more than is fair, or idle."""
+        spare = [
+            instance
+            for instance, (of, holder) in self._holders.items()
+            if of is share and share.held(holder) > fair and not self._is_used(instance)
+        ]
+        return min(spare, key=self._by_need, default=None)
+
+    def _by_need(self, instance: Child) -> tuple[int, float]:
+        share, holder = self._holders[instance]
+        return -share.held(holder), instance.calls.last_answer
+
+    def _is_used(self, instance: Child) -> bool:
+        is_busy = instance.calls.in_flight or self._serving[instance] or self.tasks.held_for(instance)
+        return bool(is_busy) or self._is_subscribed(instance)
+
+    def _give_up(self, instance: Child) -> None:
+        """Close it. A session that would have kept it is told with its next call."""
+        name = place_of(instance)
+        if not isinstance(name, Place) and self._idle_time(instance) is None:
+            self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
+        self._close(instance)
+
+    def _session_ended(self, child: Child, session: Hashable) -> None:
+        self._given_up.discard((child, session))
+        if instance := self._of.get(child, {}).get(session):
+            self._close(instance)
 
     async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
         instance = self._of.setdefault(child, {}).get(_LEGACY)
