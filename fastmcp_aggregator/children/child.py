@@ -351,7 +351,8 @@ class Child:
             logger.debug("%s", failure)
             return
         self.past_failure = failure
-        logger.warning("%s", failure)
+        # Without the last lines on stderr, which are in the log already.
+        logger.warning("server %r failed during %s: %s", failure.server_key, failure.phase, failure.reason)
         self.offer.leave_soon()
 
     def _left(self, kinds: frozenset[Kind]) -> None:

@@ -70,6 +70,15 @@ async def test_a_strict_start_ends_after_all_have_settled_with_every_failure(tmp
     assert is_gone(pids_in(record)[0])
 
 
+async def test_the_log_has_what_a_server_wrote_to_stderr_once(caplog: pytest.LogCaptureFixture) -> None:
+    document = config(leaves=lean(exit_at_start=3, stderr=["out of order", "bye"]))
+    async with build_aggregator(document, strict=False):
+        pass
+    (failure,) = [line for line in caplog.messages if "failed during" in line]
+    assert "it exited with code 3" in failure
+    assert "\n" not in failure
+
+
 async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_is_wrong() -> None:
     document = config(missing=MISSING, good=lean())
     async with build_aggregator(document, strict=False) as app, connected(app) as client:

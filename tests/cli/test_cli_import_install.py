@@ -412,6 +412,15 @@ def test_what_undoes_an_installation_is_told_with_its_name_and_file(run: Run, he
 
 
 @pytest.mark.process
+def test_a_client_that_had_no_file_is_said(run: Run, here: Machine) -> None:
+    (here.project / "mcp.json").write_text(json.dumps({"mcpServers": {"time": lean()}}))
+    file = CLIENT_CONFIGS["windsurf"].user_files(here)[0]
+    new = run("install", "windsurf", "--config", "mcp.json", "--yes")
+    assert f"There was no {file}; if Windsurf reads another file, give it with --client-config FILE." in new.stderr
+    again = run("install", "windsurf", "--config", "mcp.json", "--yes", "--group", "web")
+    assert "There was no" not in again.stderr
+
+
 def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
     put(here.project / "mcp.env", "MY_KEY=secret-value\n")

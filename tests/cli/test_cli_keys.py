@@ -38,7 +38,7 @@ def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
 
     listed = keys("list", "--file", str(file))
     assert f"{kept.id}  alice" in listed.stdout
-    assert "for docs, web, expires" in listed.stdout
+    assert "for docs, web, and expires on" in listed.stdout
     assert kept.sha256 not in listed.stdout
 
     revoked = keys("revoke", "alice", "--file", str(file))
@@ -46,6 +46,18 @@ def test_a_key_is_made_and_listed_and_revoked(tmp_path: Path) -> None:
     again = keys("revoke", "alice", "--file", str(file))
     assert again.returncode == 1
     assert "there is no key of 'alice'" in again.stderr
+
+
+def test_another_key_of_the_same_name_is_said_with_the_ids_of_both(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    create = ["keys", "create", "alice", "--file", str(tmp_path / "keys.json")]
+    assert main(create) == 0
+    assert "other keys" not in capfd.readouterr().err
+    (first,) = read_keys(tmp_path / "keys.json")
+    assert main(create) == 0
+    said = f"'alice' has other keys, too ({first.id}); to end one: fastmcp-aggregator keys revoke ID"
+    assert said in capfd.readouterr().err
 
 
 def test_each_action_has_its_result_as_json_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,10 @@
 
 Who searches is a model, which `search_tools` asks for two or three wordings. `wordings.txt` has what users wish, what a
 model would then ask, and the right tools. Its wishes were written from tools that were drawn at random, its wordings
-from the wishes, all before any ranking was asked. The ranking of words was adjusted on `questions.txt`, and once on
-`questions_held_out.txt`; `questions_unseen.txt` and the wishes show what is found by a user's own words.
+from the wishes, all before any ranking was asked. `wordings_held_out.txt` has other wordings of the same wishes, by a
+model that knew the description of `search_tools` and no tool; they came after the last change of the ranking. The
+ranking of words was adjusted on `questions.txt`, and once on `questions_held_out.txt`; `questions_unseen.txt` and the
+wishes show what is found by a user's own words.
 
 The right tools of a question are all whose descriptions say that they do what it asks, with what it names. The
 descriptions decide, never what a ranking finds.
@@ -30,13 +32,19 @@ def tools() -> list[dict[str, Any]]:
     return json.loads((HERE / "tools.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-SETS = ("questions.txt", "questions_held_out.txt", "questions_unseen.txt", "wishes", "wordings")
+SETS = ("questions.txt", "questions_held_out.txt", "questions_unseen.txt", "wishes", "wordings", "wordings_held_out")
+COLUMNS = {
+    "wishes": ("wordings.txt", 0),
+    "wordings": ("wordings.txt", 1),
+    "wordings_held_out": ("wordings_held_out.txt", 1),
+}
+"""Where the questions of a set stand that is not a file of its own with one question a line."""
 
 
 @cache
 def questions(name: str) -> list[tuple[str, frozenset[str]]]:
     """Each question, and the tools of which one must be found; none: nothing fits."""
-    file, column = ("wordings.txt", {"wishes": 0, "wordings": 1}[name]) if name in ("wishes", "wordings") else (name, 0)
+    file, column = COLUMNS.get(name, (name, 0))
     lines = (HERE / file).read_text(encoding="utf-8").splitlines()
     parts = (line.split("|") for line in lines)
     return [(part[column].strip(), frozenset(part[-1].split())) for part in parts]
@@ -64,20 +72,20 @@ def test_the_set_is_large_enough_and_right() -> None:
     assert not {name for _, wanted in every_question() for name in wanted} - names
 
 
-@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.95, 0.85, 0.73, 0.65, 0.95), strict=True)])
+@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.95, 0.85, 0.73, 0.65, 0.95, 0.95), strict=True)])
 def test_the_right_tool_is_among_five(name: str, share: float) -> None:
     with_tool = [(question, wanted) for question, wanted in questions(name) if wanted]
     hits = [bool({tool["name"] for tool in found(question)} & wanted) for question, wanted in with_tool]
     assert sum(hits) / len(hits) >= share
 
 
-@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.95, 0.96, 0.95, 0.9, 0.95), strict=True)])
+@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.95, 0.96, 0.95, 0.9, 0.95, 0.95), strict=True)])
 def test_it_is_said_that_none_fits_where_none_does(name: str, share: float) -> None:
     without = [question for question, wanted in questions(name) if not wanted]
     assert sum(not ranking().best(question, 10).fits for question in without) / len(without) >= share
 
 
-@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.04, 0.24, 0.43, 0.51, 0.04), strict=True)])
+@pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.04, 0.24, 0.43, 0.51, 0.04, 0.06), strict=True)])
 def test_it_is_seldom_said_that_none_fits_where_one_does(name: str, share: float) -> None:
     with_tool = [question for question, wanted in questions(name) if wanted]
     assert sum(not ranking().best(question, 10).fits for question in with_tool) / len(with_tool) <= share

@@ -197,6 +197,8 @@ def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, bac
         return
     if backup:
         say(f"What was there before is kept in {backup}.")
+    if change.before is None:
+        say(f"There was no {change.path}; if {client.label} reads another file, give it with --client-config FILE.")
     if change.before != change.after:
         say(f"{client.label} starts the aggregator from now on. {client.advice}")
         say(f"To undo it: fastmcp-aggregator {shlex.join(['uninstall', client.id, *_whose_file(options)])}")

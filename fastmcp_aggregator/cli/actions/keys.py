@@ -48,12 +48,20 @@ def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json:
     expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     groups, roles = rights
     key, kept = new_key(name, groups, expires, roles)
-    change_keys(path, lambda known: (*known, kept))
+    others: list[str] = []
+
+    def with_it(known: tuple[ApiKey, ...]) -> list[ApiKey]:
+        others.extend(each.id for each in known if each.name == name)
+        return [*known, kept]
+
+    change_keys(path, with_it)
     if as_json:
         put_json({"key": key, **_described(kept)})
     else:
         put(key)
     say(f"This key of {name!r} is shown only now; {path} keeps its digest alone. It is {_rights(kept)}.")
+    if others:
+        say(f"{name!r} has other keys, too ({', '.join(others)}); to end one: fastmcp-aggregator keys revoke ID")
     say("Clients send it with each request, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.")
     say(f"To let its owner in, serve with FASTMCP_AGGREGATOR_KEYS_FILE={path}")
     return FINE
@@ -133,6 +141,6 @@ def _rights(key: ApiKey) -> str:
     if key.roles != USUAL:
         groups += f", with the role{'s' if len(key.roles) > 1 else ''} {', '.join(sorted(key.roles))}"
     if key.expires is None:
-        return f"{groups}, does not expire"
+        return f"{groups}, and does not expire"
     verb = "expired" if key.is_expired(datetime.now(UTC)) else "expires"
-    return f"{groups}, {verb} {key.expires:%Y-%m-%d}"
+    return f"{groups}, and {verb} on {key.expires:%Y-%m-%d}"
