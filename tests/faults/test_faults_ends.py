@@ -37,9 +37,10 @@ async def served(folder: Path, *, bound: float, http: bool = False) -> AsyncIter
 
 async def test_a_call_that_does_not_finish_in_time_is_cut(tmp_path: Path) -> None:
     async with served(tmp_path, bound=0.3) as server:
-        server.client.begin("tools/call", {"name": "a:hold"})
+        _, answer = server.client.begin("tools/call", {"name": "a:hold"})
         await server.said("holding")
         server.process.send_signal(signal.SIGTERM)
+        assert "has ended before this request was answered" in (await answer)["error"]["message"]
         assert await server.wait() == 0
         assert b"Traceback" not in server.stderr
     await until(lambda: are_gone(tmp_path / "pid"))

@@ -18,6 +18,7 @@ from support.harness import PATIENCE, config, lean, talking, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
 
@@ -206,6 +207,23 @@ async def test_clients_are_told_that_the_hub_ends_after_their_answers(tmp_path: 
         said = [await one.read(), await one.read()]
         assert {each.get("id") or each["hub"] for each in said} == {"held", greeting.STOPPING}
         assert await one.read() == {}
+
+
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "full path"])
+async def test_a_call_that_the_end_of_the_hub_does_not_wait_for_is_answered_so(
+    fast_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limiter, "DRAIN_TIMEOUT", 0.1)
+    async with hub(tmp_path, fast_path=fast_path) as here:
+        peer = await here.client()
+        peer.send(id="7", method="tools/call", params={"name": "a:hold", "arguments": {}})
+        await until(lambda: here.app.children["a"].calls.in_flight == 1)
+        here.served.end("the test is over")
+        assert (await peer.read())["hub"] == greeting.STOPPING
+        answer = await peer.read()
+        assert answer["id"] == "7"
+        assert answer["error"]["message"].startswith("the aggregator has ended before this request was answered")
+        assert await peer.read() == {}
 
 
 async def test_a_hub_without_clients_ends(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
+from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 
@@ -112,9 +113,11 @@ class PipeFront:
         self._taken_over[key] = fast
 
     def close(self) -> None:
-        """The client is gone."""
+        """The pipe is about to be closed: cut off what is not answered."""
         for fast in [*self._calls.values(), *self._taken_over.values()]:
-            fast.abandon()
+            if not fast.is_over:
+                fast.abandon()
+                fast.origin.refuse(errors.cut_off())
         self._calls.clear()
         self._taken_over.clear()
 

@@ -15,14 +15,24 @@ from typing import Any
 
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
 
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
-from fastmcp_aggregator.front.wire.errors import id_in_use
+from fastmcp_aggregator.front.wire.errors import cut_off, id_in_use
 from fastmcp_aggregator.message_streams import LineWriter, MessageWriter, read_message
 from fastmcp_aggregator.protocol.methods import CANCELLED, LISTEN
 
 _HANDSHAKES = ("initialize", "server/discover")
+_CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+"""The SDK's answer to a request that it does not serve to the end."""
 
 
 class Conversation:
@@ -36,6 +46,8 @@ class Conversation:
     ) -> None:
         """`refuse` sends an error; `on_replayed` is told when a request that was answered before was served again."""
         self.client_left = False
+        self.is_cut_off = False
+        """Whether what is not answered yet is not waited for any longer."""
         self.first: JSONRPCRequest | None = None
         """The client's first request."""
         self.introduction: dict[str, dict[str, Any]] = {}
@@ -158,9 +170,16 @@ class ConversationWriter(MessageWriter):
     async def send(self, item: SessionMessage, /) -> None:
         try:
             if not self._conversation.is_replayed(item.message):
-                await super().send(item)
+                await super().send(self._told(item))
         finally:
             self._conversation.written(item.message)
+
+    def _told(self, item: SessionMessage) -> SessionMessage:
+        """The same; in place of the SDK's error, one that says what has happened."""
+        message = item.message
+        if not self._conversation.is_cut_off or not isinstance(message, JSONRPCError) or message.error != _CLOSED:
+            return item
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=cut_off().error))
 
 
 def _identity(value: object) -> RequestId | None:

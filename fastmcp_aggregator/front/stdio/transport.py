@@ -67,7 +67,7 @@ class StdioStreams:
     async def finish(self, in_flight: InFlightCounter) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
 
-        Nothing is answered to a client that does not read.
+        What is not answered in time is cut off. Nothing is answered to a client that does not read.
         """
         ends = [] if self.conversation is None else [asyncio.ensure_future(self.conversation.over())]
         if self.conversation is None or not self.conversation.client_left:
@@ -75,6 +75,8 @@ class StdioStreams:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
+        if self.conversation is not None:
+            self.conversation.is_cut_off = True
 
 
 @asynccontextmanager
@@ -120,9 +122,9 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
         listed = {method: digest_of(result) for method, result in early.answered.items()}
         yield StdioStreams(inlet.reader, writer, inlet.conversation, listed)
     finally:
-        inlet.close()
         if shortcut is not None:
             shortcut.close()
+        inlet.close()
         await output.close()
 
 

@@ -46,6 +46,12 @@ def ending() -> MCPError:
     return MCPError(SERVER_UNAVAILABLE, "the aggregator is shutting down and takes no new requests")
 
 
+def cut_off() -> MCPError:
+    """Report a request that graceful shutdown has not waited for any longer."""
+    reason = "whether its server has done what was asked is not known"
+    return MCPError(SERVER_UNAVAILABLE, f"the aggregator has ended before this request was answered; {reason}")
+
+
 def failed_start(error: StartupError, *, is_local: bool = True) -> MCPError:
     """Report a strict start that failed. `is_local` as for `unavailable`."""
     reasons = "; ".join(
