@@ -102,6 +102,7 @@ class Bridge:
                 if (code := self._end()) is not None:
                     return code
                 self._wait()
+                self._relay()
         finally:
             self._client.close()
 
@@ -117,14 +118,48 @@ class Bridge:
 
     # Waiting for something to do.
 
-    def _wait(self) -> None:
-        masks = self._masks()
+    def _relay(self) -> None:
+        """Pass on what comes, turn by turn, for as long as there is nothing else to do, as nearly always."""
+        client, connection = self._client, self._connection
+        if connection is None or not self._is_relaying(connection):
+            return
+        hub = connection.peer.fileno()
+        self._watch({hub: select.POLLIN, client.stdin: select.POLLIN})
+        while True:
+            patience = self._check_liveness(connection)
+            if not self._is_relaying(connection):
+                return
+            ready = dict(self._poll.poll(_milliseconds(patience)))
+            if hub in ready:
+                self._from_hub(connection)
+            if client.stdin in ready:
+                self._from_client(client.read())
+
+    def _is_relaying(self, connection: Connection) -> bool:
+        """Whether the client and what serves it are both there and take all at once, and nobody else is asked."""
+        return (
+            self._connection is connection
+            and connection.phase is Phase.OPEN
+            and not connection.has_unwritten
+            and not self._client.has_unwritten
+            and not self._client.has_left
+            and not self._client.is_gone
+            and not self._held
+            and self._probe.descriptor is None
+        )
+
+    def _watch(self, masks: dict[int, int]) -> None:
+        """Wait for these, by descriptor, from now on."""
         if masks != self._watched:
             for descriptor in self._watched:
                 self._poll.unregister(descriptor)
             for descriptor, mask in masks.items():
                 self._poll.register(descriptor, mask)
             self._watched = masks
+
+    def _wait(self) -> None:
+        masks = self._masks()
+        self._watch(masks)
         ready = dict(self._poll.poll(self._patience()))
         client, connection = self._client, self._connection
         if client.stdout in ready and client.has_unwritten:
@@ -163,10 +198,9 @@ class Bridge:
         if connection is None:
             return None if self._is_idle else max(0.0, self._next_attempt - time.monotonic()) * 1000
         if connection.phase is not Phase.GREETING:
-            patience = self._probe.patience
-            return None if patience is None else patience * 1000 + 1
+            return _milliseconds(self._probe.patience)
         bound = _WARM if self._is_warming_up else self._greeting_timeout
-        return max(0.0, bound - connection.age) * 1000 + 1
+        return _milliseconds(max(0.0, bound - connection.age))
 
     @property
     def _is_warming_up(self) -> bool:
@@ -223,16 +257,20 @@ class Bridge:
         record = record_of(self._identity.id)
         return record is not None and record.get("serves") is True
 
-    def _check_liveness(self, connection: Connection) -> None:
-        """A hub that serves and then hangs is left: it keeps its lock, so there can be no other."""
-        if connection.process is not None or not self._session.is_waiting or not self._client.has_room:
+    def _check_liveness(self, connection: Connection) -> float | None:
+        """A hub that serves and then hangs is left: it keeps its lock, so there can be no other.
+
+        Seconds until there is something to do; None: nothing is expected.
+        """
+        if not self._session.is_waiting or connection.process is not None or not self._client.has_room:
             self._probe.rest()
-            return
-        self._probe.look()
+            return None
+        patience = self._probe.look()
         if self._probe.is_dead:
             self._drop(connection)
             self._tell_lost(_HANGS)
             self._serve_alone("the hub has not answered for too long; `fastmcp-aggregator stop` ends it")
+        return patience
 
     def _read_known(self) -> None:
         if not self._is_known_read:
@@ -291,14 +329,14 @@ class Bridge:
             elif connection.phase is not Phase.GREETING:
                 was_introducing = self._session.is_introducing
                 if (shown := self._session.received(line)) is not None:
-                    told.append(shown + b"\n")
+                    told.append(shown)
                 elif was_introducing and not self._session.is_introducing:
                     self._send(self._session.introduced())
                     self._flush_held()
             if self._connection is not connection:
                 break
         if told:
-            self._client.write(b"".join(told))
+            self._client.write(b"\n".join(told) + b"\n")
             if self._unsaid:
                 greeting.say(self._unsaid)
                 self._unsaid = ""
@@ -329,9 +367,10 @@ class Bridge:
                 self._serve_alone(why, is_failure=what == greeting.FAILED)
 
     def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
+        passed_on: list[bytes] = []
         for line in lines:
             if self._can_take(line):
-                self._pass_on(line)
+                passed_on.append(line)
             elif (answer := None if self._known is None else self._known.answer(line)) is not None:
                 self._session.sent(line)
                 self._session.received(answer.rstrip())
@@ -341,6 +380,7 @@ class Bridge:
                 self._held_bytes += len(line)
                 if self._is_idle:
                     self._is_idle, self._wanted_since = False, time.monotonic()
+        self._pass_on(passed_on)
         connection = self._connection
         is_served = connection is not None and connection.phase is not Phase.GREETING
         if connection is not None and is_served and self._client.has_left and not self._held:
@@ -356,10 +396,9 @@ class Bridge:
         message = envelope_of(line)
         return message.id is None or message.method is None
 
-    def _pass_on(self, line: bytes) -> None:
-        sent = self._session.for_hub(line)
-        if sent is not None:
-            self._send([sent])
+    def _pass_on(self, lines: Sequence[bytes]) -> None:
+        self._send([sent for line in lines if (sent := self._session.for_hub(line)) is not None])
+        for line in lines:  # the hub is at work meanwhile
             self._session.sent(line)
 
     # The end of a hub.
@@ -384,7 +423,7 @@ class Bridge:
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
 
     def _wait_for_mending(self, why: str) -> None:
-        """No hub starts, and a server of its own would fail alike: the client's next request tries again."""
+        """No hub starts, and a server of its own fails alike: the client's next request tries again."""
         told = f"No hub can be started, and the next request tries again: {why}"
         greeting.say(told)
         held, self._held, self._held_bytes = self._held, deque(), 0
@@ -401,6 +440,11 @@ class Bridge:
         connection.close()
         self._probe.rest()
         self._connection = None
+
+
+def _milliseconds(patience: float | None) -> float | None:
+    """For a poll, so that it does not end before."""
+    return None if patience is None else patience * 1000 + 1
 
 
 def _exit_code_of(process: int) -> int:

@@ -37,6 +37,7 @@ _REPEATABLE = LISTS | {
 }
 """Requests that the hub serves itself, or that may be served twice."""
 _MOST_SUBSCRIBED = 10_000
+_UNKNOWN: tuple[str, bytes | None] = ("", None)
 
 
 class ClientSession:
@@ -56,8 +57,8 @@ class ClientSession:
         """The hub's requests that are not answered: as the client knows them, and as the hub does."""
         self._repeated: set[Id] = set()
         """The requests whose answers the client is not to get, or has got already."""
-        self._streams: set[Id] = set()
-        """The open requests for streams that the client knows to be open."""
+        self._streams: dict[Id, bool] = {}
+        """The requests for streams that are not answered, and whether the client knows the stream to be open."""
         self._hubs = 0
         self.listed: dict[str, str] = {}
         """Digests of the lists that the client has got, by method."""
@@ -71,13 +72,15 @@ class ClientSession:
             return
         if message.id is not None:
             self._open[message.id] = message.method, line if message.method in _REPEATABLE else None
+            if message.method == _LISTEN:
+                self._streams[message.id] = False
         elif message.method == "notifications/initialized":
             self._is_initialized = True
         elif message.method == _CANCELLED:
             cancelled = message.params.get("requestId")
             if isinstance(cancelled, int | str):
                 self._open.pop(cancelled, None)
-                self._streams.discard(cancelled)
+                self._streams.pop(cancelled, None)
 
     def for_hub(self, line: bytes) -> bytes | None:
         """What the hub is sent of a line of the client; None: nothing, for it answers what nobody asks any more."""
@@ -112,15 +115,17 @@ class ClientSession:
         """Whether the client does not know yet that this stream is open."""
         meta = envelope.read(acknowledgement).params.get("_meta")
         stream = meta.get(_SUBSCRIPTION_ID) if isinstance(meta, dict) else None
-        is_known = stream in self._streams
-        if stream in self._open:
-            self._streams.add(stream)
+        if stream not in self._streams:
+            return True
+        is_known, self._streams[stream] = self._streams[stream], True
         return not is_known
 
     def _answered(self, answer: envelope.Answer, line: bytes) -> None:
-        method, request = self._open.pop(answer.id, ("", None))
-        self._streams.discard(answer.id)
-        if request is None or answer.is_error:
+        method, request = self._open.pop(answer.id, _UNKNOWN)
+        if request is None:
+            return
+        self._streams.pop(answer.id, None)
+        if answer.is_error:
             return
         if method in LISTS:
             self.listed[method] = digest_of(line[answer.start : line.rindex(b"}")])
@@ -161,8 +166,9 @@ class ClientSession:
         """
         told = []
         for request_id, (_, line) in list(self._open.items()):
-            if line is None or (is_last and request_id not in self._streams):
+            if line is None or (is_last and not self._streams.get(request_id)):
                 del self._open[request_id]
+                self._streams.pop(request_id, None)
                 error = {"code": _LOST, "message": why}
                 told.append(_encoded({"jsonrpc": "2.0", "id": request_id, "error": error}))
         for asked in self._asked:
@@ -180,7 +186,7 @@ class ClientSession:
     @property
     def is_waiting(self) -> bool:
         """Whether an answer is expected; streams have none."""
-        return any(method != _LISTEN for method, _ in self._open.values())
+        return len(self._open) > len(self._streams)
 
     def attached(self) -> list[bytes]:
         """There is another hub: what it is sent first; what follows waits for the answer, if it `is_introducing`."""

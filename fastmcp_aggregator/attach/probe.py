@@ -56,22 +56,27 @@ class Probe:
     @property
     def patience(self) -> float | None:
         """Seconds until there is something to do; None: nothing is expected."""
-        if self._heard is None:
-            return None
-        due = self._heard + SILENCE if self._peer is None else self._asked + ANSWER_TIMEOUT
-        return max(0.0, due - time.monotonic())
+        return None if self._heard is None else max(0.0, self._due - time.monotonic())
 
-    def look(self) -> None:
-        """Something is expected: ask, if it is time, or give up an answer."""
+    @property
+    def _due(self) -> float:
+        assert self._heard is not None
+        return self._heard + SILENCE if self._peer is None else self._asked + ANSWER_TIMEOUT
+
+    def look(self) -> float:
+        """Something is expected: ask, if it is time, or give up an answer; seconds until there is something to do."""
+        now = time.monotonic()
         if self._heard is None:
-            self._heard = time.monotonic()
-        if self.patience != 0.0:
-            return
+            self._heard = now
+        due = self._due
+        if now < due:
+            return due - now
         if self._peer is not None:
             self.close()
             self._unanswered += 1
         if not self.is_dead:
             self._ask()
+        return max(0.0, self._due - now)
 
     def close(self) -> None:
         if self._peer is not None:
