@@ -89,8 +89,10 @@ class Bridge:
         """What is waited for, by descriptor."""
         self._failures = 0
         """How many hubs in a row have ended before they served."""
+        self._why_alone = ""
+        """Why the client has a server of its own, until that has answered."""
         self._unsaid = ""
-        """What is said once the client's own server has answered."""
+        """What is said then."""
         self._exit_code: int | None = None
         """Set when there is nothing more to serve."""
 
@@ -293,6 +295,7 @@ class Bridge:
 
     def _serve_alone(self, why: str, *, is_failure: bool = False) -> None:
         """With `is_failure`, its own server most likely ends, too, and says the reason: that comes first, alone."""
+        self._why_alone = why
         if is_failure:
             self._unsaid = f"No hub serves this client: {why}. It has servers of its own."
         else:
@@ -337,9 +340,10 @@ class Bridge:
                 break
         if told:
             self._client.write(b"\n".join(told) + b"\n")
-            if self._unsaid:
-                greeting.say(self._unsaid)
-                self._unsaid = ""
+            if self._why_alone:
+                if self._unsaid:
+                    greeting.say(self._unsaid)
+                self._why_alone = self._unsaid = ""
         if connection.is_lost and self._connection is connection:
             self._lost(connection)
 
@@ -407,12 +411,13 @@ class Bridge:
         """What served the client is gone."""
         was = connection.phase
         self._drop(connection)
-        self._tell_lost(_LOST)
-        self._was_served |= was is not Phase.GREETING
         self._wanted_since = time.monotonic()
         if connection.process is not None:
-            self._exit_code = _exit_code_of(connection.process)
-        elif self._client.has_left and not self._held:
+            self._lost_own_server(connection.process)
+            return
+        self._tell_lost(_LOST)
+        self._was_served |= was is not Phase.GREETING
+        if self._client.has_left and not self._held:
             self._exit_code = 0
         elif was is Phase.ENDING:
             self._is_idle = not self._held
@@ -421,6 +426,14 @@ class Bridge:
             if self._failures == _MOST_FAILURES:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
+
+    def _lost_own_server(self, process: int) -> None:
+        if self._was_served and self._why_alone:
+            why, self._why_alone, self._unsaid = self._why_alone, "", ""
+            self._wait_for_mending(f"{why}, and a server of its own has ended with code {_exit_code_of(process)}")
+        else:
+            self._tell_lost(_LOST)
+            self._exit_code = _exit_code_of(process)
 
     def _wait_for_mending(self, why: str) -> None:
         """No hub starts, and a server of its own fails alike: the client's next request tries again."""

@@ -158,3 +158,43 @@ def test_a_client_that_was_served_is_told_why_no_hub_starts_and_the_next_request
         mended.sendall(b'{"jsonrpc":"2.0","id":3,"result":{}}\n')
         assert json.loads(bridged.answers.readline()) == {"jsonrpc": "2.0", "id": 3, "result": {}}
     assert "c: 1 problem $.a: no" in capfd.readouterr().err
+
+
+def test_a_client_that_was_served_outlives_hubs_and_a_server_of_its_own_that_all_end_at_once(
+    hub: socket.socket, bridged: Bridged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def own_server(_: object) -> tuple[socket.socket, socket.socket, int]:
+        (output, stdout), (input_, stdin) = socket.socketpair(), socket.socketpair()
+        with stdout, stdin:
+            return output, input_, 0
+
+    monkeypatch.setattr(bridge, "own_server", own_server)
+    monkeypatch.setattr(bridge, "_exit_code_of", lambda _: 9)
+    monkeypatch.setattr(bridge, "_SHORTEST_LIFE", 0.0)
+    peer, _ = said_first(hub)
+    with peer:
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        bridged.request(0, "initialize", HELLO)
+        peer.recv(greeting.LONGEST)
+        peer.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+        assert json.loads(bridged.answers.readline())["id"] == 0
+        bridged.request(1, "tools/call", {})
+        peer.recv(greeting.LONGEST)
+    assert "the hub ended" in json.loads(bridged.answers.readline())["error"]["message"]
+    bridged.request(2, "tools/call", {})
+    for _ in range(3):
+        ending, _ = said_first(hub)
+        until_true(lambda: bool(bridged.bridge._held))
+        ending.close()
+    answer = json.loads(bridged.answers.readline())
+    assert answer["id"] == 2
+    assert "3 hubs have ended before they could serve it" in answer["error"]["message"]
+    assert "a server of its own has ended with code 9" in answer["error"]["message"]
+    bridged.request(3, "tools/call", {})
+    with said_first(hub)[0] as mended, mended.makefile("rb") as heard:
+        mended.sendall(greeting.line(greeting.READY, config="c"))
+        assert json.loads(heard.readline())["method"] == "initialize"
+        mended.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
+        assert json.loads(heard.readline())["id"] == 3
+        mended.sendall(b'{"jsonrpc":"2.0","id":3,"result":{}}\n')
+        assert json.loads(bridged.answers.readline())["id"] == 3
