@@ -1,4 +1,4 @@
-"""The table of `docs/access.md`: what each policy does when what it decides on is missing, odd, too big, stale or down.
+"""The last table of `docs/security.md`: what a policy does when its input is missing, odd, too big, stale or down.
 
 Each cell of the table is a test here, by the same names; a dash means that there is nothing of the kind.
 """
@@ -74,7 +74,7 @@ from fastmcp_aggregator.replicas.wire import SIZE_LIMIT, TooLargeError, encoded
 from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
-PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 COLUMNS = ("missing", "malformed", "too big", "stale", "down")
 
 
@@ -1203,7 +1203,7 @@ async def test_a_policy_does_not_open_when_something_is(
 
 
 def test_the_page_has_these_cells() -> None:
-    lines = PAGE.read_text().partition("## When something is odd")[2].splitlines()
+    lines = PAGE.read_text().partition("## Policies fail closed")[2].splitlines()
     rows = [[part.strip() for part in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
     (_, *header), *body = rows
     assert tuple(header[1:]) == COLUMNS
