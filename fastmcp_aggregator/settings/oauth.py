@@ -70,24 +70,23 @@ class OAuthSettings(BaseModel):
 
     account: Literal["hub", "caller", "exchange"] = Field(
         default="hub",
-        description="whose account calls are made with: `hub`, one for all; `caller`, each caller's own, which it logs "
-        "in to; `exchange`, each caller's own, for which its token is exchanged. But for `hub`, the hub's is at most "
-        "for listing",
+        description="whose account calls use: `hub`, one for all; `caller`, each caller's own, after a login; "
+        "`exchange`, each caller's own, by exchange of its token",
     )
     lists: Literal["caller", "hub"] = Field(
         default="caller",
-        description="whose account the lists come from where calls are made with callers' accounts: `caller`, each "
-        "caller's own; `hub`, the hub's, a service account that sees what everybody may",
+        description="whose account lists come from, if calls use callers' accounts: `caller`, each caller's own; "
+        "`hub`, the hub's, which should see only what everybody may",
     )
     exchange: Literal["token_exchange", "jwt_bearer"] = Field(
         default="token_exchange",
-        description="how a caller's token is exchanged: `token_exchange` (RFC 8693), or as an assertion, `jwt_bearer` "
+        description="how a caller's token is exchanged: `token_exchange` (RFC 8693), or `jwt_bearer`, as an assertion "
         "(RFC 7523, the second leg of ID-JAG)",
     )
     grant: Literal["authorization_code", "client_credentials"] = Field(
         default="authorization_code",
         description="how the hub gets its own tokens: `authorization_code`, a person logs in; `client_credentials`, "
-        "nobody has to",
+        "nobody does",
     )
     client_id: str | None = Field(default=None, min_length=1, description="id of a client that you have registered")
     client_secret_env: Variable | None = Field(default=None, description="environment variable with its secret")
@@ -99,26 +98,25 @@ class OAuthSettings(BaseModel):
     )
     issuer: WebUrl | None = Field(
         default=None,
-        description="the authorization server, whatever others the server names; required with a secret or a key, "
-        "which go nowhere else",
+        description="the only authorization server to use, whatever the server names; required with a secret or a key",
     )
-    scopes: Scopes = Field(default=(), description="scopes to ask for; none: those that the server names")
+    scopes: Scopes = Field(default=(), description="scopes to request; none: those that the server names")
     resource: WebUrl | Literal["none"] | None = Field(
         default=None,
-        description="`resource` to ask for (RFC 8707), or `none` at providers that refuse it; none: what the server "
-        "says it is",
+        description="`resource` to request (RFC 8707), or `none` for providers that reject it; none: the one that the "
+        "server names",
     )
     audience: str | None = Field(
-        default=None, min_length=1, description="`audience` to ask for, at providers that want one"
+        default=None, min_length=1, description="`audience` to request, if the provider wants one"
     )
     authorization_query: AuthorizationQuery | None = Field(
         default=None,
-        description="what the address of a login has besides, at providers that want it, such as `access_type=offline`",
+        description="more query parameters for the login, such as `access_type=offline`",
     )
     callback_port: int | None = Field(
-        default=None, ge=1, le=65535, description="port to which the browser comes back; none: a free one"
+        default=None, ge=1, le=65535, description="port to which the browser returns; none: a free one"
     )
-    callback_path: CallbackPath = Field(default="/callback", description="path to which it comes back")
+    callback_path: CallbackPath = Field(default="/callback", description="path to which it returns")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
