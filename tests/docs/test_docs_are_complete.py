@@ -81,7 +81,7 @@ def test_a_table_of_settings_says_what_the_fields_say_in_their_order(model: Sett
 
 def test_the_table_of_oauth_says_what_its_fields_say() -> None:
     wanted = list(rows_of(OAuthSettings))
-    shown = [line for line in section("accounts", "Ways in").splitlines() if line.startswith("| `")]
+    shown = [line for line in section("accounts", "Ways to log in").splitlines() if line.startswith("| `")]
     assert shown == wanted
 
 
