@@ -244,7 +244,7 @@ def test_every_room_is_on_the_page_of_the_architecture() -> None:
 
 
 def test_what_was_renamed_has_its_old_name_nowhere() -> None:
-    table = section("architecture", "The words").partition("| now | before |")[2]
+    table = section("architecture", "Renames").partition("| now | before |")[2]
     before = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" | ")[2])}
     assert len(before) > 10
     texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if "templates" not in path.parts]
