@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def run(command: Sequence[str]) -> None:
 
 
 def reason(said: str) -> str:
-    """The line of pip or npm that says why: pip's about Python's version, else the first that is an error."""
+    """The line of pip or npm that says why, without addresses: pip's about Python's version, else the first error."""
     lines = [line.strip() for line in said.splitlines()]
     needs = [line.rpartition("Requires-Python ")[2] for line in lines if "Requires-Python " in line]
     if needs:
@@ -92,7 +93,7 @@ def reason(said: str) -> str:
     marks = ("ERROR:", "npm error")
     errors = [line.removeprefix(mark).strip() for line in lines for mark in marks if line.startswith(mark)]
     told = [line for line in errors if not line.startswith("code ")]
-    return (told or lines or ["it failed without a word"])[0][:200]
+    return re.sub(r" - GET \S+", "", (told or lines or ["it failed without a word"])[0])[:200]
 
 
 def version(peer: Peer, folder: Path) -> str:
