@@ -82,54 +82,47 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    startup_timeout: Seconds | None = Field(default=None, description="seconds this server may take to start")
+    startup_timeout: Seconds | None = Field(default=None, description="timeout of its start, in seconds")
     call_timeout: Seconds | None = Field(
         default=None,
-        description="seconds a call to this server may go on without a sign of life; before the general one counts "
-        "`timeout` of the config file",
+        description="timeout of a call, in seconds; `timeout` in the config file comes before the general one",
     )
-    read_timeout: Seconds | None = Field(
-        default=None, description="seconds a resource of this server may take to be read"
-    )
-    prompt_timeout: Seconds | None = Field(default=None, description="seconds a prompt of this server may take")
-    max_concurrent_calls: Count | None = Field(
-        default=None, description="calls to this server in flight at once, at most"
-    )
+    read_timeout: Seconds | None = Field(default=None, description="timeout of a resource read, in seconds")
+    prompt_timeout: Seconds | None = Field(default=None, description="timeout of a prompt, in seconds")
+    max_concurrent_calls: Count | None = Field(default=None, description="calls to it in flight")
     era: EraSetting = Field(
         default="auto",
-        description="protocol era to speak with it: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` "
-        "(2026-07-28)",
+        description="protocol era: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` (2026-07-28)",
     )
     isolation: IsolationSetting | None = Field(
-        default=None, description="whom an instance of it is for: `shared`, `directory`, `session` or `auto`"
+        default=None, description="who shares an instance of it: `shared`, `directory`, `session` or `auto`"
     )
     catalogue: Switch | None = Field(default=None, description="whether what it lists is kept on disk: `on` or `off`")
-    start: Start | None = Field(default=None, description="when it is started: `eager`, `on_demand` or `auto`")
+    start: Start | None = Field(default=None, description="when it starts: `eager`, `on_demand` or `auto`")
     idle_timeout: Wait | None = Field(
-        default=None, description="seconds without use after which it is stopped until it is called; 0: never"
+        default=None, description="seconds without use after which it stops until the next call; 0: never"
     )
     stateful: bool | None = Field(
         default=None,
-        description="whether it keeps state, which would be lost if it were stopped while idle; none: if its name "
-        "says so",
+        description="whether it keeps state that would be lost if it stopped; none: if its name says so",
     )
     watch: tuple[Text, ...] = Field(
         default=(),
-        description="files and folders, from its working directory; when something in them changes, it is restarted",
+        description="files and folders, relative to its working directory, that restart it when they change",
     )
     bearer_env: Text | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"
     )
     oauth: Annotated[OAuthSettings | None, BeforeValidator(_switched)] = Field(
         default=None,
-        description="whether it is sent tokens of OAuth, which `fastmcp-aggregator login` gets; or how to get them",
+        description="whether it is sent OAuth tokens, which `fastmcp-aggregator login` gets; or how to get them",
     )
     pass_headers: PassedHeaders = Field(
-        default=(), description="headers of a caller that go on to it with the caller's request"
+        default=(), description="headers of callers that are passed on with their requests"
     )
     pass_credentials: PassedCredentials = Field(
         default=(),
-        description="the same, with which it can act as the caller: `authorization`, `cookie` and the like",
+        description="the same for credentials: `authorization`, `cookie` and the like",
     )
     tools: dict[str, ToolSettings] = Field(
         default_factory=dict,
@@ -155,7 +148,7 @@ class AggregatorSettings(BaseSettings):
 
     name: Text = Field(default="fastmcp-aggregator", description="server name shown to clients")
     server_version: str | None = Field(
-        default=None, description="server version shown to clients; none: the version of this package"
+        default=None, description="server version shown to clients; none: that of this package"
     )
     strict: bool = Field(default=True, description="whether a server that fails to start ends the program")
     separator: SeparatorSetting = Field(
@@ -164,171 +157,153 @@ class AggregatorSettings(BaseSettings):
         "refuse it",
     )
     prefix: bool = Field(default=True, description="whether names begin with the server key")
-    watch_config: bool = Field(
-        default=True, description="whether a config file that changes is read again while it is served"
-    )
-    startup_timeout: Seconds = Field(default=30.0, description="seconds a server may take to start; above 0")
-    ready_wait: Wait = Field(
-        default=5.0, description="seconds the first list waits for servers that still start; 0 or more"
-    )
+    watch_config: bool = Field(default=True, description="whether a changed config file is read again")
+    startup_timeout: Seconds = Field(default=30.0, description="timeout of a server's start, in seconds")
+    ready_wait: Wait = Field(default=5.0, description="seconds that the first list waits for starting servers")
     catalogue: Switch | None = Field(
         default=None,
-        description="whether what servers list is kept on disk, to be there before they are: `on` or `off`; none: `on` "
-        "for the program, `off` in Python programs",
+        description="whether what servers list is kept on disk, to be listed before they run: `on` or `off`; none: "
+        "`on` for the program, `off` in Python",
     )
     start: Start = Field(
         default="auto",
-        description="when servers are started: `eager`, with the program; `on_demand`, by the first call, once it is "
-        "known what they list; `auto`: on demand but for those that had better run",
+        description="when servers start: `eager`, with the program; `on_demand`, on the first call, once their lists "
+        "are known; `auto`, on demand if that loses nothing",
     )
     idle_timeout: Wait = Field(
         default=600.0,
-        description="seconds without use after which a server that may be started on demand is stopped; 0: never",
+        description="seconds without use after which an on-demand server stops; 0: never",
     )
     isolation: IsolationSetting = Field(
         default="shared",
-        description="whom an instance of a server is for: `shared`, all clients; `directory`, those of one working "
-        "folder or set of roots; `session`, one client session; `auto`: all, unless something shows that it belongs "
-        "to one folder or client",
+        description="who shares an instance of a server: `shared`, all clients; `directory`, those with the same "
+        "working folder or roots; `session`, one client session; `auto`, all, unless the server turns out "
+        "to depend on folder or client",
     )
     hub_idle: Wait = Field(
-        default=300.0, description="seconds that a hub which `attach` has started goes on without clients"
+        default=300.0, description="seconds without clients after which a hub that `attach` has started ends"
     )
-    list_grace: Wait = Field(
-        default=15.0, description="seconds a server that fails stays in the lists, to be back unnoticed"
-    )
+    list_grace: Wait = Field(default=15.0, description="seconds for which a failed server stays in the lists")
     max_starting: Count | None = Field(
         default=None,
-        description="processes, and connections to remote servers, that begin at the same time, at most; "
-        "none: four times the processors",
+        description="processes that start at the same time, and remote servers that connect; none: four times the "
+        "processors",
     )
-    call_timeout: Seconds = Field(
-        default=300.0, description="seconds a tool call may go on without a sign of life; progress is one; above 0"
-    )
-    read_timeout: Seconds = Field(default=60.0, description="seconds a resource may take to be read; above 0")
-    prompt_timeout: Seconds = Field(default=60.0, description="seconds a prompt may take; above 0")
+    call_timeout: Seconds = Field(default=300.0, description="timeout of a tool call, in seconds; progress renews it")
+    read_timeout: Seconds = Field(default=60.0, description="timeout of a resource read, in seconds")
+    prompt_timeout: Seconds = Field(default=60.0, description="timeout of a prompt, in seconds")
     max_response_size_mb: Mebibytes = Field(
         default=LINE_LIMIT // 1024**2,
-        description="MiB of one message of a server, at most; a call with a larger answer fails with "
-        "`response too large`",
+        description="MiB of a server's largest message; a call with a larger answer fails with `response too large`",
     )
     max_tools_per_child: Count = Field(
-        default=1000, description="tools taken from one server, at most; the rest is left out, with a warning"
+        default=1000, description="tools taken from one server; the others are left out, with a warning"
     )
     max_concurrent_calls: Count | None = Field(
         default=None,
-        description="calls to one server in flight at once, at most; reads and prompts are calls too; none: half of "
-        "`max_concurrent_requests`",
+        description="calls, reads and prompts in flight to one server; none: half of `max_concurrent_requests`",
     )
     max_isolated_sessions: Count = Field(
-        default=20, description="instances of one server for single client sessions or folders, at most"
+        default=20, description="instances of one server for single clients or folders"
     )
     stderr_dir: Text | None = Field(
         default=None, description="directory for files with the servers' stderr; may begin with `~`"
     )
     max_concurrent_requests: Count = Field(
-        default=100, description="HTTP requests that run at once, at most; streams that only listen are not counted"
+        default=100, description="HTTP requests that run at once, without listening streams"
     )
     max_waiting_requests: int = Field(
         default=1000,
         ge=0,
-        description="HTTP requests that wait in the queue, at most; the next gets 503 with `Retry-After`",
+        description="HTTP requests in the queue; further ones get 503 with `Retry-After`",
     )
-    max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all their bodies together, at most")
+    max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all request bodies together")
     max_sessions: Count = Field(
         default=1000,
-        description="sessions of HTTP clients of 2025-11-25 and before at once, at most; and as many streams that only "
-        "listen; the next gets 503 with `Retry-After`",
+        description="HTTP sessions of clients up to 2025-11-25, and as many listening streams; further ones get 503 "
+        "with `Retry-After`",
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
         default=(),
-        description="addresses or networks of reverse proxies: what they say in `X-Forwarded-For` and "
-        "`X-Forwarded-Proto` is believed, and no limit by address is theirs",
+        description="addresses or networks of reverse proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are "
+        "trusted; limits by address do not apply to them",
     )
     drain_wait: Wait = Field(
         default=0.0,
-        description="seconds for which everything is still served after the program was told to end, while `/ready` is "
-        "503, so that load balancers ask others",
+        description="seconds of serving after the program is told to end, with 503 on `/ready`, so that load "
+        "balancers turn to others",
     )
     reconnect_wait: Wait = Field(
         default=30.0,
-        description="seconds that an HTTP client whose connection broke may take to come back for its answer; "
-        "0: none can",
+        description="seconds in which an HTTP client that lost its connection can come back for its answer; 0: it "
+        "cannot",
     )
     resumable: Literal["auto", "always"] = Field(
         default="auto",
-        description="`always`: a client of 2025-11-25 can come back for every answer; `auto`: not for one that comes "
-        "within a quarter of a second, which costs a quarter so",
+        description="`always`: clients of 2025-11-25 can come back for every answer; `auto`: only for answers that "
+        "take over a quarter of a second, so that short calls cost a quarter",
     )
     fast_path: bool = Field(
         default=True, description="whether plain requests take the fast path; the answers are the same without"
     )
     rewrite_app_pages: bool = Field(
         default=True,
-        description="whether the pages of apps get a script with which they can use their server's own names",
+        description="whether the pages of apps get a script that lets them use their server's own names",
     )
     host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
-    path: Annotated[str, AfterValidator(_rooted)] = Field(
-        default="/mcp", description="URL path of the MCP endpoint; begins with `/`"
-    )
-    dashboard: bool = Field(default=True, description="whether there is a page for people at `/` when serving HTTP")
+    path: Annotated[str, AfterValidator(_rooted)] = Field(default="/mcp", description="URL path of the MCP endpoint")
+    dashboard: bool = Field(default=True, description="whether the dashboard is served at `/` over HTTP")
     profile: Literal["development", "production"] = Field(
         default="development",
-        description="form of the log: `development`, words for a person; `production`, lines of JSON",
+        description="format of the log: `development`, words; `production`, lines of JSON",
     )
     audit: Text | None = Field(default=None, description="file of the audit log, or `stdout` when serving HTTP")
     audit_arguments: Literal["digest", "full"] = Field(
-        default="digest", description="what of a call's arguments is in it: `digest` or `full`"
+        default="digest", description="what the audit log has of arguments: `digest` or `full`"
     )
     audit_on_failure: Literal["continue", "refuse"] = Field(
-        default="continue", description="while it cannot be written, calls `continue`, or are refused (`refuse`)"
+        default="continue", description="what becomes of calls while it cannot be written: `continue` or `refuse`"
     )
-    audit_max_mb: Mebibytes = Field(default=100.0, description="MiB of one file of it, about")
-    audit_keep: Count = Field(default=10, description="older files of it that are kept")
-    metrics: bool = Field(default=False, description="whether metrics are kept, and served over HTTP")
+    audit_max_mb: Mebibytes = Field(default=100.0, description="MiB after which it is rotated")
+    audit_keep: Count = Field(default=10, description="rotated files to keep")
+    metrics: bool = Field(default=False, description="whether metrics are kept and served over HTTP")
     telemetry: bool = Field(
-        default=False, description="whether traces are exported as the `OTEL_…` variables say; needs the extra `otel`"
+        default=False, description="whether traces are exported, as the `OTEL_…` variables say; needs the extra `otel`"
     )
     groups: Text | None = Field(
-        default=None, description="groups file: named subsets of servers and tools; may begin with `~`; none: no groups"
+        default=None, description="groups file, with named subsets of servers and tools; may begin with `~`"
     )
     tool_search: bool = Field(default=False, description="whether clients see a search instead of all tools")
-    prompts_as_tools: bool = Field(default=False, description="whether prompts can be had by tools as well")
-    resources_as_tools: bool = Field(default=False, description="whether resources can be had by tools as well")
+    prompts_as_tools: bool = Field(default=False, description="whether prompts are tools, too")
+    resources_as_tools: bool = Field(default=False, description="whether resources are tools, too")
     servers: dict[str, ServerSettings] = Field(
-        default_factory=dict, description="settings of single servers; see below"
+        default_factory=dict, description="settings of single servers, see below"
     )
-    keys_file: Text | None = Field(
-        default=None, description="file with the digests of API keys; the holder of a key may call over HTTP"
-    )
+    keys_file: Text | None = Field(default=None, description="file with the digests of API keys for callers over HTTP")
     jwt_issuer: WebUrl | None = Field(
-        default=None, description="identity provider whose tokens (JWT) let callers in over HTTP"
+        default=None, description="identity provider whose tokens (JWT) are accepted over HTTP"
     )
-    jwt_audience: Text | None = Field(
-        default=None, description="what a token's `aud` must have; required with `jwt_issuer`"
-    )
-    jwt_jwks_url: WebUrl | None = Field(default=None, description="where the provider publishes its keys")
+    jwt_audience: Text | None = Field(default=None, description="`aud` of its tokens, required with `jwt_issuer`")
+    jwt_jwks_url: WebUrl | None = Field(default=None, description="URL of the provider's public keys")
     jwt_public_key_file: Text | None = Field(default=None, description="PEM file with its public key, instead")
     jwt_algorithm: Algorithm = Field(
         default="RS256",
-        description="how tokens are signed: `RS…`, `ES…`, `PS…` (256, 384, 512), `EdDSA`, `Ed25519`, `Ed448`",
+        description="signature algorithm: `RS…`, `ES…`, `PS…` (256, 384, 512), `EdDSA`, `Ed25519`, `Ed448`",
     )
-    jwt_groups_claim: Text | None = Field(
-        default=None, description="claim with the groups that a caller may use; none: all groups"
-    )
+    jwt_groups_claim: Text | None = Field(default=None, description="claim with a caller's groups; none: all groups")
     jwt_roles_claim: Text | None = Field(
         default=None,
-        description="claim with the roles of a caller: `call`, `metrics`, `observe`, `operate`; none: all have `call`",
+        description="claim with a caller's roles: `call`, `metrics`, `observe`, `operate`; none: all have `call`",
     )
     public_url: WebUrl | None = Field(
-        default=None, description="origin at which clients reach us, by which they find the identity provider"
+        default=None, description="origin at which clients reach the hub, by which they find the identity provider"
     )
     allowed_hosts: tuple[Text, ...] = Field(
-        default=(), description="names by which clients reach us over HTTP; the host of `public_url` is one"
+        default=(), description="host names at which clients reach the hub, beside that of `public_url`"
     )
     cors_origins: Origins = Field(
-        default=(), description="origins of web pages that may call; `*`: any, where callers authenticate"
+        default=(), description="origins of web pages that may call; `*`: any, with authentication"
     )
     oauth_dir: Text | None = Field(
         default=None,
@@ -337,30 +312,30 @@ class AggregatorSettings(BaseSettings):
     )
     rate_limit: CallsPerMinute | None = Field(
         default=None,
-        description="calls a minute of one caller over HTTP, in the long run; 0: any number; none: "
-        f"{DEFAULT_RATE:g} where callers authenticate, else 0",
+        description=f"calls a minute for each caller over HTTP; 0: no limit; none: {DEFAULT_RATE:g} with "
+        "authentication, else 0",
     )
-    rate_burst: Count = Field(default=20, description="its calls at once")
+    rate_burst: Count = Field(default=20, description="calls that a caller may make at once")
     callers: dict[str, CallerSettings] = Field(
         default_factory=dict,
         description="`rate_limit` and `rate_burst` of single callers, by the name of their key or as the audit log "
-        "names them, or of a group's, by `group:` and its id",
+        "names them, or of a group's callers, by `group:` and its id",
     )
     redis_url: SecretStr | None = Field(
         default=None,
-        description="Redis (or Valkey) that the replicas of one hub share; needs the extra `redis`; none: in memory",
+        description="Redis or Valkey that the replicas share; needs the extra `redis`; none: in memory",
     )
     redis_key: Annotated[SecretStr, AfterValidator(_long)] | None = Field(
         default=None,
-        description="what the replicas seal their messages in Redis with, the same for all, 32 characters or more; "
-        "none: Redis is trusted",
+        description="secret of at least 32 characters, with which the replicas seal what goes through Redis; none: "
+        "Redis is trusted",
     )
     validate_arguments: bool = Field(
-        default=False, description="whether a call's arguments are checked before the server is asked"
+        default=False, description="whether arguments are checked before a server is called"
     )
-    pins: Text | None = Field(default=None, description="file with the definitions that have been approved")
+    pins: Text | None = Field(default=None, description="file with the approved definitions")
     on_pin_mismatch: Literal["warn", "block"] = Field(
-        default="warn", description="what becomes of what is not as pinned: `warn` or `block`"
+        default="warn", description="what becomes of definitions that differ: `warn` or `block`"
     )
 
     @property
