@@ -55,11 +55,12 @@ class Plan:
 
     @property
     def package(self) -> str:
-        """The name of its Python package, which must hide none of the standard library, and none of its own tests."""
+        """The name of its Python package, which must hide no other that the server has or uses."""
         package = self.project.replace("-", "_")
         if package[0].isdigit() or _OF_TESTS.fullmatch(package):
             return f"server_{package}"
-        return f"{package}_server" if keyword.iskeyword(package) or package in sys.stdlib_module_names else package
+        is_taken = keyword.iskeyword(package) or package in sys.stdlib_module_names or package in _TAKEN_MODULES
+        return f"{package}_server" if is_taken else package
 
     def problems(self) -> list[str]:
         """Everything that is wrong with it, each as a sentence; none if it can be written."""
@@ -126,10 +127,26 @@ def _repeated(names: Sequence[str], where: str = "") -> Iterator[str]:
 _OF_TESTS = re.compile(r"tests?|test_.*|.*_test|conftest")
 # RFC 3986: a scheme, then characters that a URI may have; no space, quote or backslash, which would need escaping.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
-# What the projects depend on; a project of such a name would stand in its own way.
+# What the projects are installed with; a project of such a name would stand in its own way.
 _TAKEN_PROJECTS = {
-    *("anyio", "click", "fastmcp", "httpx", "httpx2", "mcp", "mcp-types", "mypy", "p-retry", "pydantic"),
-    *("pydantic-core", "pydantic-settings", "pytest", "pytest-asyncio", "rich", "ruff", "smol-toml", "stamina"),
-    *("starlette", "tenacity", "typescript", "uvicorn", "zod"),
+    *("aiofile", "annotated-types", "anyio", "ast-serialize", "attrs", "authlib", "backports-tarfile", "beartype"),
+    *("cachetools", "caio", "certifi", "cffi", "click", "colorama", "cryptography", "cyclopts", "dnspython"),
+    *("docstring-parser", "email-validator", "exceptiongroup", "fastmcp", "fastmcp-aggregator", "fastmcp-slim"),
+    *("filelock", "griffelib", "h11", "httpcore2", "httptools", "httpx", "httpx2", "idna", "importlib-metadata"),
+    *("iniconfig", "jaraco-classes", "jaraco-context", "jaraco-functools", "jeepney", "jinja2", "joserfc", "jsonref"),
+    *("jsonschema", "jsonschema-path", "jsonschema-rs", "jsonschema-specifications", "keyring", "lazy-importer"),
+    *("librt", "markdown-it-py", "markupsafe", "mcp", "mcp-types", "mdurl", "more-itertools", "msgspec", "mypy"),
+    *("mypy-extensions", "openapi-pydantic", "opentelemetry-api", "p-retry", "packaging", "pathable", "pathspec"),
+    *("platformdirs", "pluggy", "prometheus-client", "py-key-value-aio", "pycparser", "pydantic", "pydantic-core"),
+    *("pydantic-settings", "pygments", "pyjwt", "pyperclip", "pytest", "pytest-asyncio", "python-dotenv"),
+    *("python-multipart", "pyyaml", "referencing", "rich", "rich-rst", "rpds-py", "ruff", "secretstorage", "shtab"),
+    *("smol-toml", "sse-starlette", "stamina", "starlette", "structlog", "tenacity", "tomli", "tomlkit"),
+    *("truststore", "typescript", "typing-extensions", "typing-inspection", "uncalled-for", "uvicorn", "watchfiles"),
+    *("websockets", "zipp", "zod"),
     *("biome", "package", "package-lock", "pyproject", "tsconfig"),  # whose files are there already
+}
+# What is in some of these by another name.
+_TAKEN_MODULES = {
+    *("attr", "backports", "dns", "dotenv", "griffe", "jaraco", "jwt", "key_value", "markdown_it", "multipart"),
+    *("mypyc", "opentelemetry", "proxytypes", "py", "rpds", "yaml"),
 }

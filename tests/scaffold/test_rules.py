@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from importlib import metadata
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
 
@@ -108,3 +113,39 @@ def test_a_description_is_one_line_of_limited_length(text: str, words: str) -> N
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     wrong = plan(name="No", version="1", tools=("A",), resources=(Resource(name="r", uri="x"),), description="x" * 501)
     assert len(wrong.problems()) == 5
+
+
+def _needed_by(name: str, extras: frozenset[str] = frozenset()) -> Iterator[str]:
+    """What a project is installed with that depends on this."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    left = [(name, extras)]
+    while left:
+        library, chosen = left.pop()
+        key = canonicalize_name(library), chosen
+        if key in seen:
+            continue
+        seen.add(key)
+        yield key[0]
+        try:
+            lines = metadata.requires(library) or []
+        except metadata.PackageNotFoundError:  # it is for another system
+            continue
+        for needed in map(Requirement, lines):
+            marker = needed.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in chosen or {""}):
+                left.append((needed.name, frozenset(needed.extras)))
+
+
+def test_a_project_and_its_package_hide_nothing_that_the_server_is_installed_with() -> None:
+    tools = ("mypy", "pytest", "pytest-asyncio", "ruff", "pydantic-settings", "fastmcp")
+    libraries = {each for tool in tools for each in _needed_by(tool)}
+    libraries |= set(_needed_by("fastmcp-aggregator", frozenset({"service"})))
+    modules = {
+        module
+        for module, names in metadata.packages_distributions().items()
+        if libraries & set(map(canonicalize_name, names)) and re.fullmatch("[a-z0-9_]+", module)
+    }
+    assert {name for name in libraries if not plan(name=name).problems()} == set()
+    names = {module.replace("_", "-") for module in modules}
+    taken = {name for name in names if not plan(name=name).problems()}
+    assert {name for name in taken if plan(name=name).package in modules} == set()
