@@ -1,3 +1,4 @@
-"""The version of this package; the build reads it from here."""
+"""The name of the program, and the version of this package, which the build reads from here."""
 
+PROGRAM = "fastmcp-aggregator"
 VERSION = "0.1.0"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from fastmcp_aggregator.access.roles import USUAL
 
-MARK = "fma_"
+KEY_PREFIX = "fma_"
 """The prefix of every key, by which secret scanners recognise one that has leaked."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _ID_BYTES = 4
@@ -51,7 +51,7 @@ def new_key(
 ) -> tuple[str, ApiKey]:
     """Generate a key; return it with what is kept of it."""
     key_id = secrets.token_hex(_ID_BYTES)
-    key = f"{MARK}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    key = f"{KEY_PREFIX}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     allowed = None if groups is None else frozenset(groups)
     created = datetime.now(UTC).replace(microsecond=0)
     return key, ApiKey(key_id, name, _digest(key), allowed, created, expires, frozenset(roles))
@@ -59,7 +59,7 @@ def new_key(
 
 def id_of(key: str) -> str:
     """Return the part of a key that is not secret; empty if it is none of ours."""
-    return key[len(MARK) :].partition("_")[0] if key.startswith(MARK) else ""
+    return key[len(KEY_PREFIX) :].partition("_")[0] if key.startswith(KEY_PREFIX) else ""
 
 
 def is_key_of(key: str, kept: ApiKey) -> bool:

@@ -105,7 +105,7 @@ def _asked(peer: socket.socket, hub_id: str, what: str, patience: float, **about
 def _read(line: bytes, hub_id: str) -> Mapping[str, Any] | None:
     try:
         what, about = greeting.read(line)
-    except greeting.Malformed:
+    except greeting.MalformedGreeting:
         raise Unusable(
             f"the hub {hub_id} answers in a way that is not understood here; is it of another version?"
         ) from None

@@ -18,7 +18,7 @@ from typing import Any
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.client_end import ClientEnd
 from fastmcp_aggregator.attach.client_session import ClientSession
-from fastmcp_aggregator.attach.connection import Connection, Phase
+from fastmcp_aggregator.attach.connection import Connection, ConnectionState
 from fastmcp_aggregator.attach.envelope import read as envelope_of
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
 from fastmcp_aggregator.attach.identity import HubIdentity, difference
@@ -27,7 +27,7 @@ from fastmcp_aggregator.attach.starting import begin, connected, own_server, rec
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
 
-START_TIMEOUT = 30.0
+HUB_START_TIMEOUT = 30.0
 """Seconds that a hub which starts has to greet: it imports FastMCP first."""
 GREETING_TIMEOUT = 8.0
 """Seconds that a hub which serves already has; many clients give a server 10 s to begin."""
@@ -69,7 +69,7 @@ class Bridge:
         self._client = client or ClientEnd()
         self._session = ClientSession()
         self._connection: Connection | None = None
-        self._greeting_timeout = START_TIMEOUT
+        self._greeting_timeout = HUB_START_TIMEOUT
         """Seconds that the hub has to greet."""
         self._probe = Probe(identity.id)
         self._known: KnownClient | None = None
@@ -112,7 +112,7 @@ class Bridge:
         """The exit code, if there is nothing left to do."""
         if self._client.is_gone:
             return 0
-        is_served = self._connection is not None and self._connection.phase is not Phase.GREETING
+        is_served = self._connection is not None and self._connection.state is not ConnectionState.GREETING
         is_done = self._is_idle or not self._session.has_open
         if self._client.has_left and not is_served and not self._held and is_done:
             return 0
@@ -141,7 +141,7 @@ class Bridge:
         """Whether the client and what serves it are both there and take all at once, and nobody else is asked."""
         return (
             self._connection is connection
-            and connection.phase is Phase.OPEN
+            and connection.state is ConnectionState.OPEN
             and not connection.has_unwritten
             and not self._client.has_unwritten
             and not self._client.has_left
@@ -199,7 +199,7 @@ class Bridge:
         connection = self._connection
         if connection is None:
             return None if self._is_idle else max(0.0, self._next_attempt - time.monotonic()) * 1000
-        if connection.phase is not Phase.GREETING:
+        if connection.state is not ConnectionState.GREETING:
             return _milliseconds(self._probe.patience)
         bound = _WARM if self._is_warming_up else self._greeting_timeout
         return _milliseconds(max(0.0, bound - connection.age))
@@ -208,7 +208,7 @@ class Bridge:
     def _is_warming_up(self) -> bool:
         """Whether a hub that runs already has not greeted yet, as it will in a moment."""
         connection = self._connection
-        if self._is_known_read or connection is None or connection.phase is not Phase.GREETING:
+        if self._is_known_read or connection is None or connection.state is not ConnectionState.GREETING:
             return False
         return connection.age < _WARM
 
@@ -217,7 +217,7 @@ class Bridge:
     def _find_hub(self) -> None:
         """See that there is a hub, or that there will be."""
         if self._connection is not None:
-            if self._connection.phase is Phase.GREETING:
+            if self._connection.state is ConnectionState.GREETING:
                 self._look_at_greeting(self._connection)
             else:
                 self._check_liveness(self._connection)
@@ -239,7 +239,7 @@ class Bridge:
             self._listed = dict(self._session.listed)
             about = {**self._about, "listed": self._listed}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
-            self._greeting_timeout = GREETING_TIMEOUT if self._serves_already() else START_TIMEOUT
+            self._greeting_timeout = GREETING_TIMEOUT if self._serves_already() else HUB_START_TIMEOUT
             return
         self._next_attempt = now + _RETRY
         self._read_known()
@@ -329,7 +329,7 @@ class Bridge:
         for line in connection.read():
             if line.startswith(greeting.MARK):
                 self._on_control_message(connection, line)
-            elif connection.phase is not Phase.GREETING:
+            elif connection.state is not ConnectionState.GREETING:
                 was_introducing = self._session.is_introducing
                 if (shown := self._session.received(line)) is not None:
                     told.append(shown)
@@ -351,7 +351,7 @@ class Bridge:
         """A hub says something of itself."""
         try:
             what, about = greeting.read(line)
-        except greeting.Malformed:
+        except greeting.MalformedGreeting:
             return
         if what == greeting.READY and self._listed != self._session.listed:
             self._drop(connection)  # the client has got lists while the hub started: tell it of these, too
@@ -360,7 +360,7 @@ class Bridge:
                 greeting.say(f"The hub {self._identity.name} serves {about.get('config')}.")
             self._attached(connection)
         elif what == greeting.STOPPING:
-            connection.phase = Phase.ENDING
+            connection.state = ConnectionState.ENDING
         elif what in (greeting.REFUSED, greeting.FAILED):
             self._drop(connection)
             log = log_of(self._identity.id)
@@ -386,16 +386,16 @@ class Bridge:
                     self._is_idle, self._wanted_since = False, time.monotonic()
         self._pass_on(passed_on)
         connection = self._connection
-        is_served = connection is not None and connection.phase is not Phase.GREETING
+        is_served = connection is not None and connection.state is not ConnectionState.GREETING
         if connection is not None and is_served and self._client.has_left and not self._held:
             connection.finish()
 
     def _can_take(self, line: bytes) -> bool:
         """Whether what serves the client takes the line now."""
         connection = self._connection
-        if connection is None or connection.phase is Phase.GREETING or self._session.is_introducing:
+        if connection is None or connection.state is ConnectionState.GREETING or self._session.is_introducing:
             return False
-        if connection.phase is Phase.OPEN:
+        if connection.state is ConnectionState.OPEN:
             return True
         message = envelope_of(line)
         return message.id is None or message.method is None
@@ -409,20 +409,22 @@ class Bridge:
 
     def _lost(self, connection: Connection) -> None:
         """What served the client is gone."""
-        was = connection.phase
+        was = connection.state
         self._drop(connection)
         self._wanted_since = time.monotonic()
         if connection.process is not None:
             self._lost_own_server(connection.process)
             return
         self._tell_lost(_LOST)
-        self._was_served |= was is not Phase.GREETING
+        self._was_served |= was is not ConnectionState.GREETING
         if self._client.has_left and not self._held:
             self._exit_code = 0
-        elif was is Phase.ENDING:
+        elif was is ConnectionState.ENDING:
             self._is_idle = not self._held
         else:
-            self._failures = self._failures + 1 if was is Phase.GREETING or connection.age < _SHORTEST_LIFE else 0
+            self._failures = (
+                self._failures + 1 if was is ConnectionState.GREETING or connection.age < _SHORTEST_LIFE else 0
+            )
             if self._failures == _MOST_FAILURES:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")

@@ -15,7 +15,7 @@ from typing import Any
 from fastmcp_aggregator.attach import envelope
 from fastmcp_aggregator.attach.envelope import Id
 from fastmcp_aggregator.early.answers import digest_of
-from fastmcp_aggregator.early.known_client import LISTS
+from fastmcp_aggregator.early.known_client import LIST_METHODS
 
 _LISTEN = "subscriptions/listen"
 _ACKNOWLEDGED = b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"'
@@ -26,7 +26,7 @@ _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _OURS = "fastmcp-aggregator-attach:"
 _LOST = -32603
 """JSON-RPC 2.0, 5.1: internal error."""
-_REPEATABLE = LISTS | {
+_REPEATABLE = LIST_METHODS | {
     "initialize",
     "server/discover",
     "ping",
@@ -120,14 +120,14 @@ class ClientSession:
         is_known, self._streams[stream] = self._streams[stream], True
         return not is_known
 
-    def _answered(self, answer: envelope.Answer, line: bytes) -> None:
+    def _answered(self, answer: envelope.HubAnswer, line: bytes) -> None:
         method, request = self._open.pop(answer.id, _UNKNOWN)
         if request is None:
             return
         self._streams.pop(answer.id, None)
         if answer.is_error:
             return
-        if method in LISTS:
+        if method in LIST_METHODS:
             self.listed[method] = digest_of(line[answer.start : line.rindex(b"}")])
         elif method == "initialize":
             self._initialize, self._introduction = request, answer.id

@@ -14,7 +14,7 @@ _CHUNK = 64 * 1024
 """Bytes. More than 128 KiB the C library maps anew for each read, which takes longer than the read."""
 
 
-class Phase(Enum):
+class ConnectionState(Enum):
     """How far a connection is."""
 
     GREETING = auto()
@@ -39,7 +39,7 @@ class Connection:
         self.peer = peer
         self.outlet = peer if outlet is None else outlet
         self.process = process
-        self.phase = Phase.OPEN if process is not None else Phase.GREETING
+        self.state = ConnectionState.OPEN if process is not None else ConnectionState.GREETING
         self._began = time.monotonic()
         self.is_lost = False
         self._lines = LineSplitter(LINE_LIMIT)
@@ -53,7 +53,7 @@ class Connection:
         return time.monotonic() - self._began
 
     def begin(self) -> None:
-        self.phase, self._began = Phase.OPEN, time.monotonic()
+        self.state, self._began = ConnectionState.OPEN, time.monotonic()
 
     @property
     def has_room(self) -> bool:

@@ -21,7 +21,7 @@ _LONG = 64 * 1024
 Id = int | str
 
 
-class Envelope(NamedTuple):
+class LineEnvelope(NamedTuple):
     """Which message it is. `params` are those of short messages but calls, and of those that had to be parsed."""
 
     id: Id | None
@@ -29,7 +29,7 @@ class Envelope(NamedTuple):
     params: Mapping[str, Any]
 
 
-class Answer(NamedTuple):
+class HubAnswer(NamedTuple):
     """An answer of a hub. `start` is where its result or error begins."""
 
     id: Id
@@ -38,24 +38,26 @@ class Answer(NamedTuple):
 
 
 _UNREAD: Mapping[str, Any] = {}
-_NONE = Envelope(None, None, _UNREAD)
+_NONE = LineEnvelope(None, None, _UNREAD)
 
 
-def read_answer(line: bytes) -> Answer | None:
+def read_answer(line: bytes) -> HubAnswer | None:
     """An answer, as hubs write them; None: it is something else."""
     found = _ANSWER.match(line)
     if found is None:
         return None
     answered = found[1]
-    return Answer(json.loads(answered) if answered[0] == _QUOTE else int(answered), found[2] == b"error", found.end())
+    return HubAnswer(
+        json.loads(answered) if answered[0] == _QUOTE else int(answered), found[2] == b"error", found.end()
+    )
 
 
-def read(line: bytes) -> Envelope:
+def read(line: bytes) -> LineEnvelope:
     """The envelope of any message; an empty one of what is none."""
     if call := _CALL.match(line):
-        return Envelope(int(call[1]), "tools/call", _UNREAD)
+        return LineEnvelope(int(call[1]), "tools/call", _UNREAD)
     if len(line) > _LONG and (method := _METHOD.match(line)) and (end := _END.search(line, len(line) - 300)):
-        return Envelope(json.loads(end[1]), method[1].decode(), {})
+        return LineEnvelope(json.loads(end[1]), method[1].decode(), {})
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -63,7 +65,7 @@ def read(line: bytes) -> Envelope:
     if not isinstance(message, dict):
         return _NONE
     params, method_name, request_id = message.get("params"), message.get("method"), message.get("id")
-    return Envelope(
+    return LineEnvelope(
         request_id if type(request_id) in (int, str) else None,
         method_name if isinstance(method_name, str) else None,
         params if isinstance(params, dict) else {},

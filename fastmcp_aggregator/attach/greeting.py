@@ -28,7 +28,7 @@ READY, REFUSED, FAILED, STOPPING = "ready", "refused", "failed", "stopping"
 """What a hub says: it serves; it does not serve this one; it has not started; it ends, and may be started again."""
 
 
-class Malformed(ValueError):
+class MalformedGreeting(ValueError):
     """It is no such line."""
 
 
@@ -45,14 +45,14 @@ def read(data: bytes) -> tuple[str, Mapping[str, Any]]:
     """What a line says, and all of it.
 
     Raises:
-        Malformed: it is something else.
+        MalformedGreeting: it is something else.
     """
     try:
         message = json.loads(data)
     except (ValueError, RecursionError):
-        raise Malformed from None
+        raise MalformedGreeting from None
     if not isinstance(message, dict) or not isinstance(message.get("hub"), str):
-        raise Malformed
+        raise MalformedGreeting
     return message["hub"], message
 
 

@@ -15,7 +15,7 @@ from fastmcp_aggregator.attach.starting import connected
 
 SILENCE = 5.0
 """Seconds without a sign of life after which the hub is asked for one."""
-ANSWER_TIMEOUT = 10.0
+PROBE_TIMEOUT = 10.0
 """Seconds that it has to answer."""
 _MOST_UNANSWERED = 2
 """In a row: after one, it may be that we and the hub stood still, as while a machine sleeps."""
@@ -61,7 +61,7 @@ class Probe:
     @property
     def _due(self) -> float:
         assert self._heard is not None
-        return self._heard + SILENCE if self._peer is None else self._asked + ANSWER_TIMEOUT
+        return self._heard + SILENCE if self._peer is None else self._asked + PROBE_TIMEOUT
 
     def look(self) -> float:
         """Something is expected: ask, if it is time, or give up an answer; seconds until there is something to do."""

@@ -22,13 +22,13 @@ _KEY = "fastmcp_aggregator.outbox"
 _QUEUE_LIMIT = 1000
 """Messages that wait for a client that does not read, at most."""
 
-Send = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
 class Outbox:
     """Messages to one client, sent one after the other."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: SendNotification) -> None:
         self._send = send
         self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
         self._sending: asyncio.Task[None] | None = None

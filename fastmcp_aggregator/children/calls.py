@@ -77,7 +77,7 @@ class Callee(Protocol):
         ...
 
 
-Send = Callable[[ActivityDeadline], Awaitable[Result]]
+SendRequest = Callable[[ActivityDeadline], Awaitable[Result]]
 """Sends a request within a deadline, or waits for one that was sent."""
 
 
@@ -317,7 +317,7 @@ class Calls:
         self,
         session: ChildSession,
         method: str,
-        send: Send,
+        send: SendRequest,
         owner: Owner | None,
         *,
         waited: float = 0.0,
@@ -341,7 +341,7 @@ class Calls:
             ) from None
 
     async def _within_deadline(
-        self, session: ChildSession, method: str, send: Send, holder: Holder, *, waited: float, spent: float
+        self, session: ChildSession, method: str, send: SendRequest, holder: Holder, *, waited: float, spent: float
     ) -> Result:
         """Raises: ConnectionError: the session ended while the child was asked."""
         limit = self._deadlines.get(method, self._deadline)

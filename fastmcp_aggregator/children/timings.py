@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE
-from fastmcp_aggregator.children.process.start_slots import AT_ONCE, PATIENCE
+from fastmcp_aggregator.children.process.start_slots import AT_ONCE, START_PATIENCE
 
 _TICK = 1e-6
 """Seconds. A timer of asyncio's may end a nanosecond early, and sums of seconds are rounded."""
@@ -25,7 +25,7 @@ class Timings:
 
     starts_at_once: int = AT_ONCE
     """Processes that start at the same time, and remote servers that are connected."""
-    start_patience: float = PATIENCE
+    start_patience: float = START_PATIENCE
     """After so long, a process that is still starting no longer keeps others waiting."""
     connect_patience: float = 2.0
     """The same of a remote server, which costs nothing while it is waited for."""

@@ -10,12 +10,13 @@ import traceback
 from collections.abc import Sequence
 
 from fastmcp_aggregator.cli.commands import all_commands, known_commands
-from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
+from fastmcp_aggregator.cli.parser.command import Command
 from fastmcp_aggregator.cli.terminal import exits
 from fastmcp_aggregator.cli.terminal.logs import set_up_logging, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.libraries import usable_libraries
+from fastmcp_aggregator.version import PROGRAM
 
 _COMMANDS_OF_OTHERS = {
     "add": "import",

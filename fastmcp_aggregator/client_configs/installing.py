@@ -30,9 +30,8 @@ from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, ConfigProblem
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.files.locked import locked_folder
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
-PROGRAM = "fastmcp-aggregator"
 _BACKUP_SUFFIX = f".before-{PROGRAM}"
 _EPHEMERAL = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")
 _SHOWN = re.compile(

@@ -8,12 +8,12 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs.found import FoundFile
 
-Decision = int | None
+Choice = int | None
 """Which of the definitions to keep, by index; None keeps all under names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ServerDefinition:
     """One definition of a server key, and the files that have it."""
 
     entry: dict[str, Any]
@@ -32,9 +32,9 @@ class Merged:
     renamed: dict[str, list[str]] = field(default_factory=dict)
 
 
-def definitions(files: Sequence[FoundFile]) -> dict[str, list[Definition]]:
+def definitions(files: Sequence[FoundFile]) -> dict[str, list[ServerDefinition]]:
     """The different definitions of each server key, in the order of the files."""
-    found: dict[str, list[Definition]] = {}
+    found: dict[str, list[ServerDefinition]] = {}
     for file in files:
         for server in file.servers:
             entry = server.translated.entry
@@ -43,13 +43,15 @@ def definitions(files: Sequence[FoundFile]) -> dict[str, list[Definition]]:
             known = found.setdefault(usable_key(server.key), [])
             same = [index for index, definition in enumerate(known) if definition.entry == entry]
             if same:
-                known[same[0]] = Definition(entry, (*known[same[0]].files, file))
+                known[same[0]] = ServerDefinition(entry, (*known[same[0]].files, file))
             else:
-                known.append(Definition(entry, (file,)))
+                known.append(ServerDefinition(entry, (file,)))
     return found
 
 
-def merged(found: dict[str, list[Definition]], decide: Callable[[str, Sequence[Definition]], Decision]) -> Merged:
+def merged(
+    found: dict[str, list[ServerDefinition]], decide: Callable[[str, Sequence[ServerDefinition]], Choice]
+) -> Merged:
     """One config of them. `decide` is asked for each server key with different definitions."""
     result = Merged()
     taken = set(found)

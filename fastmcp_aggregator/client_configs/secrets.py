@@ -13,7 +13,7 @@ from fastmcp_aggregator.client_configs.variables import variable_name
 from fastmcp_aggregator.config.disclosure import DOTS, Field, fields_of, hidden_in, replaced, shown
 from fastmcp_aggregator.config.expansion import expand
 
-Change = Callable[[Field, str, str], str]
+ChangeValue = Callable[[Field, str, str], str]
 """From the kind of field, the name of what has the value, and the value as it is written."""
 _FIELDS: Mapping[str, Field] = {"url": "url", "command": "command", "cwd": "folder"}
 _AS_THEY_ARE = ("type", "timeout", "disabled")
@@ -56,7 +56,7 @@ def _free(server_key: str, hint: str, value: str, taken: Mapping[str, str]) -> s
     return next(name for name in [*own, full, *numbered] if taken.get(name, value) == value)
 
 
-def _mapped(entry: Mapping[str, Any], change: Change) -> dict[str, Any]:
+def _mapped(entry: Mapping[str, Any], change: ChangeValue) -> dict[str, Any]:
     changed = dict(entry)
     for field in ("env", "headers"):
         if isinstance(values := entry.get(field), Mapping):
@@ -69,7 +69,7 @@ def _mapped(entry: Mapping[str, Any], change: Change) -> dict[str, Any]:
     return changed
 
 
-def _arguments(command: Any, arguments: Sequence[Any], change: Change) -> list[str]:
+def _arguments(command: Any, arguments: Sequence[Any], change: ChangeValue) -> list[str]:
     changed, flag = [], ""
     for field, argument in zip(fields_of(str(command), arguments), arguments, strict=True):
         text = _text(argument)

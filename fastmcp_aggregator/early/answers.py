@@ -25,8 +25,8 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-FORMAT = 1
-MOST_BYTES = 64 * 1024**2
+_FORMAT = 1
+ANSWERS_SIZE_LIMIT = 64 * 1024**2
 _MOST_FILES = 5000
 """What the answers may depend on, at most."""
 _MOST_CLIENTS = 4
@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"\$\{?(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 
 Entries = Mapping[str, Mapping[str, bytes]]
 """Results by the client's signature and the method, the last client last."""
-State = tuple[str, int, int]
+FileState = tuple[str, int, int]
 """A file's path, size and time (ns); -1 for one that is not there."""
 
 
@@ -62,7 +62,7 @@ def variables_in(text: str) -> set[str]:
     return set(_VARIABLE.findall(text))
 
 
-def state_of(path: str) -> State:
+def state_of(path: str) -> FileState:
     """How a file is now."""
     try:
         found = os.stat(path)
@@ -104,7 +104,7 @@ class AnswersFile:
                 blobs.append(blob)
                 offset += len(blob)
         head = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "version": VERSION,
             "files": self._files,
             "names": self._names,
@@ -127,7 +127,7 @@ def read(name: str) -> Entries | None:
     end = data.find(b"\n") + 1
     try:
         head = json.loads(data[:end])
-        if head["format"] != FORMAT or head["version"] != VERSION or not _is_as_before(head):
+        if head["format"] != _FORMAT or head["version"] != VERSION or not _is_as_before(head):
             return None
         entries: dict[str, dict[str, bytes]] = {}
         for client, method, offset, length in head["entries"]:
@@ -225,7 +225,7 @@ def _content_of(path: str) -> bytes | None:
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         is_ours = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-        if not stat.S_ISREG(found.st_mode) or not is_ours or found.st_size > MOST_BYTES:
+        if not stat.S_ISREG(found.st_mode) or not is_ours or found.st_size > ANSWERS_SIZE_LIMIT:
             return None
         return file.read()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastmcp_aggregator.early.answers import Entries, signature_of
 
-LISTS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+LIST_METHODS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 _HANDSHAKES = frozenset({"initialize", "server/discover"})
 _META = "io.modelcontextprotocol/"
 _LONGEST = 1024**2
@@ -55,7 +55,7 @@ class KnownClient:
             return None
         if self.first is None:
             self.first = line
-        if request["method"] in LISTS:
+        if request["method"] in LIST_METHODS:
             self.answered[request["method"]] = result
         identity = json.dumps(request["id"]).encode()
         return b'{"jsonrpc":"2.0","id":' + identity + b',"result":' + result + b"}\n"
@@ -75,7 +75,7 @@ class KnownClient:
         if method == "ping" and not params and not is_modern:
             return b"{}"
         is_first = self.first is None
-        if method in LISTS or method == "server/discover":
+        if method in LIST_METHODS or method == "server/discover":
             return self._known.get(method) if params.keys() <= {"_meta"} else None
         return self._known.get(method) if is_first and method == "initialize" else None
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from fastmcp_aggregator.protocol.methods import BOTH, Era, Method
 
-Settings = Mapping[str, Any]
+ExtensionSettings = Mapping[str, Any]
 Item = dict[str, Any]
 """A result, or a listed component."""
 Rewrite = Callable[[Item, Callable[[str], str]], Item]
 """Publishes the addresses of an item by the function that publishes one; the same item, if it has none."""
 
 
-def united(one: Settings, other: Settings) -> Settings:
+def united(one: ExtensionSettings, other: ExtensionSettings) -> ExtensionSettings:
     """The settings of two servers as one: a flag is set if either sets it, lists are joined, else the first stays."""
     together = dict(one)
     for name, value in other.items():
@@ -34,9 +34,9 @@ class Extension:
     identifier: str
     eras: frozenset[Era] = BOTH
     """Those in which it exists: each side is told of it in these."""
-    settings: Settings = field(default_factory=dict)
+    settings: ExtensionSettings = field(default_factory=dict)
     """What is declared to clients before a server has declared its own."""
-    merge: Callable[[Settings, Settings], Settings] = united
+    merge: Callable[[ExtensionSettings, ExtensionSettings], ExtensionSettings] = united
     methods: tuple[Method, ...] = ()
     """The requests and notifications that it adds, as rows of the table of methods."""
     requires_client: bool = False

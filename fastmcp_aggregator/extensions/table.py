@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 
 from fastmcp_aggregator.extensions.apps import APPS
-from fastmcp_aggregator.extensions.extension import Extension, Rewrite, Settings
+from fastmcp_aggregator.extensions.extension import Extension, ExtensionSettings, Rewrite
 from fastmcp_aggregator.extensions.skills import SKILLS
 from fastmcp_aggregator.extensions.tasks import TASKS
 from fastmcp_aggregator.protocol.client_capabilities import Capabilities
@@ -22,11 +22,11 @@ EXTENSIONS: Mapping[str, Extension] = {each.identifier: each for each in (APPS, 
 """By identifier."""
 OF_METHOD: Mapping[str, Extension] = {row.name: each for each in EXTENSIONS.values() for row in each.methods}
 """The extension that a method belongs to."""
-ALL: Mapping[str, Settings] = {name: each.settings for name, each in EXTENSIONS.items()}
+ALL: Mapping[str, ExtensionSettings] = {name: each.settings for name, each in EXTENSIONS.items()}
 """As they are declared before any server has declared its own."""
 
 
-def relayed(capabilities: Capabilities) -> dict[str, Settings]:
+def relayed(capabilities: Capabilities) -> dict[str, ExtensionSettings]:
     """The extensions in a client's or server's capabilities that are passed on, with their settings."""
     declared = _declared(capabilities)
     return {name: declared[name] for name in EXTENSIONS if isinstance(declared.get(name), Mapping)}
@@ -37,9 +37,9 @@ def withheld(capabilities: Capabilities) -> Iterator[str]:
     return (name for name in _declared(capabilities) if name not in EXTENSIONS)
 
 
-def merged(declared: Iterator[Mapping[str, Settings]]) -> dict[str, Settings]:
+def merged(declared: Iterator[Mapping[str, ExtensionSettings]]) -> dict[str, ExtensionSettings]:
     """The extensions of several servers as those of one."""
-    together: dict[str, Settings] = {}
+    together: dict[str, ExtensionSettings] = {}
     for of_one in declared:
         for name, settings in of_one.items():
             known = together.get(name)
@@ -53,7 +53,7 @@ def of_era(capabilities: Capabilities, era: Era) -> dict[str, Any]:
     return with_extensions(capabilities, kept)
 
 
-def with_extensions(capabilities: Capabilities, extensions: Mapping[str, Settings]) -> dict[str, Any]:
+def with_extensions(capabilities: Capabilities, extensions: Mapping[str, ExtensionSettings]) -> dict[str, Any]:
     rest = {name: value for name, value in capabilities.items() if name != "extensions"}
     return {**rest, "extensions": dict(extensions)} if extensions else rest
 

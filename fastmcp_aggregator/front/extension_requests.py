@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 _OF_ANOTHER = "the task belongs to somebody else"
 
-Answer = Callable[[Caller, Params], Awaitable[Result | None]]
+ExtensionHandler = Callable[[Caller, Params], Awaitable[Result | None]]
 Serve = Callable[[Call], Awaitable[Result]]
-Forward = Callable[[Caller, Params, Target], Awaitable[Result]]
+ForwardRequest = Callable[[Caller, Params, Target], Awaitable[Result]]
 
 
 class ExtensionRequests:
@@ -61,7 +61,7 @@ class ExtensionRequests:
         self._group_id = group_id
         self._is_own = is_own
 
-    def answers(self, serve: Serve, forward: Forward) -> dict[str, Answer]:
+    def answers(self, serve: Serve, forward: ForwardRequest) -> dict[str, ExtensionHandler]:
         """By method. `serve` serves a call, `forward` makes one of a request."""
         self._serve, self._forward = serve, forward
         by_recipient: Mapping[Recipient, Callable[[Caller, Params, Method], Awaitable[Result | None]]] = {
@@ -70,7 +70,7 @@ class ExtensionRequests:
             Recipient.CHILDREN: self._list,
         }
 
-        def answer_to(row: Method) -> Answer:
+        def answer_to(row: Method) -> ExtensionHandler:
             return lambda caller, params: by_recipient[row.recipient](caller, params, row)
 
         return {name: answer_to(METHODS[name]) for name in extensions.OF_METHOD if METHODS[name].is_request}

@@ -171,7 +171,7 @@ class LocalHub:
                 data, rest = await _first_line(peer)
             what, about = greeting.read(data)
             await self._serve(peer, what, about, rest)
-        except (TimeoutError, OSError, greeting.Malformed) as error:
+        except (TimeoutError, OSError, greeting.MalformedGreeting) as error:
             logger.debug("closed a connection that sent no valid greeting: %r", error)
         except Exception:
             logger.exception("unhandled exception while a client was served")
@@ -291,7 +291,7 @@ async def _first_line(peer: socket.socket) -> tuple[bytes, bytes]:
             raise ConnectionResetError
         data += more
         if len(data) > greeting.LONGEST:
-            raise greeting.Malformed
+            raise greeting.MalformedGreeting
     line, _, rest = data.partition(b"\n")
     return line, rest
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-MOST_BYTES = 5 * 1024**2
+LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
 """Seconds between looks at its size."""
 _DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
@@ -67,7 +67,7 @@ def rotate_if_full(path: str) -> None:
         OSError: that is not possible.
     """
     here = os.fstat(2)
-    if here.st_size <= MOST_BYTES or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
+    if here.st_size <= LOG_SIZE_LIMIT or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
         return
     os.replace(path, f"{path}.1")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

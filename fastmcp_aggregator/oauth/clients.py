@@ -29,8 +29,8 @@ from fastmcp_aggregator.oauth.discovery import Provider
 from fastmcp_aggregator.oauth.errors import ClientRefused, Unreachable
 from fastmcp_aggregator.oauth.web import sent
 from fastmcp_aggregator.settings.oauth import OAuthSettings
+from fastmcp_aggregator.version import PROGRAM
 
-NAME = "fastmcp-aggregator"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 120
 _MOST_BYTES = 64 * 1024
@@ -163,7 +163,7 @@ async def _registered(provider: Provider, redirect_uri: str) -> OAuthClientInfor
     """A client that has registered itself (RFC 7591); it is bound to this issuer."""
     is_local = httpx2.URL(redirect_uri).scheme == "http"
     asked = OAuthClientMetadata(
-        client_name=NAME,
+        client_name=PROGRAM,
         redirect_uris=[AnyUrl(redirect_uri)],
         token_endpoint_auth_method="none",
         scope=provider.scopes,

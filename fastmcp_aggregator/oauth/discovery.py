@@ -29,9 +29,9 @@ from pydantic import BaseModel, ValidationError
 from fastmcp_aggregator.children.http.credentials import shown_url
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.errors import ClientRefused, NothingAsked, Unreachable
-from fastmcp_aggregator.oauth.web import Answer, require_secure, sent
+from fastmcp_aggregator.oauth.web import HttpAnswer, require_secure, sent
 from fastmcp_aggregator.settings.oauth import NO_RESOURCE, OAuthSettings
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
 _HANDSHAKE = {
     "jsonrpc": "2.0",
@@ -40,7 +40,7 @@ _HANDSHAKE = {
     "params": {
         "protocolVersion": HANDSHAKE_PROTOCOL_VERSIONS[-1],
         "capabilities": {},
-        "clientInfo": {"name": "fastmcp-aggregator", "version": VERSION},
+        "clientInfo": {"name": PROGRAM, "version": VERSION},
     },
 }
 """What makes a server say that a login is needed."""
@@ -125,7 +125,7 @@ async def discovered(address: str, settings: OAuthSettings, headers: Mapping[str
     )
 
 
-async def _challenge(url: str, headers: Mapping[str, str]) -> Answer:
+async def _challenge(url: str, headers: Mapping[str, str]) -> HttpAnswer:
     """How the server answers somebody without a token."""
     asked = {"Accept": "application/json, text/event-stream", **headers}
     try:
@@ -138,7 +138,7 @@ async def _challenge(url: str, headers: Mapping[str, str]) -> Answer:
     return answer
 
 
-async def _resource_metadata(url: str, challenge: Answer) -> ProtectedResourceMetadata | None:
+async def _resource_metadata(url: str, challenge: HttpAnswer) -> ProtectedResourceMetadata | None:
     response = challenge.as_response(httpx2.Request("POST", url))
     named = extract_resource_metadata_from_www_auth(response)
     for address in build_protected_resource_metadata_discovery_urls(named, url):
@@ -187,7 +187,7 @@ def _chosen(advertised: list[str], wanted: str | None) -> str | None:
 
 
 def _named_scopes(
-    challenge: Answer,
+    challenge: HttpAnswer,
     resource: ProtectedResourceMetadata | None,
     metadata: OAuthMetadata | None,
     settings: OAuthSettings,
@@ -200,7 +200,7 @@ def _named_scopes(
     return " ".join((found or "").split()) or None  # of a server that names none, the SDK leaves a space
 
 
-def _parsed(model: type[Model], answer: Answer) -> Model | None:
+def _parsed(model: type[Model], answer: HttpAnswer) -> Model | None:
     if answer.status != 200:
         return None
     try:

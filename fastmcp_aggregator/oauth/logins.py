@@ -34,7 +34,7 @@ from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import CLIENTS, LOGINS
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
-LIFETIME = 600.0
+LOGIN_LIFETIME = 600.0
 """Seconds that a person has from the first call to the end of the login."""
 _CLIENT_LIFE = 86_400.0
 """Seconds for which a client that has registered itself is used for new logins."""
@@ -124,7 +124,7 @@ class Logins:
         async with lock:
             known = self._begun.get((principal, server))
             now = time.time()
-            if known is not None and now - known.begun_at < LIFETIME / 2:
+            if known is not None and now - known.begun_at < LOGIN_LIFETIME / 2:
                 found = await self.known(known.id)
                 if found is not None and found.refused is None:
                     return found
@@ -175,7 +175,7 @@ class Logins:
         browser = secrets.token_urlsafe(32)
         awaited = _Return(login=login, authorization=authorization, browser=_digest(browser))
         await self._accounts.vault.keep(
-            LOGINS, f"state {authorization.state}", awaited.model_dump_json().encode(), lifetime=LIFETIME
+            LOGINS, f"state {authorization.state}", awaited.model_dump_json().encode(), lifetime=LOGIN_LIFETIME
         )
         return Redirect(authorization.address, cookie_of(authorization.state), browser)
 
@@ -265,13 +265,13 @@ class Logins:
             if len(spent) >= _MOST_SPENT:
                 await vault.remove(LOGINS, f"state {state}")
                 return
-            await vault.keep(LOGINS, f"spent {state}", " ".join({*spent, code}).encode(), lifetime=LIFETIME)
+            await vault.keep(LOGINS, f"spent {state}", " ".join({*spent, code}).encode(), lifetime=LOGIN_LIFETIME)
 
     async def _spent(self, state: str) -> list[str]:
         return (await self._accounts.vault.read(LOGINS, f"spent {state}") or b"").decode().split()
 
     async def _keep(self, login: Login) -> None:
-        await self._accounts.vault.keep(LOGINS, login.id, login.model_dump_json().encode(), lifetime=LIFETIME)
+        await self._accounts.vault.keep(LOGINS, login.id, login.model_dump_json().encode(), lifetime=LOGIN_LIFETIME)
 
     def _tell(self) -> None:
         finished, self._finished = self._finished, asyncio.Event()

@@ -26,7 +26,7 @@ _LIMIT = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """One answer, as it came."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer:
         return httpx2.Response(self.status, headers=self.headers, content=self.body, request=request)
 
 
-async def sent(request: httpx2.Request) -> Answer:
+async def sent(request: httpx2.Request) -> HttpAnswer:
     """The answer to a request.
 
     Raises:
@@ -53,12 +53,12 @@ async def sent(request: httpx2.Request) -> Answer:
             headers = response.headers.copy()
             for name in ("content-encoding", "content-length", "transfer-encoding"):
                 headers.pop(name, None)
-            return Answer(response.status_code, headers, await read_body(response, _LIMIT))
+            return HttpAnswer(response.status_code, headers, await read_body(response, _LIMIT))
     except (httpx2.HTTPError, httpx2.InvalidURL, HttpFailed, OSError) as error:
         raise NoAnswer(f"{_origin(str(request.url))} cannot be asked: {of_exception(error).reason}") from None
 
 
-async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
     """The answer to a form.
 
     Raises:

@@ -66,14 +66,14 @@ _NOTHING = Weight()
 
 
 @dataclass(slots=True)
-class Location:
+class PartWeight:
     """What meets a part of a value; and of the parts below it, those with a name, and all."""
 
     here: Weight = _NOTHING
     named: dict[str, Weight] = field(default_factory=dict)
     other: Weight = _NOTHING
 
-    def add(self, more: Location) -> None:
+    def add(self, more: PartWeight) -> None:
         """That meets it as well."""
         self.here = self.here.plus(more.here)
         self.other = self.other.plus(more.other)
@@ -113,28 +113,28 @@ class Measuring:
         self._root = root
         self._text_steps = text_steps
         self._patterns = self._pattern_text = self._pattern_steps = 0
-        self._known: dict[str, Location] = {}
+        self._known: dict[str, PartWeight] = {}
         self._open: dict[str, int] = {}
         """By reference, how many levels of the value below the root it was met."""
 
-    def target(self, reference: str, level: int = 0, depth: int = 0) -> Location:
+    def target(self, reference: str, level: int = 0, depth: int = 0) -> PartWeight:
         if self._open.get(reference) == level:
             raise TooCostly("it refers to itself without end")
         if reference in self._open:
-            return Location(Weight(cycles=1))
+            return PartWeight(Weight(cycles=1))
         if reference not in self._known:
             self._open[reference] = level
-            self._known[reference] = self._location(_resolved(reference, self._root), level, depth + 1)
+            self._known[reference] = self._weighed(_resolved(reference, self._root), level, depth + 1)
             del self._open[reference]
         return self._known[reference]
 
-    def _location(self, schema: Any, level: int, depth: int) -> Location:
+    def _weighed(self, schema: Any, level: int, depth: int) -> PartWeight:
         if depth > MOST_DEPTH:
             raise TooCostly("it is nested too deeply")
         if not isinstance(schema, dict):
-            return Location()
+            return PartWeight()
         _refuse_other_references(schema, is_root=schema is self._root)
-        found = Location(self._own(schema))
+        found = PartWeight(self._own(schema))
         if isinstance(reference := schema.get("$ref"), str):
             found.add(self.target(reference, level, depth))
         for keyword, part in schema.items():
@@ -143,12 +143,12 @@ class Measuring:
             if keyword in _ALTERNATIVES:
                 found.other = found.other.plus(Weight(branches=below.keywords))
             for more in self._beside(keyword, part):
-                location = self._location(more, level, depth + 1)
-                found.add(location)
+                beside = self._weighed(more, level, depth + 1)
+                found.add(beside)
                 if keyword in _ALTERNATIVES:
-                    found.here = found.here.plus(Weight(branches=location.anywhere().keywords))
+                    found.here = found.here.plus(Weight(branches=beside.anywhere().keywords))
         for name, part in _mapping(schema.get("properties")).items():
-            weight = self._location(part, level + 1, depth + 1).anywhere()
+            weight = self._weighed(part, level + 1, depth + 1).anywhere()
             found.named[name] = found.named.get(name, _NOTHING).plus(weight)
         if found.here.keywords + found.other.keywords > _MOST_EXPANDED:
             raise TooCostly("it refers to its own parts too often")
@@ -200,7 +200,7 @@ class Measuring:
             schemas = (part,)
         weight = _NOTHING
         for schema in schemas:
-            weight = weight.plus(self._location(schema, level + 1, depth + 1).anywhere())
+            weight = weight.plus(self._weighed(schema, level + 1, depth + 1).anywhere())
         return weight
 
 

@@ -31,7 +31,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.oauth.account import ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.authorization import Refused
-from fastmcp_aggregator.oauth.logins import LIFETIME, Login, LoginOverError, Logins, Site
+from fastmcp_aggregator.oauth.logins import LOGIN_LIFETIME, Login, LoginOverError, Logins, Site
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -194,7 +194,7 @@ class AccountCalls:
 
     async def _until_finished(self, login: Login, call: Call, site: Site) -> None:
         with released_while_waiting.get()():
-            is_finished = await self._logins.until_finished(login, site.url, LIFETIME)
+            is_finished = await self._logins.until_finished(login, site.url, LOGIN_LIFETIME)
         if not is_finished:
             raise _not_logged_in(site.key, "nobody has logged in in time; call again, and open the new address")
         if self._logins.ends(login):  # over the first of its calls; the others go on with what that one has begun

@@ -24,7 +24,7 @@ _LONGEST = 4096
 """Characters of an id, at most."""
 
 
-class Seal(Protocol):
+class Sealer(Protocol):
     """Authenticated encryption."""
 
     def seal(self, payload: bytes) -> str:
@@ -39,7 +39,7 @@ class Seal(Protocol):
 class TaskIds:
     """Makes and reads them."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: Sealer) -> None:
         self._seal = seal
 
     def public(self, ref: TaskRef, account: Hashable) -> str:

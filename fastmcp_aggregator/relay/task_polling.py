@@ -22,7 +22,7 @@ from fastmcp_aggregator.protocol.methods import PROGRESS, TASKS_GET, TASKS_UPDAT
 from fastmcp_aggregator.relay.instances.open_tasks import TASK_LIFETIME
 from fastmcp_aggregator.relay.rounds import answers_to
 
-SHORTEST, LONGEST = 0.1, 30.0
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 30.0
 """Seconds between two requests, whatever the server names."""
 _DEFAULT_INTERVAL = 5.0
 """Seconds, where it names none."""
@@ -57,10 +57,10 @@ class Polling:
             ChildServerError: the server cannot be asked for long.
             MCPError: the error of the tool, or the server's, or the task was cancelled or took too long.
         """
-        pause, polls = SHORTEST, 0
+        pause, polls = SHORTEST_INTERVAL, 0
         while not is_over(task):
             if task.get("status") == "input_required" and await self._answer(task.get("inputRequests")):
-                pause = SHORTEST
+                pause = SHORTEST_INTERVAL
             with released_while_waiting.get()():
                 await asyncio.sleep(pause)
             pause = min(2 * pause, interval_of(task))
@@ -100,7 +100,7 @@ class Polling:
     def _require_time(self, task: Result) -> None:
         ttl = task.get("ttlMs")
         life = ttl / 1000 if isinstance(ttl, int | float) else TASK_LIFETIME
-        if not is_over(task) and self._clock() - self._began > min(life, TASK_LIFETIME) + LONGEST:
+        if not is_over(task) and self._clock() - self._began > min(life, TASK_LIFETIME) + LONGEST_INTERVAL:
             raise MCPError(
                 INTERNAL_ERROR, f"the task was not done within {life:.0f} s, after which it may be forgotten"
             )
@@ -110,7 +110,7 @@ def interval_of(task: Mapping[str, Any]) -> float:
     """Seconds between two requests for a task, within bounds."""
     named = task.get("pollIntervalMs")
     seconds = named / 1000 if isinstance(named, int | float) and named > 0 else _DEFAULT_INTERVAL
-    return min(max(seconds, SHORTEST), LONGEST)
+    return min(max(seconds, SHORTEST_INTERVAL), LONGEST_INTERVAL)
 
 
 def _outcome(task: Result) -> Result:

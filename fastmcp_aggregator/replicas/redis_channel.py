@@ -42,7 +42,7 @@ _BACKOFF = (0.5, 1.0, 2.0, 5.0)
 """Seconds of back-off before a reconnect, of which the last is repeated."""
 _ALARM_PAUSE = 60.0
 """Seconds between two records of messages that were ignored, at least."""
-ALL = "all"
+BROADCAST = "all"
 """In place of a replica's id: every replica."""
 
 
@@ -175,7 +175,7 @@ class RedisChannel:
         channels = redis.pubsub()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await channels.subscribe(self._channel(ALL), self._channel(self.own_id))
+            await channels.subscribe(self._channel(BROADCAST), self._channel(self.own_id))
             tasks = [asyncio.create_task(self._listen(channels)), asyncio.create_task(self._send_all(redis))]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -211,7 +211,10 @@ class RedisChannel:
                     self.is_connected.set()
                     self._on_connected()
             elif message is not None and message["type"] == "message":
-                self._take(ALL if message["channel"] == self._channel(ALL).encode() else self.own_id, message["data"])
+                self._take(
+                    BROADCAST if message["channel"] == self._channel(BROADCAST).encode() else self.own_id,
+                    message["data"],
+                )
 
     def _take(self, recipient: str, data: bytes) -> None:
         """Whatever another replica, or somebody in its place, has sent: it must not end the connection."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents, Peers
-from fastmcp_aggregator.replicas.redis_channel import ALL, RedisChannel
+from fastmcp_aggregator.replicas.redis_channel import BROADCAST, RedisChannel
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, is_of_wrong_type
 from fastmcp_aggregator.replicas.rpc import Rpc
 
@@ -105,7 +105,7 @@ class RedisPeers(Peers):
             self._has_lost_some = True
             return
         has_lost_some, self._has_lost_some = self._has_lost_some, False
-        self._channel.send(ALL, {"notices": notices, "missed": has_lost_some})
+        self._channel.send(BROADCAST, {"notices": notices, "missed": has_lost_some})
 
     def _received(self, sender: str, message: Message) -> None:
         events = self._events

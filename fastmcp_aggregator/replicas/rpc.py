@@ -24,7 +24,7 @@ _LIVENESS_INTERVAL = 5.0
 TOO_LARGE: Message = {"too_large": True}
 """In place of an answer that is larger than replicas send."""
 
-Handler = Callable[[Message, OnMessage], Awaitable[Message]]
+PeerHandler = Callable[[Message, OnMessage], Awaitable[Message]]
 
 
 class Rpc:
@@ -51,7 +51,7 @@ class Rpc:
         finally:
             del self._pending[number]
 
-    def received(self, sender: str, message: Message, handler: Handler) -> None:
+    def received(self, sender: str, message: Message, handler: PeerHandler) -> None:
         """Dispatch a message of another replica. An unknown one is ignored: a newer replica may send more.
 
         Raises:
@@ -81,7 +81,7 @@ class Rpc:
             task.cancel()
         await asyncio.gather(*answering, return_exceptions=True)
 
-    def _begin_to_answer(self, sender: str, number: int, question: Message, handler: Handler) -> None:
+    def _begin_to_answer(self, sender: str, number: int, question: Message, handler: PeerHandler) -> None:
         key = sender, number
         if key not in self._answering:
             task = self._answering[key] = asyncio.create_task(
@@ -89,7 +89,7 @@ class Rpc:
             )
             task.add_done_callback(lambda done: self._answering.pop(key, None))
 
-    async def _answer(self, sender: str, number: int, question: Message, handler: Handler) -> None:
+    async def _answer(self, sender: str, number: int, question: Message, handler: PeerHandler) -> None:
         def send_part(of: Message) -> None:
             try:
                 self._channel.send(sender, {"part": number, "of": of})

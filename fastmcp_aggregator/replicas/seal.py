@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-LIFETIME = 60.0
+MESSAGE_LIFETIME = 60.0
 """Seconds for which a message is good, by the clocks of both machines."""
 _HEAD = struct.Struct(">4s8sQQ12s")
 """The format, the sender's id, milliseconds since 1970, the sender's number, the nonce."""
@@ -89,7 +89,7 @@ class Seal:
             raise SealError
         head = message[: _HEAD.size]
         form, sender_id, milliseconds, number, nonce = _HEAD.unpack(head)
-        if form != _FORMAT or abs(self._clock() - milliseconds / 1000) > LIFETIME:
+        if form != _FORMAT or abs(self._clock() - milliseconds / 1000) > MESSAGE_LIFETIME:
             raise SealError
         sender = self._senders.get(sender_id) or _Sender(self._cipher_of(sender_id))
         try:

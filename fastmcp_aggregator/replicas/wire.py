@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SIZE_LIMIT = 4 * 1024 * 1024
+MESSAGE_SIZE_LIMIT = 4 * 1024 * 1024
 """Bytes of one message. Redis cuts off a subscriber for which 32 MiB wait."""
 _ID = re.compile("[0-9a-f]{16}")
 
@@ -36,17 +36,17 @@ def encoded(message: Mapping[str, Any]) -> bytes:
     """Encode a message.
 
     Raises:
-        TooLargeError: it is larger than SIZE_LIMIT.
+        TooLargeError: it is larger than MESSAGE_SIZE_LIMIT.
     """
     data = json.dumps(message, separators=(",", ":")).encode()
-    if len(data) > SIZE_LIMIT:
+    if len(data) > MESSAGE_SIZE_LIMIT:
         raise TooLargeError
     return data
 
 
 def decoded(data: Any) -> dict[str, Any] | None:
     """Decode a message; None if no replica would send it."""
-    if not isinstance(data, bytes) or len(data) > SIZE_LIMIT:
+    if not isinstance(data, bytes) or len(data) > MESSAGE_SIZE_LIMIT:
         return None
     try:
         message = json.loads(data)

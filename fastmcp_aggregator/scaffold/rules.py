@@ -14,7 +14,7 @@ from fastmcp_aggregator.service import limits
 Language = Literal["python", "typescript"]
 
 
-COMPONENT_NAME = r"^[a-z][a-z0-9_]*$"
+SNAKE_CASE = r"^[a-z][a-z0-9_]*$"
 """Of what a project begins with: each is the name of a function, too."""
 COMPONENT_NAME_LENGTH = 64
 DESCRIPTION_LENGTH = 500
@@ -76,7 +76,7 @@ def _server_problems(plan: Plan) -> Iterator[str]:
         )
     elif plan.project in _TAKEN_PROJECTS:
         yield f"the server name {plan.name!r} is that of a library or file which the server uses; choose another"
-    if not re.search(limits.VERSION, plan.version) or "\n" in plan.version:
+    if not re.search(limits.VERSION_PATTERN, plan.version) or "\n" in plan.version:
         yield f"the version {plan.version!r} is not a semantic version; write one such as 1.0.0 (semver.org)"
     if len(plan.description) > DESCRIPTION_LENGTH:
         yield f"the description has {len(plan.description)} characters; at most {DESCRIPTION_LENGTH} are allowed"
@@ -95,7 +95,7 @@ def _component_problems(plan: Plan) -> Iterator[str]:
 
 
 def _name_problems(kind: str, name: str) -> Iterator[str]:
-    if not re.search(COMPONENT_NAME, name) or len(name) > COMPONENT_NAME_LENGTH or "\n" in name:
+    if not re.search(SNAKE_CASE, name) or len(name) > COMPONENT_NAME_LENGTH or "\n" in name:
         yield (
             f"the {kind} name {name!r} cannot be used: write a-z, 0-9 and `_`, begin with a letter, "
             f"at most {COMPONENT_NAME_LENGTH} characters"

@@ -8,7 +8,7 @@ SERVER_NAME = r"^[a-z0-9-]+$"
 SERVER_NAME_LENGTH = 64
 COMPONENT_NAME = r"^[A-Za-z0-9_.-]{1,128}$"
 """https://modelcontextprotocol.io/specification/2026-07-28/server/tools#tool-names"""
-VERSION = (
+VERSION_PATTERN = (
     r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
@@ -35,9 +35,9 @@ HIGHEST_PORT = 65535
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 Transport = Literal["stdio", "http"]
-Profile = Literal["development", "production"]
-State = Literal["initializing", "ready", "shutting_down", "stopped"]
-STATES: tuple[State, ...] = ("initializing", "ready", "shutting_down", "stopped")
+ServiceProfile = Literal["development", "production"]
+ServiceState = Literal["initializing", "ready", "shutting_down", "stopped"]
+STATES: tuple[ServiceState, ...] = ("initializing", "ready", "shutting_down", "stopped")
 """One after the other; none is skipped."""
 
 PARSE_ERROR = -32700

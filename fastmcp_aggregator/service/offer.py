@@ -17,7 +17,7 @@ from fastmcp_aggregator.service.errors import InvalidServerError
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ServiceOffer:
     """All that the server offers."""
 
     tools: tuple[Tool, ...]
@@ -25,12 +25,12 @@ class Offer:
     prompts: tuple[Prompt, ...]
 
 
-async def checked_offer(server: FastMCP[Any]) -> Offer:
+async def checked_offer(server: FastMCP[Any]) -> ServiceOffer:
     """What the server offers.
 
     Raises: InvalidServerError, with every problem.
     """
-    offer = Offer(
+    offer = ServiceOffer(
         tuple(await server.list_tools(run_middleware=False)),
         (
             *await server.list_resources(run_middleware=False),
@@ -44,11 +44,11 @@ async def checked_offer(server: FastMCP[Any]) -> Offer:
 
 
 def _problems_of_server(server: FastMCP[Any]) -> Iterator[str]:
-    if not re.search(limits.VERSION, str(server.version)):
+    if not re.search(limits.VERSION_PATTERN, str(server.version)):
         yield f"the version {server.version!r} is not a semantic version, such as 1.0.0"
 
 
-def _problems_of_offer(offer: Offer) -> Iterator[str]:
+def _problems_of_offer(offer: ServiceOffer) -> Iterator[str]:
     components = [*offer.tools, *offer.resources, *offer.prompts]
     if not components:
         yield "it has no tool, no resource and no prompt"

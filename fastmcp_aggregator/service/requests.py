@@ -17,20 +17,20 @@ from pydantic_core import to_json
 
 from fastmcp_aggregator.service import errors
 from fastmcp_aggregator.service.behaviour import is_concurrent
-from fastmcp_aggregator.service.limits import MAX_RUNNING, MAX_WAITING, STATES, State
-from fastmcp_aggregator.service.offer import Offer
+from fastmcp_aggregator.service.limits import MAX_RUNNING, MAX_WAITING, STATES, ServiceState
+from fastmcp_aggregator.service.offer import ServiceOffer
 from fastmcp_aggregator.service.settings import ServiceSettings
 
-Result = TypeVar("Result", ToolResult, ResourceResult, PromptResult)
+AnyResult = TypeVar("AnyResult", ToolResult, ResourceResult, PromptResult)
 
 
 class Lifecycle:
     """Which state the server is in."""
 
     def __init__(self) -> None:
-        self.state: State = STATES[0]
+        self.state: ServiceState = STATES[0]
 
-    def advance(self, to: State) -> None:
+    def advance(self, to: ServiceState) -> None:
         """Go on to the next state.
 
         Raises: RuntimeError, if another one comes next.
@@ -54,7 +54,7 @@ class Requests(Middleware):
         self._waiting = 0
         self._idle = anyio.Event()
 
-    def begin(self, offer: Offer) -> None:
+    def begin(self, offer: ServiceOffer) -> None:
         """Be ready for requests to what is offered."""
         self._turns = {tool.name: anyio.Lock() for tool in offer.tools if not is_concurrent(getattr(tool, "fn", None))}
         self._timeouts = {tool.name: tool.timeout or self._settings.tool_timeout for tool in offer.tools}
@@ -108,8 +108,8 @@ class Requests(Middleware):
         return result
 
     async def _answered(
-        self, what: str, timeout: float, work: Callable[[], Awaitable[Result]], turn: anyio.Lock | None = None
-    ) -> Result:
+        self, what: str, timeout: float, work: Callable[[], Awaitable[AnyResult]], turn: anyio.Lock | None = None
+    ) -> AnyResult:
         await self._admit()
         self._in_flight += 1
         try:
@@ -149,7 +149,7 @@ def _bucket(settings: ServiceSettings) -> TokenBucketRateLimiter | None:
     return TokenBucketRateLimiter(settings.rate_limit_burst, settings.rate_limit_per_minute / 60)
 
 
-async def _in_time(what: str, timeout: float, work: Callable[[], Awaitable[Result]]) -> Result:
+async def _in_time(what: str, timeout: float, work: Callable[[], Awaitable[AnyResult]]) -> AnyResult:
     with anyio.move_on_after(timeout):
         return await work()
     raise errors.timed_out(what, timeout)

@@ -42,7 +42,7 @@ class ServiceSettings(BaseSettings):
     server_name: str | None = Field(default=None, pattern=limits.SERVER_NAME, max_length=limits.SERVER_NAME_LENGTH)
     """Without it, the one that the server is made with."""
     log_level: Annotated[limits.LogLevel, BeforeValidator(_lower)] = "info"
-    profile: limits.Profile = "development"
+    profile: limits.ServiceProfile = "development"
     transport: limits.Transport = "stdio"
     host: str | None = None
     port: int | None = Field(default=None, ge=limits.LOWEST_PORT, le=limits.HIGHEST_PORT)
@@ -94,10 +94,10 @@ def _config_file(name: str | None) -> Path | None:
     return found[0] if found else None
 
 
-Settings = TypeVar("Settings", bound=ServiceSettings)
+AnySettings = TypeVar("AnySettings", bound=ServiceSettings)
 
 
-def load_settings(settings_type: type[Settings]) -> Settings:
+def load_settings(settings_type: type[AnySettings]) -> AnySettings:
     """The settings of this process.
 
     Raises: ConfigurationError, with everything that is wrong.

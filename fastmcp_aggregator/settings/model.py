@@ -39,8 +39,8 @@ EraSetting = Literal["auto", "legacy", "modern"]
 Switch = Literal["on", "off"]
 Start = Literal["auto", "eager", "on_demand"]
 IsolationSetting = Literal["auto", "shared", "directory", "session"]
-Text = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -89,7 +89,7 @@ class ServerSettings(BaseModel):
     )
     read_timeout: Seconds | None = Field(default=None, description="timeout of a resource read, in seconds")
     prompt_timeout: Seconds | None = Field(default=None, description="timeout of a prompt, in seconds")
-    max_concurrent_calls: Count | None = Field(default=None, description="calls to it in flight")
+    max_concurrent_calls: PositiveInt | None = Field(default=None, description="calls to it in flight")
     era: EraSetting = Field(
         default="auto",
         description="protocol era: `auto` (its best), `legacy` (up to 2025-11-25) or `modern` (2026-07-28)",
@@ -106,11 +106,11 @@ class ServerSettings(BaseModel):
         default=None,
         description="whether it keeps state that would be lost if it stopped; none: if its name says so",
     )
-    watch: tuple[Text, ...] = Field(
+    watch: tuple[NonEmpty, ...] = Field(
         default=(),
         description="files and folders, relative to its working directory, that restart it when they change",
     )
-    bearer_env: Text | None = Field(
+    bearer_env: NonEmpty | None = Field(
         default=None, description="environment variable with its bearer token; for servers with a `url`"
     )
     oauth: Annotated[OAuthSettings | None, BeforeValidator(_switched)] = Field(
@@ -146,7 +146,7 @@ class AggregatorSettings(BaseSettings):
         env_prefix=ENV_PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True, extra="forbid"
     )
 
-    name: Text = Field(default="fastmcp-aggregator", description="server name shown to clients")
+    name: NonEmpty = Field(default="fastmcp-aggregator", description="server name shown to clients")
     server_version: str | None = Field(
         default=None, description="server version shown to clients; none: that of this package"
     )
@@ -184,7 +184,7 @@ class AggregatorSettings(BaseSettings):
         default=300.0, description="seconds without clients after which a hub that `attach` has started ends"
     )
     list_grace: Wait = Field(default=15.0, description="seconds for which a failed server stays in the lists")
-    max_starting: Count | None = Field(
+    max_starting: PositiveInt | None = Field(
         default=None,
         description="processes that start at the same time, and remote servers that connect; none: four times the "
         "processors",
@@ -196,20 +196,20 @@ class AggregatorSettings(BaseSettings):
         default=LINE_LIMIT // 1024**2,
         description="MiB of a server's largest message; a call with a larger answer fails with `response too large`",
     )
-    max_tools_per_child: Count = Field(
+    max_tools_per_child: PositiveInt = Field(
         default=1000, description="tools taken from one server; the others are left out, with a warning"
     )
-    max_concurrent_calls: Count | None = Field(
+    max_concurrent_calls: PositiveInt | None = Field(
         default=None,
         description="calls, reads and prompts in flight to one server; none: half of `max_concurrent_requests`",
     )
-    max_isolated_sessions: Count = Field(
+    max_isolated_sessions: PositiveInt = Field(
         default=20, description="instances of one server for single clients or folders"
     )
-    stderr_dir: Text | None = Field(
+    stderr_dir: NonEmpty | None = Field(
         default=None, description="directory for files with the servers' stderr; may begin with `~`"
     )
-    max_concurrent_requests: Count = Field(
+    max_concurrent_requests: PositiveInt = Field(
         default=100, description="HTTP requests that run at once, without listening streams"
     )
     max_waiting_requests: int = Field(
@@ -218,7 +218,7 @@ class AggregatorSettings(BaseSettings):
         description="HTTP requests in the queue; further ones get 503 with `Retry-After`",
     )
     max_request_bodies_mb: Mebibytes = Field(default=100.0, description="MiB of all request bodies together")
-    max_sessions: Count = Field(
+    max_sessions: PositiveInt = Field(
         default=1000,
         description="HTTP sessions of clients up to 2025-11-25, and as many listening streams; further ones get 503 "
         "with `Retry-After`",
@@ -250,7 +250,7 @@ class AggregatorSettings(BaseSettings):
         default=True,
         description="whether the pages of apps get a script that lets them use their server's own names",
     )
-    host: Text = Field(default="127.0.0.1", description="address to serve HTTP on")
+    host: NonEmpty = Field(default="127.0.0.1", description="address to serve HTTP on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to serve HTTP on; `0` takes a free one")
     path: Annotated[str, AfterValidator(_rooted)] = Field(default="/mcp", description="URL path of the MCP endpoint")
     dashboard: bool = Field(default=True, description="whether the dashboard is served at `/` over HTTP")
@@ -258,7 +258,7 @@ class AggregatorSettings(BaseSettings):
         default="development",
         description="format of the log: `development`, words; `production`, lines of JSON",
     )
-    audit: Text | None = Field(default=None, description="file of the audit log, or `stdout` when serving HTTP")
+    audit: NonEmpty | None = Field(default=None, description="file of the audit log, or `stdout` when serving HTTP")
     audit_arguments: Literal["digest", "full"] = Field(
         default="digest", description="what the audit log has of arguments: `digest` or `full`"
     )
@@ -266,12 +266,12 @@ class AggregatorSettings(BaseSettings):
         default="continue", description="what becomes of calls while it cannot be written: `continue` or `refuse`"
     )
     audit_max_mb: Mebibytes = Field(default=100.0, description="MiB after which it is rotated")
-    audit_keep: Count = Field(default=10, description="rotated files to keep")
+    audit_keep: PositiveInt = Field(default=10, description="rotated files to keep")
     metrics: bool = Field(default=False, description="whether metrics are kept and served over HTTP")
     telemetry: bool = Field(
         default=False, description="whether traces are exported, as the `OTEL_…` variables say; needs the extra `otel`"
     )
-    groups: Text | None = Field(
+    groups: NonEmpty | None = Field(
         default=None, description="groups file, with named subsets of servers and tools; may begin with `~`"
     )
     tool_search: bool = Field(default=False, description="whether clients see a search instead of all tools")
@@ -280,32 +280,36 @@ class AggregatorSettings(BaseSettings):
     servers: dict[str, ServerSettings] = Field(
         default_factory=dict, description="settings of single servers, see below"
     )
-    keys_file: Text | None = Field(default=None, description="file with the digests of API keys for callers over HTTP")
+    keys_file: NonEmpty | None = Field(
+        default=None, description="file with the digests of API keys for callers over HTTP"
+    )
     jwt_issuer: WebUrl | None = Field(
         default=None, description="identity provider whose tokens (JWT) are accepted over HTTP"
     )
-    jwt_audience: Text | None = Field(default=None, description="`aud` of its tokens, required with `jwt_issuer`")
+    jwt_audience: NonEmpty | None = Field(default=None, description="`aud` of its tokens, required with `jwt_issuer`")
     jwt_jwks_url: WebUrl | None = Field(default=None, description="URL of the provider's public keys")
-    jwt_public_key_file: Text | None = Field(default=None, description="PEM file with its public key, instead")
+    jwt_public_key_file: NonEmpty | None = Field(default=None, description="PEM file with its public key, instead")
     jwt_algorithm: Algorithm = Field(
         default="RS256",
         description="signature algorithm: `RS…`, `ES…`, `PS…` (256, 384, 512), `EdDSA`, `Ed25519`, `Ed448`",
     )
-    jwt_groups_claim: Text | None = Field(default=None, description="claim with a caller's groups; none: all groups")
-    jwt_roles_claim: Text | None = Field(
+    jwt_groups_claim: NonEmpty | None = Field(
+        default=None, description="claim with a caller's groups; none: all groups"
+    )
+    jwt_roles_claim: NonEmpty | None = Field(
         default=None,
         description="claim with a caller's roles: `call`, `metrics`, `observe`, `operate`; none: all have `call`",
     )
     public_url: WebUrl | None = Field(
         default=None, description="origin at which clients reach the hub, by which they find the identity provider"
     )
-    allowed_hosts: tuple[Text, ...] = Field(
+    allowed_hosts: tuple[NonEmpty, ...] = Field(
         default=(), description="host names at which clients reach the hub, beside that of `public_url`"
     )
     cors_origins: Origins = Field(
         default=(), description="origins of web pages that may call; `*`: any, with authentication"
     )
-    oauth_dir: Text | None = Field(
+    oauth_dir: NonEmpty | None = Field(
         default=None,
         description="directory for the tokens of servers with OAuth; may begin with `~`; none: `aggregator-oauth` in "
         "FastMCP's home",
@@ -315,7 +319,7 @@ class AggregatorSettings(BaseSettings):
         description=f"calls a minute for each caller over HTTP; 0: no limit; none: {DEFAULT_RATE:g} with "
         "authentication, else 0",
     )
-    rate_burst: Count = Field(default=20, description="calls that a caller may make at once")
+    rate_burst: PositiveInt = Field(default=20, description="calls that a caller may make at once")
     callers: dict[str, CallerSettings] = Field(
         default_factory=dict,
         description="`rate_limit` and `rate_burst` of single callers, by the name of their key or as the audit log "
@@ -333,7 +337,7 @@ class AggregatorSettings(BaseSettings):
     validate_arguments: bool = Field(
         default=False, description="whether arguments are checked before a server is called"
     )
-    pins: Text | None = Field(default=None, description="file with the approved definitions")
+    pins: NonEmpty | None = Field(default=None, description="file with the approved definitions")
     on_pin_mismatch: Literal["warn", "block"] = Field(
         default="warn", description="what becomes of definitions that differ: `warn` or `block`"
     )

@@ -24,7 +24,7 @@ ENV_PREFIX = "FASTMCP_AGGREGATOR_"
 API_KEY_VARIABLE = f"{ENV_PREFIX}API_KEY"
 """Who asks a running instance has its key there; it is no setting."""
 
-Settings = TypeVar("Settings", bound=BaseSettings)
+AnySettings = TypeVar("AnySettings", bound=BaseSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _variable_of(location: tuple[int | str, ...]) -> str:
     return next((names[name] for name in wanted if name in names), wanted[-1])
 
 
-def validated(model: type[Settings], layers: Layers, root: Location) -> Settings | None:
+def validated(model: type[AnySettings], layers: Layers, root: Location) -> AnySettings | None:
     """Build the model from all layers; None, with the problems in `root`, if a value is wrong."""
     values = layers.merged()
     for name in values.keys() - model.model_fields.keys():

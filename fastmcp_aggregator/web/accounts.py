@@ -31,7 +31,7 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import authorization_response
 from fastmcp_aggregator.oauth.errors import OAuthError
-from fastmcp_aggregator.oauth.logins import LIFETIME, PATH, LoginOverError, Site, WrongBrowserError, cookie_of
+from fastmcp_aggregator.oauth.logins import LOGIN_LIFETIME, PATH, LoginOverError, Site, WrongBrowserError, cookie_of
 from fastmcp_aggregator.oauth.revocation import revoke
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
@@ -268,7 +268,13 @@ class AccountPages:
     def _set(self, response: Response, name: str, value: str) -> None:
         """Lax: the browser comes back from another site."""
         response.set_cookie(
-            name, value, max_age=int(LIFETIME), path=self._path, secure=self._is_secure, httponly=True, samesite="lax"
+            name,
+            value,
+            max_age=int(LOGIN_LIFETIME),
+            path=self._path,
+            secure=self._is_secure,
+            httponly=True,
+            samesite="lax",
         )
 
 

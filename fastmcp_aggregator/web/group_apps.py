@@ -24,7 +24,7 @@ from fastmcp_aggregator.groups import is_group_id
 from fastmcp_aggregator.library_internals import route_path
 
 MakeApp = Callable[[str], ASGIApp]
-Guard = Callable[[ASGIApp], ASGIApp]
+GuardApp = Callable[[ASGIApp], ASGIApp]
 
 
 class GroupApps:
@@ -34,7 +34,7 @@ class GroupApps:
         self,
         app: ASGIApp,
         groups: RunningGroups,
-        guard: Guard,
+        guard: GuardApp,
         on_denied: OnDenied,
         metadata: GroupMetadata | None,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastmcp_aggregator.front.http.rest import METHODS
+from fastmcp_aggregator.front.http.rest import JSON_METHODS
 from fastmcp_aggregator.version import VERSION
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": True}
@@ -35,7 +35,7 @@ _ERROR = {
 def description(path: str) -> dict[str, Any]:
     """The description, for an MCP endpoint at `path`."""
     paths: dict[str, Any] = {}
-    for method in METHODS:
+    for method in JSON_METHODS:
         paths[f"{path}/{method}"] = {"post": _operation(method, [])}
         group = {"name": "group_id", "in": "path", "required": True, "schema": {"type": "string"}}
         paths[f"/groups/{{group_id}}{path}/{method}"] = {"post": _operation(method, [group])}

@@ -70,7 +70,7 @@ from fastmcp_aggregator.policies.validation import ArgumentValidation
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter, _name
-from fastmcp_aggregator.replicas.wire import SIZE_LIMIT, TooLargeError, encoded
+from fastmcp_aggregator.replicas.wire import MESSAGE_SIZE_LIMIT, TooLargeError, encoded
 from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -637,7 +637,7 @@ async def _(around: Around) -> None:
 @cell("Redis", "too big")
 async def _(around: Around) -> None:
     with pytest.raises(TooLargeError):
-        encoded({"answer": "x" * SIZE_LIMIT})
+        encoded({"answer": "x" * MESSAGE_SIZE_LIMIT})
 
 
 @cell("Redis", "stale")

@@ -221,7 +221,7 @@ def link(path: Path) -> None:
 
 
 def swell(path: Path) -> None:
-    os.truncate(path, module.MOST_BYTES + 1)
+    os.truncate(path, module.CATALOGUE_SIZE_LIMIT + 1)
 
 
 def queue(path: Path) -> None:

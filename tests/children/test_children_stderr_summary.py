@@ -8,7 +8,7 @@ from support.harness import config, connected, lean, until
 from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import ChildState, build_aggregator
-from fastmcp_aggregator.children.process.stderr_summary import LONGEST, summary_of
+from fastmcp_aggregator.children.process.stderr_summary import LONGEST_SUMMARY, summary_of
 
 pytestmark = pytest.mark.process
 
@@ -229,7 +229,7 @@ def test_nothing_is_said_where_nothing_tells(said: str) -> None:
 def test_a_summary_is_bounded() -> None:
     summary = summary_of(["x" * 100_000] * 5)
     assert summary is not None
-    assert len(summary) == LONGEST
+    assert len(summary) == LONGEST_SUMMARY
     assert summary.endswith("…")
 
 

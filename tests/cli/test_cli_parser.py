@@ -13,8 +13,8 @@ import pytest
 from fastmcp_aggregator.cli import actions, commands
 from fastmcp_aggregator.cli.commands import all_commands
 from fastmcp_aggregator.cli.main import parse
-from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.cli.parser.command import Command
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:

@@ -5,12 +5,12 @@ from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 from support.harness import until
 
 from fastmcp_aggregator.front.http.resume.event_store import (
-    EXCHANGE,
+    RESUMABLE_REQUEST,
     AnswerStream,
     EventLog,
     EventLogs,
-    Exchange,
     KeptEvents,
+    ResumableRequest,
 )
 
 LONG = 3600.0
@@ -39,12 +39,12 @@ def texts(log: EventLog) -> list[bytes]:
 
 async def begun(kept: KeptEvents, stream_id: str = STREAM) -> AnswerStream:
     """The stream of a request, as the SDK begins it."""
-    exchange = Exchange({"headers": [(b"mcp-session-id", b"session")]})
-    token = EXCHANGE.set(exchange)
+    resumable = ResumableRequest({"headers": [(b"mcp-session-id", b"session")]})
+    token = RESUMABLE_REQUEST.set(resumable)
     await kept.store_event(stream_id, None)
-    EXCHANGE.reset(token)
-    assert exchange.stream is not None
-    return exchange.stream
+    RESUMABLE_REQUEST.reset(token)
+    assert resumable.stream is not None
+    return resumable.stream
 
 
 def test_of_one_stream_the_latest_events_are_kept() -> None:

@@ -24,7 +24,7 @@ from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
 from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault, place_of
-from fastmcp_aggregator.oauth.web import Answer
+from fastmcp_aggregator.oauth.web import HttpAnswer
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 URL = "https://mcp.example.com/mcp"
@@ -36,11 +36,11 @@ class TokenEndpoint:
     def __init__(self) -> None:
         self.number = 0
         self.asked: list[Mapping[str, str]] = []
-        self.answer: Answer | Unreachable | None = None
+        self.answer: HttpAnswer | Unreachable | None = None
         self.go = asyncio.Event()
         self.go.set()
 
-    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
         self.asked.append(form)
         await self.go.wait()
         if isinstance(self.answer, Unreachable):
@@ -53,13 +53,13 @@ class TokenEndpoint:
         return answer(self.number)
 
 
-def answer(number: int, **more: Any) -> Answer:
+def answer(number: int, **more: Any) -> HttpAnswer:
     told = {"access_token": f"access-{number}", "token_type": "Bearer", "refresh_token": f"refresh-{number}"}
-    return Answer(200, httpx2.Headers(), json.dumps({**told, "expires_in": 3600, **more}).encode())
+    return HttpAnswer(200, httpx2.Headers(), json.dumps({**told, "expires_in": 3600, **more}).encode())
 
 
-def refusal(code: str, status: int = 400) -> Answer:
-    return Answer(status, httpx2.Headers(), json.dumps({"error": code, "error_description": "s3cret"}).encode())
+def refusal(code: str, status: int = 400) -> HttpAnswer:
+    return HttpAnswer(status, httpx2.Headers(), json.dumps({"error": code, "error_description": "s3cret"}).encode())
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ async def test_no_refresh_token_is_presented_while_nothing_can_be_kept(
 
 @pytest.mark.parametrize("answered", [refusal("", 503), refusal("slow_down"), Unreachable("x cannot be asked: y")])
 async def test_an_authorization_server_that_is_down_costs_no_login(
-    endpoint: TokenEndpoint, vault: FileVault, answered: Answer | Unreachable
+    endpoint: TokenEndpoint, vault: FileVault, answered: HttpAnswer | Unreachable
 ) -> None:
     await logged_in(vault)
     endpoint.answer = answered

@@ -20,7 +20,7 @@ from fastmcp_aggregator.oauth.authorization import Authorization, Refused, autho
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError, Unreachable
-from fastmcp_aggregator.oauth.web import Answer, sent
+from fastmcp_aggregator.oauth.web import HttpAnswer, sent
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 URL = "https://mcp.example.com/team/mcp"
@@ -51,7 +51,7 @@ class Web:
     """Answers by address; all others are not there."""
 
     def __init__(self) -> None:
-        self.challenge = Answer(401, httpx2.Headers({"www-authenticate": "Bearer"}), b"")
+        self.challenge = HttpAnswer(401, httpx2.Headers({"www-authenticate": "Bearer"}), b"")
         self.pages: dict[str, Any] = {
             "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp": RESOURCE,
             f"{ISSUER}/.well-known/oauth-authorization-server": METADATA,
@@ -61,22 +61,22 @@ class Web:
         self.asked: list[str] = []
         self.forms: list[Mapping[str, str]] = []
 
-    async def sent(self, request: httpx2.Request) -> Answer:
+    async def sent(self, request: httpx2.Request) -> HttpAnswer:
         url = str(request.url)
         self.asked.append(url)
         return self.challenge if url == URL else self._page(url)
 
-    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
         self.asked.append(url)
         self.forms.append(form)
         return self._page(url)
 
-    def _page(self, url: str) -> Answer:
+    def _page(self, url: str) -> HttpAnswer:
         page = self.pages.get(url)
-        if isinstance(page, Answer):
+        if isinstance(page, HttpAnswer):
             return page
         status = 404 if page is None else 201 if url.endswith("/register") else 200
-        return Answer(status, httpx2.Headers(), json.dumps(page).encode())
+        return HttpAnswer(status, httpx2.Headers(), json.dumps(page).encode())
 
     def changed(self, **metadata: Any) -> None:
         self.pages[f"{ISSUER}/.well-known/oauth-authorization-server"] = {**METADATA, **metadata}
@@ -159,7 +159,7 @@ async def test_what_a_provider_needs_is_said(
 
 
 async def test_a_server_that_asks_for_nothing_needs_nothing(web: Web) -> None:
-    web.challenge = Answer(200, httpx2.Headers(), b"{}")
+    web.challenge = HttpAnswer(200, httpx2.Headers(), b"{}")
     web.pages.clear()
     with pytest.raises(NothingAsked):
         await discovered(URL, PLAIN)
@@ -205,7 +205,7 @@ async def test_poisoned_metadata_of_a_server_lead_nowhere(web: Web, lie: dict[st
 
 async def test_a_challenge_cannot_lead_to_a_metadata_service(web: Web) -> None:
     lead = 'Bearer resource_metadata="https://169.254.169.254/latest"'
-    web.challenge = Answer(401, httpx2.Headers({"www-authenticate": lead}), b"")
+    web.challenge = HttpAnswer(401, httpx2.Headers({"www-authenticate": lead}), b"")
     with pytest.raises(Unreachable, match="cloud metadata service"):
         await discovered(URL, PLAIN)
     assert web.asked == [URL]

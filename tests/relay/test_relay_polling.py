@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from support.virtual_time import VirtualTimePolicy, now
 
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.relay.task_polling import LONGEST, SHORTEST, Polling, interval_of
+from fastmcp_aggregator.relay.task_polling import LONGEST_INTERVAL, SHORTEST_INTERVAL, Polling, interval_of
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ async def test_pauses_double_up_to_what_the_server_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "seconds"), [(0, 5), (-1, 5), (None, 5), ("x", 5), (1, SHORTEST), (10**9, LONGEST), (2000, 2)]
+    ("named", "seconds"),
+    [(0, 5), (-1, 5), (None, 5), ("x", 5), (1, SHORTEST_INTERVAL), (10**9, LONGEST_INTERVAL), (2000, 2)],
 )
 def test_the_interval_is_within_bounds(named: Any, seconds: float) -> None:
     assert interval_of({"pollIntervalMs": named}) == seconds

@@ -24,7 +24,7 @@ from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import LoginAccount, keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
-from fastmcp_aggregator.oauth.web import Answer
+from fastmcp_aggregator.oauth.web import HttpAnswer
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -114,13 +114,13 @@ class RotatingEndpoint:
         self.number = 0
         self.refused = 0
 
-    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+    async def posted(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
         if form["refresh_token"] != f"refresh-{self.number}":
             self.refused += 1
-            return Answer(400, httpx2.Headers(), b'{"error": "invalid_grant"}')
+            return HttpAnswer(400, httpx2.Headers(), b'{"error": "invalid_grant"}')
         self.number += 1
         told = {"access_token": f"access-{self.number}", "refresh_token": f"refresh-{self.number}", "expires_in": 3600}
-        return Answer(200, httpx2.Headers(), json.dumps({"token_type": "Bearer", **told}).encode())
+        return HttpAnswer(200, httpx2.Headers(), json.dumps({"token_type": "Bearer", **told}).encode())
 
 
 async def test_thirty_days_of_four_replicas_cost_no_login(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

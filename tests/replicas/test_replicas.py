@@ -25,7 +25,7 @@ from support.wire import EVERYTHING, Message, text_of, until_answered
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
-from fastmcp_aggregator.front.http.resume.kept_sessions import LIFETIME
+from fastmcp_aggregator.front.http.resume.kept_sessions import SESSION_LIFETIME
 from fastmcp_aggregator.relay import pending_calls
 from fastmcp_aggregator.replicas import changes, redis_channel, redis_connection, wire
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -181,7 +181,7 @@ async def test_a_client_that_leaves_another_replica_ends_its_call(hubs: Hubs) ->
 async def test_a_result_that_is_too_large_to_be_passed_on_is_an_error(
     hubs: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "SIZE_LIMIT", 2000)
+    monkeypatch.setattr(wire, "MESSAGE_SIZE_LIMIT", 2000)
     await hubs.start(config(old=talking()))
     one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
     params = play({"ask": {"a": ROOTS}}, {"ask": {"b": ROOTS}})
@@ -501,7 +501,7 @@ async def test_a_session_goes_on_at_other_replicas_that_have_the_same_key(hubs: 
     for key in keys:
         assert session["Mcp-Session-Id"].encode() not in key
         assert b"clientInfo" not in (await admin.get(key) or b"")
-        assert 0 < await admin.ttl(key) <= LIFETIME
+        assert 0 < await admin.ttl(key) <= SESSION_LIFETIME
     await admin.aclose()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.doubles import Clock
 
-from fastmcp_aggregator.replicas.seal import LIFETIME, OVERHEAD, Seal, SealError
+from fastmcp_aggregator.replicas.seal import MESSAGE_LIFETIME, OVERHEAD, Seal, SealError
 
 SECRET = "a secret that all replicas share, and no other"
 ONE, OTHER, THIRD = "11" * 8, "22" * 8, "33" * 8
@@ -72,7 +72,7 @@ def test_a_message_for_somebody_else_of_another_hub_or_under_another_key_is_refu
 def test_a_message_is_good_for_a_minute_by_either_clock() -> None:
     now = Clock()
     message = seal(clock=now).sealed(b"x", OTHER)
-    for away in (LIFETIME + 1, -LIFETIME - 1):
+    for away in (MESSAGE_LIFETIME + 1, -MESSAGE_LIFETIME - 1):
         later = Clock()
         later.now += away
         assert is_refused(seal(OTHER, clock=later), message)

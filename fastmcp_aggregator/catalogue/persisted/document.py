@@ -11,7 +11,7 @@ import msgspec
 
 from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, ids_of, usable
 
-FORMAT = 1
+_FORMAT = 1
 """A document of a later one is left alone."""
 MOST_KINDS = 4
 """Kinds of clients whose catalogues are kept; those that came last."""
@@ -88,7 +88,7 @@ def encoded(server_key: str, fingerprint: str, known: Known) -> bytes:
         ValueError: something in it cannot be written as JSON.
     """
     kinds = {kind: _listed(each) for kind, each in list(known.by_kind.items())[-MOST_KINDS:]}
-    return msgspec.json.encode(_Document(FORMAT, server_key, fingerprint, kinds, sorted(known.shown)[:_MOST_SHOWN]))
+    return msgspec.json.encode(_Document(_FORMAT, server_key, fingerprint, kinds, sorted(known.shown)[:_MOST_SHOWN]))
 
 
 def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
@@ -113,7 +113,7 @@ def head_of(data: bytes) -> Head:
         UnusableDocument: it is broken, or of a later version.
     """
     head = _decoded(data, Head)
-    if head.format != FORMAT:
+    if head.format != _FORMAT:
         raise UnusableDocument(f"it is of another version ({head.format}) of fastmcp-aggregator")
     return head
 

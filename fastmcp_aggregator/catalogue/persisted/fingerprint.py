@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config import RemoteServer, ServerConfig, StdioServer
+from fastmcp_aggregator.early.answers import FileState
 from fastmcp_aggregator.settings.options import ChildOptions
 
 _MOST_FILES = 50
@@ -24,9 +25,6 @@ _MOST_FILES = 50
 _MANIFESTS = ("package.json", "pyproject.toml")
 """What tells the version of the package that a script belongs to."""
 _MOST_PARENTS = 6
-
-State = tuple[str, int, int]
-"""A file's path, size and time (ns)."""
 
 
 def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes, working_folder: str) -> str | None:
@@ -61,7 +59,7 @@ def fingerprint_of(server: ServerConfig, options: ChildOptions, secret: bytes, w
     return hmac.new(secret, json.dumps(parts, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-def files_of(server: StdioServer) -> Iterator[State]:
+def files_of(server: StdioServer) -> Iterator[FileState]:
     """The program, the scripts among its arguments, and what tells the versions of their packages."""
     folder = Path(server.cwd or ".")
     path = server.environment().get("PATH") or os.environ.get("PATH")
@@ -79,7 +77,7 @@ def files_of(server: StdioServer) -> Iterator[State]:
                 yield found
 
 
-def _manifest_of(file: Path) -> State | None:
+def _manifest_of(file: Path) -> FileState | None:
     """What tells the version of the package that a file belongs to; links are followed, as `node_modules/.bin` has."""
     for folder in list(Path(os.path.realpath(file)).parents)[:_MOST_PARENTS]:
         for name in _MANIFESTS:
@@ -88,7 +86,7 @@ def _manifest_of(file: Path) -> State | None:
     return None
 
 
-def _state_of(file: Path) -> State | None:
+def _state_of(file: Path) -> FileState | None:
     try:
         found = os.stat(file)
     except (OSError, ValueError):
@@ -103,5 +101,5 @@ def _digest_of(pins: str) -> str | None:
 
 
 @lru_cache(maxsize=4)
-def _digest_of_file(state: State) -> str:
+def _digest_of_file(state: FileState) -> str:
     return hashlib.sha256(Path(state[0]).read_bytes()).hexdigest()

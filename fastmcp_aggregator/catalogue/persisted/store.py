@@ -42,7 +42,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES = 16 * 1024**2
+CATALOGUE_SIZE_LIMIT = 16 * 1024**2
 """Of one file."""
 MOST_FILES = 500
 """In the folder; the oldest go first."""
@@ -203,8 +203,8 @@ class CatalogueStore:
                 return
         others = {kind: known for kind, known in before.by_kind.items() if kind not in by_kind}
         data = encoded(server_key, fingerprint, Known({**others, **by_kind}, before.shown | shown))
-        if len(data) > MOST_BYTES:
-            raise ValueError(f"that of {server_key!r} is larger than {MOST_BYTES // 1024**2} MiB")
+        if len(data) > CATALOGUE_SIZE_LIMIT:
+            raise ValueError(f"that of {server_key!r} is larger than {CATALOGUE_SIZE_LIMIT // 1024**2} MiB")
         _require_ours(self.folder)
         with staged(path, data.decode(), mode=PRIVATE) as put_in_place:
             put_in_place()
@@ -271,9 +271,9 @@ def _content_of(path: Path) -> tuple[bytes, float]:
             raise UnusableDocument("it is no plain file")
         if not _is_ours(found):
             raise UnusableDocument("it belongs to another user, or others may write it")
-        if found.st_size > MOST_BYTES:
-            raise UnusableDocument(f"it is larger than {MOST_BYTES // 1024**2} MiB")
-        return file.read(MOST_BYTES), found.st_mtime
+        if found.st_size > CATALOGUE_SIZE_LIMIT:
+            raise UnusableDocument(f"it is larger than {CATALOGUE_SIZE_LIMIT // 1024**2} MiB")
+        return file.read(CATALOGUE_SIZE_LIMIT), found.st_mtime
 
 
 def _require_ours(folder: Path) -> None:

@@ -26,7 +26,7 @@ from mcp.client.streamable_http import LAST_EVENT_ID
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
-from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, Pace, StreamBreaker, read_body
+from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, Throttle, read_body
 from fastmcp_aggregator.children.http.failures import (
     cancelled_id,
     compressed,
@@ -83,7 +83,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._is_sse = transport == "sse"
         self._limit = limit
         self._mark = secrets.token_hex(16)
-        self._reopenings = Pace(at_once=20, per_second=2)
+        self._reopenings = Throttle(at_once=20, per_second=2)
         self._has_answered = False
         self._is_over = False
         self._broken = StreamBreaker()

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import httpx2
 
-from fastmcp_aggregator.access.keys import MARK
+from fastmcp_aggregator.access.keys import KEY_PREFIX
 from fastmcp_aggregator.children.session.ownership import headers_of_caller, owner_now
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
@@ -200,7 +200,7 @@ def _token(key: str, variable: str) -> str:
 
 def _is_for_us(value: str) -> bool:
     """Whether there is an API key of this program in a caller's header, which is nobody else's to see."""
-    return MARK in value or any(MARK in _plain(word) for word in value.split())
+    return KEY_PREFIX in value or any(KEY_PREFIX in _plain(word) for word in value.split())
 
 
 def _plain(word: str) -> str:

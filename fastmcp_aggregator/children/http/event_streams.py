@@ -39,7 +39,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
         HttpFailed: it has more than `limit` bytes, or would cost too much to parse.
         httpx2.TransportError: the connection broke.
     """
-    body, pace = bytearray(), Pace()
+    body, pace = bytearray(), Throttle()
     try:
         async for chunk in chunks_of(response):
             body += chunk
@@ -61,7 +61,7 @@ def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
     return aiter(response.stream)
 
 
-class Pace:
+class Throttle:
     """Has something done more slowly if it is done very often: the server that has it done waits, and nobody else."""
 
     def __init__(self, at_once: int = _AT_ONCE, per_second: int = _PER_SECOND) -> None:
@@ -163,7 +163,7 @@ class BoundedEvents:
         return self._splitter.is_resumable
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks, pace = chunks_of(self._response), Pace()
+        chunks, pace = chunks_of(self._response), Throttle()
         try:
             while (chunk := await self._broken.next_chunk(chunks)) is not None:
                 messages = others = 0

@@ -29,14 +29,14 @@ AT_ONCE = max(4, 4 * _processors())
 """Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
 EARLY = max(1, _processors() - 1)
 """Those that start while FastMCP is imported, which has a processor for itself, if there are two."""
-PATIENCE = 10.0
+START_PATIENCE = 10.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
 
 class StartSlots:
     """At most `limit` slots are held at once."""
 
-    def __init__(self, limit: int = AT_ONCE, patience: float = PATIENCE) -> None:
+    def __init__(self, limit: int = AT_ONCE, patience: float = START_PATIENCE) -> None:
         self._limit = limit
         self._patience = patience
         self._waiting: dict[Hashable, tuple[asyncio.Event, Callable[[], bool]]] = {}

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 
 from fastmcp_aggregator.escaping import printable
 
-LONGEST = 300
+LONGEST_SUMMARY = 300
 """Characters of a summary, at most."""
 _LONGEST_LINE = 1000
 _MOST_TOGETHER = 12
@@ -58,7 +58,7 @@ def summary_of(lines: Sequence[str]) -> str | None:
     if _NPM.match(kept[-1]):
         text = _first_of_npm(kept)
     escaped = printable(text)
-    return escaped if len(escaped) <= LONGEST else f"{escaped[: LONGEST - 1]}…"
+    return escaped if len(escaped) <= LONGEST_SUMMARY else f"{escaped[: LONGEST_SUMMARY - 1]}…"
 
 
 def _plain(line: str) -> str:

@@ -38,13 +38,13 @@ from fastmcp_aggregator.protocol.methods import CANCELLED
 
 _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
-Outcome = Raw | dict[str, Any] | Exception
+DirectOutcome = Raw | dict[str, Any] | Exception
 """A result as the child wrote it, or decoded; or its error, or that of the connection."""
 _Told = Callable[[Owner], None]
 """Passes on what the child has said."""
 Addressed = Callable[[str, Mapping[str, Any], InFlight], tuple[dict[str, Any], dict[str, Any]]]
 """A request with what a child is told with each, and how the session is to send it."""
-Ask = Callable[[str, Mapping[str, Any], InFlight], Awaitable[dict[str, Any]]]
+AskDecoded = Callable[[str, Mapping[str, Any], InFlight], Awaitable[dict[str, Any]]]
 """Sends a request, and waits for its result."""
 _Question = asyncio.Future[Owner]
 """Of the child, which waits for who can be asked."""
@@ -82,7 +82,7 @@ class DirectRequest:
         self.id = request_id
         """Among those of its channel."""
         self.requester = requester
-        self.outcome: Outcome | None = None
+        self.outcome: DirectOutcome | None = None
         self._kept: deque[_Told | _Question] = deque()
         """What the child has said about it, in order, until it is adopted."""
         self._channel = channel
@@ -136,7 +136,7 @@ class DirectRequest:
                 kept.set_exception(AskedTooLate())
         self._kept.clear()
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: DirectOutcome) -> None:
         """It is answered, or never will be."""
         self.outcome = outcome
         self._end()
@@ -339,7 +339,7 @@ class PipeRequests:
         for request in list(self._pending.values()):
             self._settle(request.id, MCPError(CONNECTION_CLOSED, "Connection closed"))
 
-    def _settle(self, request_id: int | str, outcome: Outcome) -> bool:
+    def _settle(self, request_id: int | str, outcome: DirectOutcome) -> bool:
         request = self._pending.pop(coerce_request_id(request_id), None)
         if request is not None:
             request.settle(outcome)
@@ -353,11 +353,11 @@ class SessionRequests:
 
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
-        self._ask: Ask
+        self._ask: AskDecoded
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._timeouts = _TimeoutsByLength()
 
-    def bind(self, ask: Ask) -> None:
+    def bind(self, ask: AskDecoded) -> None:
         self._ask = ask
 
     @property
@@ -389,7 +389,7 @@ class SessionRequests:
         self, request: DirectRequest, in_flight: InFlight, method: str, params: Mapping[str, Any]
     ) -> None:
         send_in_context(in_flight)
-        outcome: Outcome
+        outcome: DirectOutcome
         try:
             outcome = await self._ask(method, params, in_flight)
         except Exception as error:

@@ -31,6 +31,7 @@ from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.methods import LISTEN, METHODS, Era
+from fastmcp_aggregator.version import PROGRAM
 
 _TELLING = frozenset({"auth", "status", "broken"})
 """The kinds of failure that can be of one request or of all."""
@@ -269,7 +270,7 @@ async def open_session(
         transport,
         mode=_MODES[era],
         forward_incoming_headers=False,
-        client_info=Implementation(name="fastmcp-aggregator", version=version),
+        client_info=Implementation(name=PROGRAM, version=version),
         init_timeout=0,
         # FastMCP's forwarding handlers keep one slot for the last caller, so a shared session would ask the wrong
         # client. `Incoming` sees the child's messages before they could.

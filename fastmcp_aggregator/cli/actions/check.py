@@ -36,7 +36,7 @@ from fastmcp_aggregator.libraries import installed_version
 from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.status.server_status import ServerStatus
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
 _LOGINS = "Logins (OAuth):"
 _FINE = "No problems found."
@@ -414,7 +414,7 @@ def _versions_and_programs(examination: Examination) -> Iterator[str]:
 
 def _versions() -> dict[str, str]:
     """Of ourselves and what we stand on."""
-    found = {"fastmcp-aggregator": VERSION, "Python": platform.python_version()}
+    found = {PROGRAM: VERSION, "Python": platform.python_version()}
     for library in ("fastmcp", "mcp"):
         if number := installed_version(library):
             found[library] = number

@@ -18,7 +18,7 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, this_machine
-from fastmcp_aggregator.client_configs.merging import Decision, Definition, definitions, merged
+from fastmcp_aggregator.client_configs.merging import Choice, ServerDefinition, definitions, merged
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import stamp_of
@@ -100,7 +100,7 @@ def _is_wanted(file: FoundFile, options: argparse.Namespace) -> bool:
     return False
 
 
-def _without_value(found: Mapping[str, Sequence[Definition]]) -> dict[str, list[str]]:
+def _without_value(found: Mapping[str, Sequence[ServerDefinition]]) -> dict[str, list[str]]:
     """Of everything that is found, the variables without a value, and the servers that need them."""
     every = ({key: definition.entry} for key, known in found.items() for definition in known)
     return _users(missing_variables(entry, os.environ) for entry in every)
@@ -116,7 +116,7 @@ def _users(missing: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str
     return {name: list(keys) for name, keys in users.items()}
 
 
-def _decision(found: Mapping[str, Sequence[Definition]], *, renames: bool) -> Any:
+def _decision(found: Mapping[str, Sequence[ServerDefinition]], *, renames: bool) -> Any:
     """What decides between different definitions of a key: the option, a person, or nobody."""
     different = [key for key, known in found.items() if len(known) > 1]
     if renames or not different:
@@ -127,7 +127,7 @@ def _decision(found: Mapping[str, Sequence[Definition]], *, renames: bool) -> An
     raise UsageError("\n".join([*lines, "Give --rename to keep all under names of their own, or name fewer files."]))
 
 
-def _ask(key: str, known: Sequence[Definition]) -> Decision:
+def _ask(key: str, known: Sequence[ServerDefinition]) -> Choice:
     lines = [_line(definition.entry) for definition in known]
     shown = [
         f"{_labels(definition)}: {line}{_differences(definition, known) if lines.count(line) > 1 else ''}"
@@ -137,7 +137,7 @@ def _ask(key: str, known: Sequence[Definition]) -> Decision:
     return choice if choice < len(known) else None
 
 
-def _differences(definition: Definition, known: Sequence[Definition]) -> str:
+def _differences(definition: ServerDefinition, known: Sequence[ServerDefinition]) -> str:
     """What this definition has that others of the same line have not, or have otherwise."""
     names = dict.fromkeys(name for other in known for name in other.entry)
     different = [name for name in names if any(o.entry.get(name) != definition.entry.get(name) for o in known)]
@@ -153,7 +153,7 @@ def _require_free(path: Path, *, overwrites: bool) -> None:
 
 def _show(
     files: Sequence[FoundFile],
-    found: Mapping[str, Sequence[Definition]],
+    found: Mapping[str, Sequence[ServerDefinition]],
     *,
     sought: Iterable[str],
     as_json: bool,
@@ -176,7 +176,7 @@ def _show(
         say(f"Nothing is written. To have {_in_one(found)}: fastmcp-aggregator import --output mcp.json")
 
 
-def _in_one(found: Mapping[str, Sequence[Definition]]) -> str:
+def _in_one(found: Mapping[str, Sequence[ServerDefinition]]) -> str:
     number = sum(map(len, found.values()))
     return f"{'it' if number == 1 else f'these {number} servers'} in one config"
 
@@ -217,7 +217,7 @@ def _details(server: FoundServer) -> Iterator[str]:
     yield from server.translated.remarks
 
 
-def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[Definition]]) -> dict[str, Any]:
+def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDefinition]]) -> dict[str, Any]:
     return {
         "files": [
             {
@@ -284,9 +284,9 @@ def _tell_problems(servers: Servers, variables: Mapping[str, str]) -> None:
                 say(f"warning: {detail}")
 
 
-def _whose(known: Sequence[Definition]) -> str:
+def _whose(known: Sequence[ServerDefinition]) -> str:
     return " and ".join(_labels(definition) for definition in known)
 
 
-def _labels(definition: Definition) -> str:
+def _labels(definition: ServerDefinition) -> str:
     return ", ".join(dict.fromkeys(file.client.label for file in definition.files))

@@ -19,7 +19,7 @@ from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.status.server_status import ServerStatus
 
-Pins = Mapping[str, ServerPins]
+PinsByKey = Mapping[str, ServerPins]
 
 _HAS = {"changed": "has changed", "new": "is new", "gone": "is gone"}
 
@@ -51,7 +51,7 @@ async def _pin(
     config: McpConfig,
     settings: AggregatorSettings,
     path: Path,
-    known: Pins,
+    known: PinsByKey,
     approved: Collection[str] | None,
     *,
     writes: bool,
@@ -86,7 +86,7 @@ def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[Serve
     return offered, failed
 
 
-def _document(found: list[Difference], kept: Pins, failed: Sequence[ServerStatus], path: Path) -> dict[str, Any]:
+def _document(found: list[Difference], kept: PinsByKey, failed: Sequence[ServerStatus], path: Path) -> dict[str, Any]:
     differences = [
         {"server": entry.server, **_named(entry), "kind": entry.kind, "diff": list(diff(entry))} for entry in found
     ]
@@ -108,7 +108,12 @@ def _counted(pins: ServerPins) -> str:
 
 
 def _tell(
-    found: list[Difference], kept: Pins, known: Pins, offered: Pins, failed: Sequence[ServerStatus], path: Path
+    found: list[Difference],
+    kept: PinsByKey,
+    known: PinsByKey,
+    offered: PinsByKey,
+    failed: Sequence[ServerStatus],
+    path: Path,
 ) -> None:
     for status in failed:
         say(line_of(status))

@@ -6,9 +6,10 @@ import argparse
 import re
 
 from fastmcp_aggregator.cli.commands import all_commands
-from fastmcp_aggregator.cli.parser.command import PROGRAM, Command
+from fastmcp_aggregator.cli.parser.command import Command
 from fastmcp_aggregator.cli.terminal.console import put
 from fastmcp_aggregator.cli.terminal.exits import FINE
+from fastmcp_aggregator.version import PROGRAM
 
 _FILES = {"FILE", "CONFIG"}
 _VALUES = re.compile(r"(?<=:\()[^()]+(?=\)\"$)", re.MULTILINE)

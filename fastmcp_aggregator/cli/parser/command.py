@@ -11,9 +11,8 @@ from importlib import import_module
 from typing import NoReturn
 
 from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
-PROGRAM = "fastmcp-aggregator"
 HERE = "http://127.0.0.1:8000"
 """Where an instance runs that was told nothing else."""
 DEFAULT_NAME = "hub"

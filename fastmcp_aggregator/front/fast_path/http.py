@@ -29,9 +29,9 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import LISTS, Declined, FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
-from fastmcp_aggregator.front.http.rest import METHODS, refusal
+from fastmcp_aggregator.front.http.rest import JSON_METHODS, refusal
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
@@ -66,7 +66,7 @@ class FastEndpoint:
         """`scopes` are those that a request must have authenticated with; None: everybody is let in."""
         self._app = app
         self._path = path
-        self._json_face = {f"{path.rstrip('/')}/{method}": method for method in METHODS}
+        self._json_face = {f"{path.rstrip('/')}/{method}": method for method in JSON_METHODS}
         self._fast_path = fast_path
         self._endpoint = endpoint
         self._clients = clients
@@ -184,7 +184,7 @@ class Exchange:
             Malformed: its id is none.
         """
         self._request_id = request.id
-        if request.method in LISTS and self._fast_path.is_long(request.method):
+        if request.method in KIND_OF_LIST and self._fast_path.is_long(request.method):
             self.long = request
             return True
         if (result := self._fast_path.reply(request, self._sender)) is not None:
@@ -205,7 +205,7 @@ class Exchange:
         if found is None:
             return None
         result, parts = found
-        return LongResponse.of(self.encoded(result), SPECS[LISTS[request.method]].list_key, parts)
+        return LongResponse.of(self.encoded(result), SPECS[KIND_OF_LIST[request.method]].list_key, parts)
 
     async def send(self, response: bytes | LongResponse, send: Send) -> None:
         """Send a response; a long one by and by, as it is read."""

@@ -58,7 +58,7 @@ CALLS = frozenset(
     row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
 )
 """The methods of calls to children."""
-LISTS = {spec.list_method: kind for kind, spec in SPECS.items()}
+KIND_OF_LIST = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
 TALKED = frozenset({"notification", "polling", "question", "result", "takes long"})
 """Why calls are taken over as others of the same component will be."""
@@ -153,12 +153,12 @@ class FastPath:
 
     def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request that needs no child; None: it is another, or declined."""
-        if request.method not in LISTS and request.method != PING:
+        if request.method not in KIND_OF_LIST and request.method != PING:
             return None
         try:
             self._require_usual(request)
             raw_json.read_id(request.id)
-            result = self._listed(request, sender) if request.method in LISTS else _pong(request, sender)
+            result = self._listed(request, sender) if request.method in KIND_OF_LIST else _pong(request, sender)
         except Exception as why:
             self._count_declined(why)
             return None
@@ -190,14 +190,14 @@ class FastPath:
     def is_long(self, method: str) -> bool:
         """Whether a list takes longer than a turn."""
         directory = self._directory
-        return directory.is_same_for_all and directory.table.count(LISTS[method]) > _MOST_AT_ONCE
+        return directory.is_same_for_all and directory.table.count(KIND_OF_LIST[method]) > _MOST_AT_ONCE
 
     async def long_list(self, request: raw_json.RequestLine, sender: Sender) -> tuple[Result, list[bytes]] | None:
         """The result of such a request but for what is listed, and the parts of that; None: it is declined.
 
         The list is made by and by: others go on meanwhile.
         """
-        kind = LISTS[request.method]
+        kind = KIND_OF_LIST[request.method]
         try:
             self._require_usual(request)
             raw_json.read_id(request.id)
@@ -218,7 +218,7 @@ class FastPath:
         return self._list_result(request.method, Raw(b"[]"), table, sender), parts
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
-        kind, rule, table = LISTS[request.method], self._rule_of_list(request, sender), self._directory.table
+        kind, rule, table = KIND_OF_LIST[request.method], self._rule_of_list(request, sender), self._directory.table
         try:
             items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
         except ValueError:
@@ -227,7 +227,7 @@ class FastPath:
 
     def _rule_of_list(self, request: raw_json.RequestLine, sender: Sender) -> NameRule:
         """How names are listed for the client."""
-        kind = LISTS[request.method]
+        kind = KIND_OF_LIST[request.method]
         meta = _meta_of(request.params)
         _require_envelope(request.method, {**request.params, "_meta": meta}, meta, sender)
         if not self._directory.can_list or not self._own.has_none_of(kind) or "cursor" in request.params:
@@ -235,7 +235,7 @@ class FastPath:
         return self._directory.naming.rule(_client_name(sender, request.params))
 
     def _list_result(self, method: str, items: Raw, table: RouteTable, sender: Sender) -> Result:
-        kind = LISTS[method]
+        kind = KIND_OF_LIST[method]
         result = {SPECS[kind].list_key: items}
         if not sender.is_modern:
             return result

@@ -19,7 +19,7 @@ from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 
 
-class ClientPipe(Protocol):
+class PipeEnds(Protocol):
     """The two ends of the pipe to the client; see `front/stdio/transport.py`."""
 
     @property
@@ -39,13 +39,13 @@ class PipeFront:
 
     def __init__(self, path: FastPath) -> None:
         self._path = path
-        self._pipe: ClientPipe | None = None
+        self._pipe: PipeEnds | None = None
         self._connection: Connection | None = None
         self._is_modern = False
         self._calls: dict[RequestId, FastCall] = {}
         self._taken_over: dict[RequestId, FastCall] = {}
 
-    def attach(self, pipe: ClientPipe) -> None:
+    def attach(self, pipe: PipeEnds) -> None:
         self._pipe = pipe
 
     def connected(self, connection: Connection, *, is_modern: bool) -> None:
@@ -128,7 +128,7 @@ class _Line:
     patience = math.inf
     __slots__ = ("_front", "_id", "_key", "_line", "_pipe")
 
-    def __init__(self, front: PipeFront, pipe: ClientPipe, key: RequestId, line: bytes, request_id: Raw) -> None:
+    def __init__(self, front: PipeFront, pipe: PipeEnds, key: RequestId, line: bytes, request_id: Raw) -> None:
         self._front = front
         self._pipe = pipe
         self._key = key

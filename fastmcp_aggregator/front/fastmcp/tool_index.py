@@ -16,7 +16,7 @@ from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
 
-Listed = Mapping[str, Any]
+ListedTool = Mapping[str, Any]
 
 _MOST_LISTS = 8
 """Lists of tools of which an index is kept."""
@@ -33,7 +33,7 @@ _OF_AN_ARGUMENT = frozenset({"type", "enum", "items", "default", "const", "anyOf
 class Found(NamedTuple):
     """Tools, the best first, and whether one of them fits; otherwise they are the nearest."""
 
-    tools: list[Listed]
+    tools: list[ListedTool]
     fits: bool
 
 
@@ -69,7 +69,7 @@ class ToolIndex:
         shown = [table.public_id(Kind.TOOL, rule, route) for route in routes]
         return Found([listed[name] for name in shown if name in listed], found.fits)
 
-    async def best_of(self, tools: Sequence[Listed], query: str, most: int) -> Found:
+    async def best_of(self, tools: Sequence[ListedTool], query: str, most: int) -> Found:
         """The tools that fit best, of some that are listed."""
         names = [tool["name"] for tool in tools]
         async with self._one_at_a_time:
@@ -77,7 +77,7 @@ class ToolIndex:
             found = await asyncio.to_thread(self._used(digest).ranking.best, query[:_LONGEST_QUERY], most)
         return Found([tools[number] for number in found.numbers], found.fits)
 
-    async def _made(self, names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> bytes:
+    async def _made(self, names: Sequence[str], texts: Sequence[tuple[str, str, ListedTool]]) -> bytes:
         """The digest of a list of which there is an index then."""
         digest, tools = await asyncio.to_thread(_digested, names, texts)
         if digest not in self._indexes:
@@ -91,7 +91,7 @@ class ToolIndex:
         return self._indexes[digest]
 
 
-def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
+def within_bounds(tools: Sequence[ListedTool]) -> list[ListedTool]:
     """As much of the definitions as there is room for: all of it; else less of the last ones, then of all."""
     shortened = list(tools)
     for less in (_shorter, _shortest):
@@ -104,23 +104,23 @@ def within_bounds(tools: Sequence[Listed]) -> list[Listed]:
     return shortened
 
 
-def in_a_line(tool: Listed) -> str:
+def in_a_line(tool: ListedTool) -> str:
     """A name, and the beginning of what it is for."""
     text = tool.get("description")
     about = " ".join(text.split()) if isinstance(text, str) else ""
     return f"{tool['name']}: {_cut(about, _DESCRIBED_SHORTLY)}" if about else str(tool["name"])
 
 
-def _digested(names: Sequence[str], texts: Sequence[tuple[str, str, Listed]]) -> tuple[bytes, list[Tool]]:
+def _digested(names: Sequence[str], texts: Sequence[tuple[str, str, ListedTool]]) -> tuple[bytes, list[Tool]]:
     tools = [searched(*each) for each in texts]
     return sha256(repr((names, tools)).encode()).digest(), tools
 
 
-def _size(tools: Sequence[Listed]) -> int:
+def _size(tools: Sequence[ListedTool]) -> int:
     return json_size({"result": tools})
 
 
-def _shorter(tool: Listed) -> Listed:
+def _shorter(tool: ListedTool) -> ListedTool:
     """What a call needs to be made: name, beginning of the description, and the arguments, each in one line."""
     schema = tool.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
@@ -139,7 +139,7 @@ def _arguments(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield name, kept
 
 
-def _shortest(tool: Listed) -> Listed:
+def _shortest(tool: ListedTool) -> ListedTool:
     """A name, with what it is for and what its arguments are called; to search for it alone tells more."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
@@ -151,7 +151,7 @@ def _shortest(tool: Listed) -> Listed:
     }
 
 
-def _named(tool: Listed, most: int) -> dict[str, Any]:
+def _named(tool: ListedTool, most: int) -> dict[str, Any]:
     description = tool.get("description")
     text = {"description": _cut(description, most)} if isinstance(description, str) else {}
     return {"name": tool["name"], **text}

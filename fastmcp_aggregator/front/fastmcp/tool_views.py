@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
-from fastmcp_aggregator.front.fastmcp.tool_index import Listed, ToolIndex, in_a_line, within_bounds
+from fastmcp_aggregator.front.fastmcp.tool_index import ListedTool, ToolIndex, in_a_line, within_bounds
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import connection_of, sdk_request_of
 from fastmcp_aggregator.naming.rules import NameRule
@@ -125,7 +125,7 @@ class ToolSearch(BM25SearchTransform):
         if client is not None and self._found.add(client, names):
             await self._clients.tell(client, frozenset({Kind.TOOL}))
 
-    def _nothing_fits(self, nearest: Sequence[Listed]) -> str:
+    def _nothing_fits(self, nearest: Sequence[ListedTool]) -> str:
         """What a model is told that may search for something else."""
         keys = [child.key for child in self._directory.children]
         named = ", ".join(keys[:_MOST_NAMED]) + (", …" if len(keys) > _MOST_NAMED else "")

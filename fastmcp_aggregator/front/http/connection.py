@@ -29,7 +29,12 @@ from mcp_types import CONNECTION_CLOSED
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, AnswerStream, Exchange, KeptEvents
+from fastmcp_aggregator.front.http.resume.event_store import (
+    RESUMABLE_REQUEST,
+    AnswerStream,
+    KeptEvents,
+    ResumableRequest,
+)
 from fastmcp_aggregator.front.http.resume.resumption import resume
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
@@ -153,8 +158,8 @@ class Disconnects:
         elif method != "POST":
             await self._app(scope, receive, send)
         else:
-            with self._exchange(scope) as exchange:
-                connection = _Connection(receive, exchange)
+            with self._resumable(scope) as resumable:
+                connection = _Connection(receive, resumable)
                 try:
                     await self._serve(scope, connection, send)
                 except asyncio.CancelledError:
@@ -166,25 +171,25 @@ class Disconnects:
             await self._app({**scope, _SCOPE_KEY: connection}, connection.receive, send)
         finally:
             await connection.close()
-        stream = connection.exchange.stream
+        stream = connection.resumable.stream
         if stream is not None:
             stream.leave()
             await stream.while_awaited(self._wait)
             connection.work.cancel()
 
     @contextmanager
-    def _exchange(self, scope: Scope) -> Iterator[Exchange]:
-        exchange = Exchange(scope)
+    def _resumable(self, scope: Scope) -> Iterator[ResumableRequest]:
+        resumable = ResumableRequest(scope)
         if self._events is None:
-            yield exchange
+            yield resumable
             return
-        token = EXCHANGE.set(exchange)
+        token = RESUMABLE_REQUEST.set(resumable)
         try:
-            yield exchange
+            yield resumable
         finally:
-            EXCHANGE.reset(token)
-            if exchange.stream is not None:
-                self._events.logs.retire(exchange.stream)
+            RESUMABLE_REQUEST.reset(token)
+            if resumable.stream is not None:
+                self._events.logs.retire(resumable.stream)
 
 
 async def cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -196,7 +201,7 @@ async def cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: C
     connection: _Connection | None = ctx.request.scope.get(_SCOPE_KEY) if ctx.request is not None else None
     if connection is None or ctx.request_id is None:
         return await call_next(ctx)
-    with connection.work, _streamed(ctx, connection.exchange.stream) as streamed:
+    with connection.work, _streamed(ctx, connection.resumable.stream) as streamed:
         return await call_next(streamed)
     raise MCPError(CONNECTION_CLOSED, "the client has left, and did not come back in time")
 
@@ -224,9 +229,9 @@ def _streamed(
 class _Connection:
     """The receiving side of one request's connection. `work` is cancelled when the client leaves for good."""
 
-    def __init__(self, receive: Receive, exchange: Exchange) -> None:
+    def __init__(self, receive: Receive, resumable: ResumableRequest) -> None:
         self.work = anyio.CancelScope()
-        self.exchange = exchange
+        self.resumable = resumable
         self._receive = receive
         self._watching: asyncio.Task[Message] | None = None
         self._is_closed = False
@@ -252,6 +257,6 @@ class _Connection:
 
     async def _watch(self) -> Message:
         message = await self._receive()
-        if self.exchange.stream is None:
+        if self.resumable.stream is None:
             self.work.cancel()
         return message

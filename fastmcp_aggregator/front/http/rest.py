@@ -35,7 +35,7 @@ from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS
 from fastmcp_aggregator.routing.directory import Directory
 
-METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
+JSON_METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
 """What can be asked for."""
 _LONG = 256 * 1024
 """Bytes of a body that takes milliseconds to parse."""
@@ -63,8 +63,10 @@ def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
 
 
 async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request, request_id: str) -> Response:
-    if method not in METHODS:
-        return refusal(MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(METHODS)}"))
+    if method not in JSON_METHODS:
+        return refusal(
+            MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(JSON_METHODS)}")
+        )
     try:
         params = await _params(request)
         if method in _NAMED and isinstance(name := params.get("name"), str):

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.access.keys import MARK
+from fastmcp_aggregator.access.keys import KEY_PREFIX
 from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
@@ -265,7 +265,7 @@ class AuthenticationFailures:
 
 def _has_key(scope: Scope) -> bool:
     """Whether the credentials of a request are, or are meant to be, an API key."""
-    mark = MARK.encode()
+    mark = KEY_PREFIX.encode()
     return any(
         name == b"x-api-key" or (name == b"authorization" and value.partition(b" ")[2].strip().startswith(mark))
         for name, value in scope["headers"]

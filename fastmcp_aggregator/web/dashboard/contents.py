@@ -15,13 +15,13 @@ from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.table import RouteTable
 
-Listed = list[tuple[str, Route]]
+ListedRoutes = list[tuple[str, Route]]
 
 
 class Part:
     """What a group has of one server: its tools by public name, with their own names; numbers of the rest."""
 
-    def __init__(self, listed: Mapping[Kind, Listed]) -> None:
+    def __init__(self, listed: Mapping[Kind, ListedRoutes]) -> None:
         self.listed = listed
         self.tool_count = len(listed.get(Kind.TOOL, ()))
         self.resources = len(listed.get(Kind.RESOURCE, ())) + len(listed.get(Kind.TEMPLATE, ()))
@@ -84,7 +84,7 @@ class KnownContents:
 
 def _read(table: RouteTable, rule: NameRule, before: Mapping[str, Part]) -> dict[str, Part]:
     """What there is by server; the same part as before where nothing is another."""
-    found: dict[str, dict[Kind, Listed]] = {}
+    found: dict[str, dict[Kind, ListedRoutes]] = {}
     for kind in Kind:
         for child, listed in table.named_of_each(kind, rule):
             if child.stands_for_instances:  # the way to log in is none of its tools
@@ -93,7 +93,7 @@ def _read(table: RouteTable, rule: NameRule, before: Mapping[str, Part]) -> dict
     return {key: _part(listed, before.get(key)) for key, listed in found.items()}
 
 
-def _part(listed: Mapping[Kind, Listed], before: Part | None) -> Part:
+def _part(listed: Mapping[Kind, ListedRoutes], before: Part | None) -> Part:
     is_same = before is not None and all(listed[kind] is before.listed.get(kind) for kind in listed)
     return before if before is not None and is_same else Part(listed)
 

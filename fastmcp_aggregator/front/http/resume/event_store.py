@@ -45,11 +45,11 @@ _EVENT_LIMIT = 1000
 _ANSWER_BOUND = 1.0
 """Seconds from the end of the work to its answer, at most. There is none if the session has ended."""
 
-Deliver = Callable[[str, bytes], Awaitable[None]]
+DeliverEvent = Callable[[str, bytes], Awaitable[None]]
 """Sends one event, by its id and its data."""
 _LOG_LIMIT = 10_000
 """Logs kept that are no longer in use, at most."""
-SIZE_LIMIT = 32 * 1024 * 1024
+EVENTS_SIZE_LIMIT = 32 * 1024 * 1024
 """Bytes of all events together, at most."""
 _SWEEP_PAUSE = 1.0
 """Seconds between two sweeps, at least."""
@@ -63,13 +63,13 @@ _NOT_KEPT = "the answer was not kept until the client came back: it is too large
 
 
 @dataclass(slots=True)
-class Exchange:
+class ResumableRequest:
     """One HTTP request, as far as it concerns the events that are sent for it."""
 
     scope: Scope
     stream: AnswerStream | None = None
     """On which it is answered."""
-    deliver: Deliver | None = None
+    deliver: DeliverEvent | None = None
     """Where events go, if it has come back for them."""
 
     @property
@@ -78,7 +78,7 @@ class Exchange:
         return header(self.scope, SESSION_ID) or b""
 
 
-EXCHANGE: ContextVar[Exchange | None] = ContextVar("HTTP request", default=None)
+RESUMABLE_REQUEST: ContextVar[ResumableRequest | None] = ContextVar("HTTP request", default=None)
 """The SDK calls the store in the context of the request, and does not name it."""
 
 
@@ -157,7 +157,7 @@ class AnswerStream(EventLog):
         self._next_turn()
         await self._close()
 
-    async def carry(self, last: int, deliver: Deliver) -> None:
+    async def carry(self, last: int, deliver: DeliverEvent) -> None:
         """Deliver what comes after an event, until the answer is delivered or another connection carries the rest."""
         turn = self._next_turn()
         self._carriers += 1
@@ -207,7 +207,7 @@ class AnswerStream(EventLog):
 class EventLogs:
     """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its place."""
 
-    def __init__(self, keep: float, limit: int = SIZE_LIMIT) -> None:
+    def __init__(self, keep: float, limit: int = EVENTS_SIZE_LIMIT) -> None:
         self._keep = keep
         self._limit = limit
         self._size = 0
@@ -306,26 +306,26 @@ class KeptEvents(EventStore):
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what came after an event; return the stream to follow, or None: an answer is sent here to its end."""
-        exchange = EXCHANGE.get()
-        found = self.find(last_event_id, exchange.session_id) if exchange is not None else None
-        if exchange is None or exchange.deliver is None or found is None:
+        resumable = RESUMABLE_REQUEST.get()
+        found = self.find(last_event_id, resumable.session_id) if resumable is not None else None
+        if resumable is None or resumable.deliver is None or found is None:
             return None
         log, number = found
         if isinstance(log, AnswerStream):
-            await log.carry(number, exchange.deliver)
+            await log.carry(number, resumable.deliver)
             return None
         for later, data in log.after(number):
             await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(data), log.id_of(later)))
         return log.stream_id
 
     def _begun(self, stream_id: str) -> str:
-        exchange = EXCHANGE.get()
-        if exchange is None or exchange.deliver is not None:
+        resumable = RESUMABLE_REQUEST.get()
+        if resumable is None or resumable.deliver is not None:
             log = self._log(stream_id)
             self.logs.retire(log)
             return log.mark()
-        session_id = exchange.session_id
-        exchange.stream = stream = AnswerStream(_ANSWER, stream_id, session_id)
+        session_id = resumable.session_id
+        resumable.stream = stream = AnswerStream(_ANSWER, stream_id, session_id)
         first = stream.mark()
         self.logs.open(stream)
         return first

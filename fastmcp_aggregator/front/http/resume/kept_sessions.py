@@ -16,7 +16,7 @@ from fastmcp_aggregator.protocol.methods import SET_LEVEL, SUBSCRIBE, UNSUBSCRIB
 
 CHANGES = (SET_LEVEL.name, SUBSCRIBE.name, UNSUBSCRIBE.name)
 """The requests that change what is kept."""
-LIFETIME = 24 * 3600.0
+SESSION_LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
 _KIND = "session"
 _LIMIT = 64 * 1024
@@ -67,7 +67,7 @@ class KeptSessions:
         document = json.dumps(asdict(state)).encode()
         if len(document) <= _LIMIT:
             with suppress(VaultError):
-                await self._vault.keep(_KIND, self._name(session_id), document, lifetime=LIFETIME)
+                await self._vault.keep(_KIND, self._name(session_id), document, lifetime=SESSION_LIFETIME)
 
     async def change(self, session_id: str, owner: Mapping[str, Any] | None, method: str, params: Any) -> None:
         """Keep what one of the requests in `CHANGES` has changed, if the session is kept and is this owner's."""

@@ -9,7 +9,13 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, Exchange, KeptEvents, header, is_of_answer
+from fastmcp_aggregator.front.http.resume.event_store import (
+    RESUMABLE_REQUEST,
+    KeptEvents,
+    ResumableRequest,
+    header,
+    is_of_answer,
+)
 
 LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 
@@ -24,15 +30,15 @@ async def resume(app: ASGIApp, events: KeptEvents | None, scope: Scope, receive:
         # The SDK would leave it without any answer. Without the header it opens a new stream: all that is left to do.
         await app(_without_event(scope), receive, send)
         return
-    exchange = Exchange(scope)
-    if events.find(event_id, exchange.session_id) is not None:
+    resumable = ResumableRequest(scope)
+    if events.find(event_id, resumable.session_id) is not None:
         response = _Response(send)
-        exchange.deliver = response.deliver
-        token = EXCHANGE.set(exchange)
+        resumable.deliver = response.deliver
+        token = RESUMABLE_REQUEST.set(resumable)
         try:
             await app(scope, receive, response.send)
         finally:
-            EXCHANGE.reset(token)
+            RESUMABLE_REQUEST.reset(token)
     elif is_of_answer(event_id):
         await app(scope, receive, _Refusal(scope, receive, send).send)
     else:

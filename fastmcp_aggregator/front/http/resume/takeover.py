@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
-from fastmcp_aggregator.front.http.resume.event_store import EXCHANGE, SESSION_ID, header, is_of_answer
+from fastmcp_aggregator.front.http.resume.event_store import RESUMABLE_REQUEST, SESSION_ID, header, is_of_answer
 from fastmcp_aggregator.front.http.resume.kept_sessions import CHANGES, KeptSessions, SessionState
 from fastmcp_aggregator.front.http.resume.resumption import LAST_EVENT_ID
 from fastmcp_aggregator.library_internals import (
@@ -167,7 +167,7 @@ class SessionTakeover:
         self._over.discard(key[0])
 
     async def _reopen(self, session_id: str, scope: Scope) -> None:
-        EXCHANGE.set(None)  # the events of what is said here belong to no request of the client's
+        RESUMABLE_REQUEST.set(None)  # the events of what is said here belong to no request of the client's
         state = await self._kept.read(session_id)
         principal = principal_in(scope)
         if state is None:
