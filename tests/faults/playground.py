@@ -216,6 +216,10 @@ class Playground:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def at_front(self) -> tuple[int, int]:
+        """How many HTTP requests run, and how many wait."""
+        return self.app._backend.places.counts()
+
     # What must be true.
 
     def check(self) -> None:
@@ -247,6 +251,7 @@ class Playground:
         self.open = left
         self._possible = {key: {self.entries.get(key)} for key in KEYS}
         self._disturbed.difference_update(expected, KEYS - self.entries.keys())
+        self._disturbed.update(call.key for call in left if call.tool == "leave")  # its turn is still to come
         await until(self._is_balanced)
 
     def _expected(self) -> list[str]:

@@ -13,8 +13,10 @@ from fuzzing import SCALE, SEED, Footprint
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from playground import CALLERS, KEYS, PIPES, Playground
+from playground import CALLERS, KEYS, PIPES, RUNNING, Playground
 from support.harness import until
+
+from fastmcp_aggregator import ChildState
 
 pytestmark = pytest.mark.fuzz
 
@@ -122,6 +124,22 @@ class RandomLife(RuleBasedStateMachine):
         self.before.append(Footprint.of())
         first = self.before[min(len(self.before), 3) - 1]
         await until(lambda: not Footprint.of().has_grown_since(first, memory=2**26))
+
+
+async def test_ledger_leaves_no_server_in_peace_whose_end_still_waits_for_its_turn(tmp_path: Path) -> None:
+    playground = Playground(tmp_path)
+    await playground.start()
+    playground.freeze("b")
+    for _ in range(RUNNING):
+        playground.call("http", "b", "echo")
+    await until(lambda: playground.at_front() == (RUNNING, 0))
+    playground.call("http", "a", "leave")
+    await until(lambda: playground.at_front() == (RUNNING, 1))
+    await playground.settle()
+    playground.thaw("b")
+    await until(lambda: playground.app.health()["a"].state is ChildState.FAILED)
+    await playground.check_list("legacy")
+    await playground.close()
 
 
 def test_every_call_is_answered_once_by_the_server_it_was_for_whatever_happens() -> None:
