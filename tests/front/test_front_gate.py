@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from fastmcp.server.auth import AccessToken
 from support.harness import PATIENCE, config, lean, until
-from support.memory import build_aggregator
+from support.memory import build_aggregator, scripted
 from support.serving import served
 from support.virtual_time import VirtualTimeLoop
 from support.wire import until_answered
 
+import fastmcp_aggregator
 from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
@@ -482,21 +483,21 @@ async def test_requests_that_authentication_has_not_let_in_take_no_place() -> No
     await asyncio.gather(*outside, inside)
 
 
-async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
-
-    app = build_aggregator(config(a=lean()), max_concurrent_requests=1, max_waiting_requests=0)
+async def call(http: Any, url: str, tool: str) -> Any:
+    """A call of a modern client."""
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "_meta": meta}}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    return await http.post(url, json=body, headers=headers, timeout=PATIENCE)
 
-    async def call(http: Any, url: str, tool: str) -> Any:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "_meta": meta}}
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": tool,
-        }
-        return await http.post(url, json=body, headers=headers, timeout=PATIENCE)
 
+async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
+    app = build_aggregator(config(a=lean()), max_concurrent_requests=1, max_waiting_requests=0)
     async with served(app) as front, front.browser() as http:
         held = asyncio.create_task(call(http, front.url, "a:hold"))
         await until(lambda: app.health()["a"].in_flight == 1)
@@ -505,3 +506,22 @@ async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
         await asyncio.gather(held, return_exceptions=True)
         answer = await until_answered(lambda: call(http, front.url, "a:echo"), lambda answer: answer.status_code != 503)
         assert answer.status_code == 200
+
+
+async def test_call_whose_client_has_left_before_its_turn_is_not_made() -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
+    child = scripted(app)["a"]
+    places = app._backend.places
+    async with served(app) as front, front.browser() as http:
+        held = asyncio.create_task(call(http, front.url, "a:hold"))
+        await until(lambda: places.counts() == (1, 0))
+        left = asyncio.create_task(call(http, front.url, "a:add_tool"))
+        await until(lambda: places.counts() == (1, 1))
+        connections = places.connections.taken
+        left.cancel()
+        await until(lambda: places.connections.taken < connections)
+        stays = asyncio.create_task(call(http, front.url, "a:echo"))
+        held.cancel()
+        assert (await stays).status_code == 200
+    called = [message["params"]["name"] for message in child.life.received if message["method"] == "tools/call"]
+    assert called == ["hold", "echo"]

@@ -402,10 +402,11 @@ class Gate:
         elif scope.get(IS_ENDING):
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
+            connection = scope.get(CONNECTION)
             with self._places.slots.slot(scope[HOLDER]) as slot:
                 if not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
-                else:
+                elif connection is None or not connection.is_lost or self._endpoints.is_of_session(scope):
                     await (self._open if kind is RequestKind.OPENING else self._app)(scope, body.receive, send)
 
     async def _get_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:

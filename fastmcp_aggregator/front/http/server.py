@@ -62,6 +62,7 @@ class ClientConnection(HttpToolsProtocol):
 
     address: Holder = None
     holder: Holder = None
+    is_lost = False
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
     _is_head_over = False
@@ -82,6 +83,7 @@ class ClientConnection(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._connections.leave(self)
         super().connection_lost(exc)
         self._end_circles()
