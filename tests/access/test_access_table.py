@@ -1,4 +1,4 @@
-"""The last table of `docs/security.md`: what a policy does when its input is missing, odd, too big, stale or down.
+"""The last table of `docs/access.md`: what a policy does when its input is missing, odd, too big, stale or down.
 
 Each cell of the table is a test here, by the same names; a dash means that there is nothing of the kind.
 """
@@ -74,7 +74,7 @@ from fastmcp_aggregator.replicas.wire import MESSAGE_SIZE_LIMIT, TooLargeError, 
 from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 COLUMNS = ("missing", "malformed", "too big", "stale", "down")
 
 
