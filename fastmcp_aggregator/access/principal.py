@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 from fastmcp_aggregator.access.roles import CALL, EVERYTHING, METRICS, OBSERVE, OPERATE, USUAL
 
@@ -53,7 +54,16 @@ class Principal:
     @property
     def bare(self) -> Principal:
         """The same without its rights, which differ from key to key."""
-        return replace(self, groups=None, roles=USUAL)
+        return _bare(self.name)
+
+    def __hash__(self) -> int:  # of one field, because it is asked for some twenty times for each call
+        return hash(self.name)
+
+
+@lru_cache(maxsize=1000)
+def _bare(name: str) -> Principal:
+    """One object for all requests of a caller: a dictionary finds it without comparing."""
+    return Principal(name)
 
 
 ANYBODY = Principal(roles=EVERYTHING)

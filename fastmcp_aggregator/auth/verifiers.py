@@ -32,8 +32,7 @@ _STANDARD_HEADER = b"authorization"
 class KeyToken(AccessToken):
     """The token of an API key, and what has become of the key since it was found; the key itself is not in it."""
 
-    _key: ApiKey = PrivateAttr()
-    _keys: FollowedKeys = PrivateAttr()
+    _found: tuple[ApiKey, FollowedKeys] = PrivateAttr()
 
     @classmethod
     def of(cls, key: ApiKey, keys: FollowedKeys) -> KeyToken:
@@ -46,20 +45,22 @@ class KeyToken(AccessToken):
             expires_at=None if key.expires is None else int(key.expires.timestamp()),
             claims=claim_of(name, key.groups, key.roles),
         )
-        token._key, token._keys = key, keys
+        token._found = key, keys
         return token
 
     def lets_in(self, groups: Iterable[str] | None) -> bool:
         """Whether its key may still be used for these groups; None: for all that it was for. All roles must be left."""
-        now = self._keys.current(self._key)
-        if now is None or not with_implied(now.roles).issuperset(self._key.roles):
+        key, keys = self._found
+        now = keys.current(key)
+        if now is None or (now is not key and not with_implied(now.roles).issuperset(key.roles)):
             return False
-        needed = self._key.groups if groups is None else groups
+        needed = key.groups if groups is None else groups
         return now.groups is None or (needed is not None and now.groups.issuperset(needed))
 
     def watched(self, on_change: Callable[[], None]) -> AbstractContextManager[None]:
         """While something depends on its key; `on_change` is told when it may be another."""
-        return self._keys.watched(self._key, on_change)
+        key, keys = self._found
+        return keys.watched(key, on_change)
 
 
 class KeyVerifier(TokenVerifier):
@@ -156,7 +157,8 @@ class ApiKeyHeader:
             await answer(scope, receive, send)
             return
         rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]
-        await self._app({**scope, "headers": [*rest, (_STANDARD_HEADER, bearer)]}, receive, send)
+        # First, where all find it at once who look for it.
+        await self._app({**scope, "headers": [(_STANDARD_HEADER, bearer), *rest]}, receive, send)
 
 
 def _comparable(authorization: bytes) -> bytes:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from opentelemetry.trace import format_trace_id, get_current_span
+from opentelemetry.trace import INVALID_SPAN, format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
@@ -93,10 +93,13 @@ class Call:
         """
         meta = self.params.get("_meta")
         in_message = meta.get("traceparent") if isinstance(meta, Mapping) else None
-        headers = self.caller.scope.get("headers", ())
-        in_header = next((value.decode("latin-1") for name, value in headers if name == b"traceparent"), "")
-        for each in (in_message, in_header):
-            if isinstance(each, str) and (told := _TRACEPARENT.fullmatch(each)):
-                return told[1]
-        context = get_current_span().get_span_context()
-        return format_trace_id(context.trace_id) if context.is_valid else ""
+        if isinstance(in_message, str) and (told := _TRACEPARENT.fullmatch(in_message)):
+            return told[1]
+        for name, value in self.caller.scope.get("headers", ()):
+            if name == b"traceparent":
+                if told := _TRACEPARENT.fullmatch(value.decode("latin-1")):
+                    return told[1]
+                break
+        span = get_current_span()
+        context = None if span is INVALID_SPAN else span.get_span_context()
+        return format_trace_id(context.trace_id) if context is not None and context.is_valid else ""

@@ -15,7 +15,7 @@ from typing import Protocol
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 
 HEAD_BOUND = 15.0
-"""Seconds that a connection may be without a request. A client that keeps one open has uvicorn's 5 s of them."""
+"""Seconds that a connection may be without a request."""
 READING_BOUND = 30.0
 """Seconds after which a client that reads slowly is looked at again."""
 MIN_READ_RATE = 16 * 1024

@@ -1,11 +1,12 @@
 """The audit log: who called what, when, and what came of it; one JSON object a line.
 
 Theory. `record` puts an entry into a bounded queue and returns at once; one thread of the log's own writes, all entries
-of some milliseconds together, because to wake it for each would cost a call more than all else here. So a slow disk
-never blocks a call. While nothing can be written, entries wait in the queue and are tried again; those that it
-has no room for are lost, which the program's log says at most once a minute, and the audit log itself as soon as it can
-be written, where they are missing. For those who must not work without a complete audit log it fails closed: then
-`must_reject` is true from the first failure on, while the queue still has room for the entries of the calls in flight.
+of some milliseconds together, because to wake it for each would cost a call more than all else here: while entries
+come, it looks by itself. So a slow disk never blocks a call. While nothing can be written, entries wait in the queue
+and are tried again; those that it has no room for are lost, which the program's log says at most once a minute, and the
+audit log itself as soon as it can be written, where they are missing. For those who must not work without a complete
+audit log it fails closed: then `must_reject` is true from the first failure on, while the queue still has room for the
+entries of the calls in flight.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.rotating import RotatingFile
+from fastmcp_aggregator.protocol import raw_json
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +37,12 @@ _ALARM_PAUSE = 60.0
 """Seconds between two alarms, at least."""
 _CLOSE_BOUND = 5.0
 """Seconds that closing waits for the last entries."""
-_GATHERING = 0.01
+_GATHERING = 0.05
 """Seconds from an entry to its being written, for those that come meanwhile."""
 _RETRY_PAUSE = 1.0
 """Seconds before a destination that has failed is tried again."""
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode_anything = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class StandardOutput:
@@ -72,6 +75,8 @@ class AuditLog:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._changed = threading.Condition()
+        self._is_asleep = False
+        """Whether the writer has to be told of an entry."""
         self._is_closing = threading.Event()
         self._is_failing = False
         self._alarmed_at: float | None = None
@@ -116,9 +121,9 @@ class AuditLog:
         """Queue an entry; never blocks. Fields that are None are left out."""
         line = _line(event, fields)
         with self._changed:
-            is_lost = self._waiting_bytes + len(line) > QUEUE_BYTES
-            if is_lost or not self._waiting:
+            if self._is_asleep:
                 self._changed.notify()
+            is_lost = self._waiting_bytes + len(line) > QUEUE_BYTES
             if is_lost:
                 self.lost += 1
                 self._lost_here += 1
@@ -146,15 +151,22 @@ class AuditLog:
 
     def _take(self) -> bytes:
         """All entries that wait, and then how many are missing there; nothing when the log is to be closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._lost_here or self._is_closing.is_set())
-        self._is_closing.wait(_GATHERING)
+        while not self._is_closing.wait(_GATHERING) and not self._has_any:
+            with self._changed:
+                self._is_asleep = True
+                self._changed.wait_for(lambda: self._has_any or self._is_closing.is_set())
+                self._is_asleep = False
         with self._changed:
             lines, self._waiting, self._waiting_bytes = self._waiting, [], 0
             if self._lost_here:
                 lines.append(_line("lost", {"entries": self._lost_here}))
                 self._lost_here = 0
         return b"".join(lines)
+
+    @property
+    def _has_any(self) -> bool:
+        """Whether there is something to be written."""
+        return bool(self._waiting or self._lost_here)
 
     def _failed(self, error: OSError) -> None:
         if not self._is_failing:
@@ -186,7 +198,16 @@ def _line(event: str, fields: Mapping[str, Any]) -> bytes:
     time_ = datetime.now(UTC).isoformat(timespec="milliseconds")
     told = {k: _cut(v) for k, v in fields.items() if v is not None}
     entry = {"time": time_, "event": event, **told, "id": f"{_RUN}-{next(_numbers)}"}
-    return _encode(entry).encode() + b"\n"
+    return _as_ascii(entry) + b"\n"
+
+
+def _as_ascii(entry: Mapping[str, Any]) -> bytes:
+    """JSON that a terminal can show, whatever is in it: all but printable ASCII is escaped."""
+    with suppress(TypeError, OverflowError, *raw_json.Malformed):
+        text = raw_json.encode(entry)
+        if text.isascii() and b"\x7f" not in text:
+            return text
+    return _encode_anything(entry).encode()
 
 
 def _cut(value: Any) -> Any:

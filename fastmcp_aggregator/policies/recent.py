@@ -115,11 +115,11 @@ class Minute:
     failed: int = 0
     durations: list[int] = field(default_factory=lambda: [0] * _CLASSES)
 
-    def add(self, seconds: float, *, has_failed: bool) -> None:
+    def add(self, place: int, *, has_failed: bool) -> None:
+        """Count a call whose duration is of this class."""
         self.calls += 1
         self.failed += has_failed
-        place = 0 if seconds <= _SHORTEST else math.ceil(math.log2(seconds / _SHORTEST) * _STEPS)
-        self.durations[min(place, _CLASSES - 1)] += 1
+        self.durations[place] += 1
 
     @property
     def p99(self) -> float:
@@ -127,6 +127,13 @@ class Minute:
         passed = itertools.accumulate(self.durations)
         place = next(place for place, count in enumerate(passed) if count >= self.calls * _QUANTILE)
         return float(_SHORTEST * 2 ** (place / _STEPS))
+
+
+def _class_of(seconds: float) -> int:
+    """Of a duration."""
+    if seconds <= _SHORTEST:
+        return 0
+    return min(math.ceil(math.log2(seconds / _SHORTEST) * _STEPS), _CLASSES - 1)
 
 
 class History(Policy):
@@ -138,9 +145,9 @@ class History(Policy):
 
     def after(self, call: Call, end: CallEnd) -> None:
         if call.destination is not None and end.outcome != "denied":
-            number = int(self._clock() / 60)
+            number, place, has_failed = int(self._clock() / 60), _class_of(end.seconds), end.outcome in _FAILED
             for key in (call.destination.key, ""):
-                self._at(key, number).add(end.seconds, has_failed=end.outcome in _FAILED)
+                self._at(key, number).add(place, has_failed=has_failed)
 
     def of(self, keys: Collection[str]) -> dict[str, list[list[Any]]]:
         """By server key, and `""` for all: of each minute with calls its age, the calls, the failed ones, and the p99

@@ -71,10 +71,10 @@ bytes_of: Callable[[Raw], bytes] = bytes
 
 
 def read_request(text: bytes) -> RequestLine:
-    """Raises: Malformed."""
+    """Its parts have no line breaks. Raises: Malformed."""
     _require_utf8(text)
     _require_readable(text)
-    return _REQUEST.decode(text)
+    return _REQUEST.decode(_on_one_line(text))
 
 
 def read_answer(text: bytes) -> AnswerLine:
@@ -84,10 +84,10 @@ def read_answer(text: bytes) -> AnswerLine:
 
 
 def read_object(text: bytes) -> dict[str, Raw]:
-    """The values of an object from outside, each undecoded. Raises: Malformed."""
+    """The values of an object from outside, each undecoded, without line breaks. Raises: Malformed."""
     _require_utf8(text)
     _require_readable(text)
-    return _PARTS.decode(text)
+    return _PARTS.decode(_on_one_line(text))
 
 
 def decode_as_read(raw: Raw) -> Any:
@@ -100,12 +100,9 @@ def is_object(value: Any) -> bool:
     return memoryview(value)[0] == _BRACE if isinstance(value, Raw) else isinstance(value, dict)
 
 
-def on_one_line(raw: Raw) -> Raw:
-    """A part without line breaks, which may stand between its values."""
-    text = bytes_of(raw)
-    if b"\n" not in text and b"\r" not in text:
-        return raw
-    return Raw(msgspec.json.format(text, indent=-1))
+def _on_one_line(text: bytes) -> bytes:
+    """The same without line breaks, which may stand between values."""
+    return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
 def _require_utf8(text: bytes) -> None:

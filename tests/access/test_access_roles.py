@@ -16,6 +16,7 @@ from support.memory import build_aggregator
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import ROLES, with_implied
 from fastmcp_aggregator.auth.verifiers import KeyToken, KeyVerifier, auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
@@ -53,6 +54,13 @@ async def allowed(http: httpx2.AsyncClient, headers: dict[str, str]) -> set[str]
     assert view["viewer"]["sees_all"] is seen
     assert {"calls": called, "metrics": read, "sees": seen}["calls"] == ("call" in view["viewer"]["roles"])
     return {what for what, may in {"call": called, "metrics": read, "observe": seen}.items() if may}
+
+
+def test_all_requests_of_a_caller_are_of_one_holder_whatever_its_keys_allow() -> None:
+    ann = Principal("key:ann", frozenset({"web"}))
+    assert ann.bare == Principal("key:ann")
+    assert ann.bare is Principal("key:ann", roles=with_implied({"operate"})).bare
+    assert ann.bare != Principal("key:bob").bare
 
 
 async def test_a_key_may_do_what_its_roles_say_and_no_more(tmp_path: Path) -> None:

@@ -41,6 +41,20 @@ async def health(front: Served, address: str = "127.0.0.1") -> bytes:
         writer.close()
 
 
+async def test_a_connection_without_another_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_BOUND", 0.05)
+    monkeypatch.setattr(server, "_SWEEP", 0.01)
+    async with served(build_aggregator(config())) as front:
+        reader, writer = await connect(front)
+        for _ in range(2):
+            writer.write(f"GET /health HTTP/1.1\r\nHost: {front.origin[7:]}\r\n\r\n".encode())
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            assert head.startswith(b"HTTP/1.1 200 ")
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+        await asyncio.wait_for(reader.read(), PATIENCE)  # up to the end
+        writer.close()
+
+
 async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_BOUND", 0.05)
     monkeypatch.setattr(server, "_SWEEP", 0.01)

@@ -17,7 +17,7 @@ from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import connection
-from fastmcp_aggregator.front.http.endpoints import Endpoints
+from fastmcp_aggregator.front.http.endpoints import Endpoints, head_of
 from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
 
 
@@ -127,6 +127,16 @@ def gated(
     inner = Inner()
     limits = GateLimits(running, waiting, body_bytes, wait_bound=wait_bound, body_grace=grace)
     return inner, Caller(Gate(inner, limits, ENDPOINTS, has_auth=False))
+
+
+def test_the_head_of_a_request_is_that_of_its_present_fields() -> None:
+    scope: dict[str, Any] = {"headers": [(b"host", b"a"), (b"accept", b"1"), (b"accept", b"2")]}
+    head = head_of(scope)
+    assert (head.first, head.has_repeated) == ({b"host": b"a", b"accept": b"1"}, True)
+    assert head_of({**scope, "path": "/"}) is head
+    scope["headers"] = [*scope["headers"][:2], (b"authorization", b"Bearer x")]
+    head = head_of(scope)
+    assert (head.first[b"authorization"], head.has_repeated) == (b"Bearer x", False)
 
 
 async def test_so_many_run_so_many_wait_and_the_next_is_turned_away_with_the_time_to_wait() -> None:

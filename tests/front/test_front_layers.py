@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from starlette.middleware import Middleware
 from support.harness import config
 
 from fastmcp_aggregator import Aggregator, build_aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.front.http.boundary import Drain, ErrorBoundary
 
 CORS = ["CORSMiddleware"]
@@ -45,6 +48,15 @@ def test_with_authentication() -> None:
     assert names(app.http_app()) == [*checks, *CORS, *AUTHENTICATION, "GroupApps", *own]
     assert names(app.group("web").http_app()) == [*checks, *CORS, *AUTHENTICATION, *own]
     assert names(app.group("web").http_app_behind_checks("/mcp", {})) == own
+
+
+def test_api_keys_need_no_request_context_so_it_is_not_made_for_plain_calls(tmp_path: Path) -> None:
+    _, kept = new_key("ann", None, None)
+    write_keys(tmp_path / "keys.json", [kept])
+    app = build_aggregator(config(), keys_file=str(tmp_path / "keys.json"), fast_path=True)
+    layers = names(app.http_app())
+    assert layers.count("RequestContextMiddleware") == 1
+    assert layers.index("FastEndpoint") < layers.index("RequestContextMiddleware") < layers.index("Disconnects")
 
 
 def test_what_is_off_is_not_there_and_what_is_given_is_innermost() -> None:

@@ -72,6 +72,27 @@ def test_an_entry_is_a_line_of_json_with_its_time_and_its_event_first(tmp_path: 
     assert abs((datetime.fromisoformat(entry["time"]) - before).total_seconds()) < 60
 
 
+@pytest.mark.parametrize(
+    "text", ["plain", '"quoted" \\', "lög", "\ud83d", "\x1b[2J", "\x7f", "\x9b", "\u202e", "\u2028"]
+)
+def test_an_entry_is_printable_ascii(tmp_path: Path, text: str) -> None:
+    with log_in(tmp_path / "audit") as log:
+        log.record("call", {"tool": text, "duration_ms": 0.25, "arguments": {"n": [2**70, 1e300]}})
+    written = (tmp_path / "audit").read_bytes()
+    assert written.removesuffix(b"\n").decode("ascii").isprintable()
+    (entry,) = entries_of(written)
+    assert (entry["tool"], entry["duration_ms"], entry["arguments"]) == (text, 0.25, {"n": [2**70, 1e300]})
+
+
+def test_entries_that_come_while_others_are_written_follow_by_themselves(tmp_path: Path) -> None:
+    disk = HungDisk(tmp_path)
+    with log_in(disk.path) as log:
+        for number in range(3):
+            log.record("call", {"n": number})
+            assert entries_of(disk.read_until(b'"n":%d' % number))[-1]["n"] == number
+    disk.close()
+
+
 def test_entries_of_many_threads_are_all_written_each_threads_in_order(tmp_path: Path) -> None:
     with log_in(tmp_path / "audit") as log:
         threads = [

@@ -249,6 +249,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._stdin: asyncio.WriteTransport = stdin  # type: ignore[assignment]
         self._stdout: asyncio.ReadTransport = stdout  # type: ignore[assignment]
         self._stdout.pause_reading()
+        self._stdout.set_protocol(_Stdout(self._stdout.get_protocol(), partial(self.pipe_data_received, 1)))
         _recorded.add(self)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -294,6 +295,20 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if not self.closed.is_set():
             self.closed.set()
             self._on_end()
+
+
+class _Stdout(asyncio.Protocol):
+    """A pipe whose data are passed on as they are read: asyncio's own protocol keeps them for a turn of the loop."""
+
+    def __init__(self, own: asyncio.BaseProtocol, on_data: Callable[[bytes], None]) -> None:
+        self._own = own
+        self._on_data = on_data
+
+    def data_received(self, data: bytes) -> None:
+        self._on_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._own.connection_lost(exc)
 
 
 Launched = Mapping[str, asyncio.Task[ChildProcess]]

@@ -30,7 +30,9 @@ from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
+from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
+from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.front.http.rest import JSON_METHODS, refusal
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
@@ -42,9 +44,11 @@ PATIENCE = 0.25
 """Seconds that an answer may take to be the only thing in its response."""
 _CHUNK = 256 * 1024
 """Bytes of a long list that are sent in one turn, at least."""
-_UNUSUAL = frozenset({"origin", "content-encoding", "transfer-encoding", "last-event-id", "expect"})
+_UNUSUAL = frozenset({b"origin", b"content-encoding", b"transfer-encoding", b"last-event-id", b"expect"})
 """Headers with which a request is left to the transport."""
-_PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower()
+_PROTOCOL_PREFIX = b"mcp-"
+_PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
+_NO_SESSION = nullcontext()
 _ENVELOPE = Raw(raw_json.encode(ENVELOPE))
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
 """Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
@@ -79,16 +83,17 @@ class FastEndpoint:
             return
         first = await receive()
         exchange = self._begin(scope, first, self._json_face.get(path))
-        replay = _Replay(first, receive).receive
         if exchange is None:
-            await self._app(scope, replay, send)
+            await self._app(scope, _Replay(first, receive).receive, send)
             return
         with exchange.session:
             try:
                 response = await (exchange.response if exchange.long is None else exchange.long_list(exchange.long))
                 if response is None:
-                    await self._app({**scope, SCOPE_KEY: [exchange.fast]}, replay, send)
+                    await self._app({**scope, SCOPE_KEY: [exchange.fast]}, _Replay(first, receive).receive, send)
                 else:
+                    if CONNECTION in scope and isinstance(response, bytes):
+                        scope[CONNECTION].transport.is_whole = True
                     await exchange.send(response, send)
             finally:
                 exchange.close()
@@ -146,8 +151,7 @@ class FastEndpoint:
         if self._scopes is None:
             return True
         is_known = isinstance(scope.get("user"), AuthenticatedUser)
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        has_token = given[:7].lower() == b"bearer "
+        has_token = head_of(scope).first.get(b"authorization", b"")[:7].lower() == b"bearer "
         return is_known and has_token and self._scopes <= frozenset(getattr(scope.get("auth"), "scopes", ()))
 
 
@@ -166,7 +170,7 @@ class Exchange:
         session: AbstractContextManager[None] | None = None,
     ) -> None:
         """`session` is entered while the request is served."""
-        self.session = session or nullcontext()
+        self.session = session or _NO_SESSION
         self.fast: FastCall | None = None
         self.long: raw_json.RequestLine | None = None
         """A request for a list that takes longer than a turn."""
@@ -331,25 +335,28 @@ class _Replay:
 
 
 def _plain_headers(scope: Scope) -> dict[str, str]:
-    """The headers by name.
+    """Those of its headers that are the protocol's, by name.
 
     Raises:
         Declined: they say something unusual, or the transport may not take a request with them.
     """
+    head = head_of(scope)
+    first = head.first
+    if head.has_repeated or not _UNUSUAL.isdisjoint(first):
+        raise Declined("headers")
     headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1")
-        if key in headers or key in _UNUSUAL or key.startswith(_PARAM_PREFIX):
-            raise Declined("headers")
-        headers[key] = value.decode("latin-1")
-    is_json = headers.get("content-type", "").partition(";")[0] == "application/json"
-    if not is_json or not _is_accepted(headers.get("accept", "")):
+    for name, value in first.items():
+        if name.startswith(_PROTOCOL_PREFIX):
+            if name.startswith(_PARAM_PREFIX):
+                raise Declined("headers")
+            headers[name.decode("latin-1")] = value.decode("latin-1")
+    is_json = first.get(b"content-type", b"").partition(b";")[0] == b"application/json"
+    if not is_json or not _is_accepted(first.get(b"accept", b"")):
         raise Declined("headers")
     return headers
 
 
 @lru_cache(maxsize=100)
-def _is_accepted(accept: str) -> bool:
+def _is_accepted(accept: bytes) -> bool:
     """Whether a client takes what the transport may answer with: JSON and event streams."""
-    headers = [(b"accept", accept.encode("latin-1"))]
-    return all(check_accept_headers(Request({"type": "http", "headers": headers})))
+    return all(check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]})))

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -74,7 +74,9 @@ _MOST_AT_ONCE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who has sent a request, as far as its front knows: `headers` of a modern client over HTTP, by lower-case name."""
+    """Who has sent a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol, by
+    lower-case name.
+    """
 
     connection: Connection
     is_modern: bool
@@ -240,7 +242,12 @@ class FastPath:
         if not sender.is_modern:
             return result
         hinted = {**result, **table.cache_hint(kind).as_fields()}
-        return for_modern_client(method, hinted, self._server_info())
+        return for_modern_client(method, hinted, self._stamp)
+
+    @cached_property
+    def _stamp(self) -> Raw:
+        """What is said of this server in each result."""
+        return Raw(raw_json.encode(self._server_info()))
 
     # Calls of sessions, which another request may cancel.
 
@@ -362,17 +369,17 @@ class FastPath:
             target.is_resource or (target.publish is not None and _MAY_ADDRESS.search(raw_json.bytes_of(result[part])))
         ):
             looked_at.append(part)
-        texts = [raw_json.bytes_of(result[name]) for name in looked_at]
-        if any(len(text) > ANSWER_PARTS_LIMIT and is_too_large(text) for text in texts):
-            return None  # the full path refuses it
         for name in looked_at:
-            result[name] = raw_json.decode(result[name])
+            text = raw_json.bytes_of(result[name])
+            if len(text) > ANSWER_PARTS_LIMIT and is_too_large(text):
+                return None  # the full path refuses it
+            result[name] = raw_json.decode(text)
         is_modern = fast.call.caller.is_modern
         if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
             return None
         published = target.publish_result(result, target.publish)
         if is_modern:
-            return for_modern_client(fast.call.method, published, self._server_info())
+            return for_modern_client(fast.call.method, published, self._stamp)
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
@@ -401,7 +408,7 @@ def _component(target: Target, method: str) -> Hashable:
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
     """The parameters, with what names the component and what is said of the caller decoded."""
-    params: dict[str, Any] = {name: raw_json.on_one_line(part) for name, part in raw.items()}
+    params: dict[str, Any] = dict(raw)
     for name in ("name", "uri", "ref", "_meta"):
         if name in params:
             params[name] = raw_json.decode(params[name])

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Scope
 
+from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent
 from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
@@ -95,6 +96,7 @@ def stack_of(
     `shortcut` answers plain calls in place of the transport, whose sessions `endpoint` has.
     """
     auth, policies = parts.auth, parts.policies
+    is_of_keys = isinstance(auth, KeyVerifier)
     group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
     outer: list[Middleware] = []
     if checks is not None:
@@ -112,7 +114,7 @@ def stack_of(
                 on_failure=policies.authentication_failed,
                 refused=parts.places.refused,
             ),
-            *_if(auth is not None, RequestContextMiddleware),  # a token verifier may look it up
+            *_if(auth is not None and not is_of_keys, RequestContextMiddleware),  # a token verifier may look it up
             # Before CORS and authentication: a page of another site is told nothing.
             *_checked(checks.host_guard, options.get("allowed_origins") or (), policies.address_denied),
             # Before authentication, because a preflight has no credentials.
@@ -145,8 +147,8 @@ def stack_of(
         ),
         # Behind all that may refuse a request, and not where somebody else wants to see them all.
         *([shortcut] if shortcut is not None and _can_be_short(options) else ()),
-        # FastMCP's, for whatever looks up the present request: nobody does before, unless there is authentication.
-        *_if(auth is None, RequestContextMiddleware),
+        # FastMCP's, for whatever looks up the present request: nobody does before, unless there are tokens.
+        *_if(auth is None or is_of_keys, RequestContextMiddleware),
         # Inside of the gate: a request whose client may come back keeps its place.
         *_disconnects(parts.settings, options),
         # Inside of what tells who has left, for that is said of requests of clients; and of the gate.

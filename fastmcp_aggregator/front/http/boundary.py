@@ -231,11 +231,10 @@ class RemoteParent:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = _told(scope) if scope["type"] == "http" else {}
-        if not told or not is_tracing():
+        if scope["type"] != "http" or b"traceparent" not in dict(scope["headers"]) or not is_tracing():
             await self._app(scope, receive, send)
             return
-        token = attach(extract(told))
+        token = attach(extract(_told(scope)))
         try:
             await self._app(scope, receive, send)
         finally:

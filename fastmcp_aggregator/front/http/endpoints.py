@@ -5,6 +5,7 @@ nobody checks.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -18,6 +19,31 @@ from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
 
 _LISTEN_BYTES = 256 * 1024
 """What opens a stream is no longer than this; what is, is a request like others."""
+_LISTEN = LISTEN.encode()
+_SESSION = b"mcp-session-id"
+_HEAD = "fastmcp_aggregator.head"
+"""Where a request's scope has its `Head`."""
+
+
+class Head:
+    """The header fields of an HTTP request by name, which all layers look at."""
+
+    __slots__ = ("fields", "first", "has_repeated")
+
+    def __init__(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        self.fields = fields
+        self.first = dict(reversed([*fields]))
+        """Of each name, the first value."""
+        self.has_repeated = len(self.first) < len(fields)
+        """Whether a name is there twice."""
+
+
+def head_of(scope: Scope) -> Head:
+    """The head of a request: made once, and again once a layer has put other fields in place of those that came."""
+    head: Head | None = scope.get(_HEAD)
+    if head is None or head.fields is not scope["headers"]:
+        head = scope[_HEAD] = Head(scope["headers"])
+    return head
 
 
 class RequestKind(Enum):
@@ -41,11 +67,18 @@ class Endpoints:
 
     def kind_of(self, scope: Scope, content: bytes) -> RequestKind:
         """What a request with this body asks for."""
-        if self.is_of_session(scope) and not _may_be_request(content):
+        path, headers = route_path(scope), head_of(scope).first
+        is_mcp = path == self.mcp
+        is_of_session = path == self.messages or (is_mcp and _SESSION in headers)
+        if is_of_session and not _may_be_request(content):
             return RequestKind.MESSAGE
-        if self._only_listens(scope, content):
+        if not is_mcp:
+            return RequestKind.WORK
+        is_modern = _is_modern(headers)
+        if is_modern and _only_listens(headers, content):
             return RequestKind.STREAM
-        return RequestKind.OPENING if self._may_open_session(scope) else RequestKind.WORK
+        # The SDK opens a session for what belongs to none, and to no client that has none.
+        return RequestKind.WORK if is_modern or is_of_session else RequestKind.OPENING
 
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
@@ -53,17 +86,18 @@ class Endpoints:
         The session's own endpoint checks that it exists and whose it is.
         """
         path = route_path(scope)
-        return path == self.messages or (path == self.mcp and _header(scope, b"mcp-session-id") is not None)
+        return path == self.messages or (path == self.mcp and _SESSION in head_of(scope).first)
 
     def session_of(self, scope: Scope) -> bytes:
         """What names the session into which a request brings a message."""
-        found: bytes = _header(scope, b"mcp-session-id") or scope["query_string"]
+        found: bytes = head_of(scope).first.get(_SESSION) or scope["query_string"]
         return found
 
     def request_in_session(self, scope: Scope, content: bytes) -> tuple[bytes, RequestId] | None:
         """The session and the id of a request that brings both; None: it is another, or the transport refuses it."""
-        session = _header(scope, b"mcp-session-id")
-        if session is None or route_path(scope) != self.mcp or _is_modern(scope):
+        headers = head_of(scope).first
+        session = headers.get(_SESSION)
+        if session is None or route_path(scope) != self.mcp or _is_modern(headers):
             return None
         try:
             request_id = read_envelope(content).id
@@ -80,19 +114,6 @@ class Endpoints:
         path = route_path(scope)
         return path == self.mcp or path.startswith((f"{self.mcp.rstrip('/')}/", "/dashboard/"))
 
-    def _may_open_session(self, scope: Scope) -> bool:
-        """Whether the SDK opens a session for a POST: it belongs to none, and to no client that has none."""
-        return route_path(scope) == self.mcp and _header(scope, b"mcp-session-id") is None and not _is_modern(scope)
-
-    def _only_listens(self, scope: Scope, content: bytes) -> bool:
-        return (
-            route_path(scope) == self.mcp
-            and _header(scope, b"mcp-method") == LISTEN.encode()
-            and _is_modern(scope)
-            and len(content) <= _LISTEN_BYTES
-            and _method_of(content) == LISTEN
-        )
-
 
 def _may_be_request(content: bytes) -> bool:
     """Whether a body may be a JSON-RPC request; false only if it is something else for certain.
@@ -102,10 +123,15 @@ def _may_be_request(content: bytes) -> bool:
     return b"\\u" in content or b"\0" in content or (b'"method"' in content and b'"id"' in content)
 
 
-def _is_modern(scope: Scope) -> bool:
+def _is_modern(headers: Mapping[bytes, bytes]) -> bool:
     """Whether the SDK takes a request for one of 2026-07-28 or later."""
-    version = _header(scope, b"mcp-protocol-version")
+    version = headers.get(b"mcp-protocol-version")
     return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _only_listens(headers: Mapping[bytes, bytes], content: bytes) -> bool:
+    is_said = headers.get(b"mcp-method") == _LISTEN and len(content) <= _LISTEN_BYTES
+    return is_said and _method_of(content) == LISTEN
 
 
 def _method_of(content: bytes) -> str | None:
@@ -115,7 +141,3 @@ def _method_of(content: bytes) -> str | None:
         return None
     method = message.get("method") if isinstance(message, dict) else None
     return method if isinstance(method, str) else None
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)

@@ -277,11 +277,7 @@ class RequestsOfSessions:
     async def begin(self, holder: Holder, session: bytes, request_id: RequestId) -> bool:
         """A request begins; False: another one has its id."""
         key = holder, session, str(request_id)
-        try:
-            async with asyncio.timeout(_REUSE_BOUND):
-                while (over := self._over.get(key)) is not None:
-                    await over.wait()
-        except TimeoutError:
+        if key in self._over and not await self._is_over_soon(key):
             return False
         self._over[key] = asyncio.Event()
         return True
@@ -289,6 +285,15 @@ class RequestsOfSessions:
     def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
         """A request that has begun is over."""
         self._over.pop((holder, session, str(request_id))).set()
+
+    async def _is_over_soon(self, key: tuple[Holder, bytes, str]) -> bool:
+        try:
+            async with asyncio.timeout(_REUSE_BOUND):
+                while (over := self._over.get(key)) is not None:
+                    await over.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class Gate:

@@ -23,6 +23,7 @@ from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import whole_body
+from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -134,10 +135,12 @@ def _why_misdirected(scope: Scope) -> str:
 
 def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
     """The only Host of a request without an Origin, and the address at which it came."""
-    told = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-    if len(told) != 1 or told[0][0] != b"host" or len(told[0][1]) > _LONGEST_HOST:
+    fields = dict(scope["headers"])
+    host = fields.get(b"host")
+    has_repeated = len(fields) < len(scope["headers"])
+    if host is None or len(host) > _LONGEST_HOST or b"origin" in fields or has_repeated:
         return None
-    return told[0][1], tuple(scope.get("server") or ())
+    return host, tuple(scope.get("server") or ())
 
 
 def _origin(text: str) -> tuple[str, str, int] | None:
@@ -208,7 +211,7 @@ class Sessions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            session = next((value for name, value in scope["headers"] if name == _SESSION), None)
+            session = head_of(scope).first.get(_SESSION)
             if session is not None and is_session_of_another(self._endpoint, session.decode("latin-1"), scope):
                 reason = "the session belongs to somebody else"
                 self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)

@@ -65,8 +65,6 @@ class ClientConnection(HttpToolsProtocol):
     is_lost = False
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
-    _is_head_over = False
-    """Whether what comes now as a header field is a trailer."""
 
     def __init__(self, *args: Any, connections: Connections, proxies: Collection[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -107,19 +105,15 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._overhead = 0
-        self._is_head_over = False
+        self.transport.is_whole = False
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._is_head_over:  # a trailer must not be taken for a header (RFC 9110, 6.5.1)
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        self._is_head_over = True
         if not self.url.startswith(b"/") and (authority := _authority_in(self.url)):
             self.headers[:] = [field for field in self.headers if field[0] != b"host"] + [(b"host", authority)]
         super().on_headers_complete()
+        self.headers = []  # for trailers, which must not be taken for headers (RFC 9110, 6.5.1)
         self._connections.work(self)
 
     def on_body(self, body: bytes) -> None:
@@ -131,7 +125,11 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+        else:  # without uvicorn's timer for each response: `Connections` closes who sends no other request
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
         if self.cycle.response_complete and not self.pipeline:
             self._connections.wait(self)
 
@@ -168,6 +166,8 @@ class _Transport(asyncio.Transport):
         self._transport = transport
         self._head = b""
         self._flushing: asyncio.Handle | None = None
+        self.is_whole = False
+        """Whether who answers says that the next head is followed by its body at once, so that it needs no flush."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._head and len(data) < _LONG:
@@ -175,7 +175,8 @@ class _Transport(asyncio.Transport):
             self._transport.write(head + data)
         elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
             self._head = bytes(data)
-            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
+            if not self.is_whole:
+                self._flushing = asyncio.get_running_loop().call_soon(self.flush)
         else:
             self.flush()
             self._transport.write(data)

@@ -11,6 +11,7 @@ from typing import Any
 
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import is_input_required
+from msgspec import Raw
 
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tools_for_legacy
 
@@ -28,7 +29,7 @@ _CACHEABLE = frozenset(
 _MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
 
 
-def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any]) -> dict[str, Any]:
+def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any] | Raw) -> dict[str, Any]:
     """The result for a client that speaks 2026-07-28. The stamp names us: it describes this connection."""
     shaped = {"resultType": "complete", **result}
     if method in _CACHEABLE and not is_input_required(result):
