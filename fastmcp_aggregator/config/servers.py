@@ -67,7 +67,7 @@ def read_server(key: str, entry: object, place: Location, environ: Mapping[str, 
 
 def missing_variables(entries: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The variables that have neither a value nor a default, of each enabled entry that needs any."""
-    environ = with_working_folder(environ)
+    environ = {name: value[:1] for name, value in with_working_folder(environ).items()}  # whether there is one counts
     missing = {
         key: _missing(entry, environ) for key, entry in entries.items() if _is_enabled(Fields(entry, Location()))
     }

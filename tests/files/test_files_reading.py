@@ -19,6 +19,7 @@ from fastmcp_aggregator.cli.running.given_files import variables_of
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.client_configs.documents import read
 from fastmcp_aggregator.config import UnresolvedServer, documents
+from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.early.ancestors import why_recursive
 from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import ConfigError
@@ -158,6 +159,12 @@ def test_an_entry_with_many_mistakes_tells_of_the_first_ten() -> None:
 def test_what_variables_stand_for_is_bounded(args: list[str]) -> None:
     with pytest.raises(ConfigError, match="becomes too large by the variables in it"):
         load_config(entries(a={"command": "x", "args": args}), environ={"BIG": "x" * 100_000})
+
+
+def test_variables_without_a_value_are_found_without_their_values() -> None:
+    environ = {"BIG": "x" * 1_000_000, "EMPTY": ""}
+    entry = {"command": "x", "args": ["${BIG}" * 100_000, "${EMPTY:-$NONE}", "${BIG:-$OTHER}", "$EMPTY"]}
+    assert missing_variables({"a": entry}, environ) == {"a": ("NONE",)}
 
 
 def test_a_server_in_another_folder_is_read_with_all_variables_however_often() -> None:
