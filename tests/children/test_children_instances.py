@@ -97,6 +97,27 @@ async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_
         await holding
 
 
+async def test_clients_at_a_place_whose_instance_was_given_up_are_told_once() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol")}
+    by_folder = {"servers": {"lean": ServerSettings(isolation="directory")}}
+    app = build_aggregator(config(lean=lean()), **by_folder, max_isolated_sessions=2, auth=StaticTokenVerifier(tokens))
+
+    async with served(app) as front:
+        clients = [
+            await front.connect(headers={"Authorization": f"Bearer {who}"}, capabilities={"roots": {}})
+            for who in ("ann", "ann", "bob", "carol")
+        ]
+        for number, client in enumerate(clients):
+            roots = [{"uri": f"file:///{number}"}]
+            client.on_question = lambda method, params, roots=roots: {"result": {"roots": roots}}
+            assert await client.call("lean:pid")
+        told = await clients[0].error("tools/call", {"name": "lean:pid", "arguments": {}})
+        assert "was closed with what it kept" in told["message"]
+        instances = app._backend.runtime.instances
+        assert not instances._given_up
+        assert "max_isolated_sessions" in (await clients[0].error("tools/call", {"name": "lean:pid"}))["message"]
+
+
 async def test_who_has_more_than_others_takes_nothing_from_them() -> None:
     tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob")}
     hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=2, auth=StaticTokenVerifier(tokens))

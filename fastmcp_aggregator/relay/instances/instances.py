@@ -77,7 +77,7 @@ class Instances:
         self._holders: dict[Child, tuple[FairShare, Holder]] = {}
         """Whose share each instance takes, until it is closed."""
         self._given_up: set[tuple[Child, Hashable]] = set()
-        """Sessions that have yet to be told that they have no instance of a child any more."""
+        """The sessions and places whose clients have yet to be told that they have no instance of a child any more."""
         self._serving: Counter[Child] = Counter()
         """How many requests each serves, from their beginning to their end here."""
         self._modern_only: WeakSet[ChildSession] = WeakSet()
@@ -231,6 +231,7 @@ class Instances:
     def _at(self, place: Place, child: Child, caller: Caller) -> Child:
         known = self._of.setdefault(child, {})
         if place not in known:
+            self._tell_of(child, place)
             roots = None if place.roots is None else place.roots.as_result()
             self._begin_for(child, place, caller, ClientProfile.of_folder(roots, is_legacy=place.needs_legacy_era))
         return known[place]
@@ -240,6 +241,9 @@ class Instances:
         for instance, sessions in list(self):
             if isinstance(place_of(instance), Place) and not sessions:
                 self.release(instance)
+        for child, name in list(self._given_up):
+            if isinstance(name, Place) and not self.places.sessions_at(child.key, name):
+                self._given_up.discard((child, name))
 
     def renew(self, child: Child, account: Hashable) -> None:
         """Close the instance of an account, which was connected with other tokens than it has now."""
@@ -266,13 +270,7 @@ class Instances:
         known = self._of.setdefault(child, {})
         if session in known:
             return known[session]
-        if (child, session) in self._given_up:
-            self._given_up.discard((child, session))
-            reason = (
-                "another caller needed an instance, and that of this session, which had been unused for longest, was "
-                "closed with what it kept; the next call begins anew"
-            )
-            raise ChildServerError(child.key, "runtime", reason)
+        self._tell_of(child, session)
         instance = self._begin_for(child, session, caller, caller.profile())
         if not caller.at_end_of_session(lambda: self._session_ended(child, session)):
             self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
@@ -324,11 +322,25 @@ class Instances:
         return bool(is_busy) or self._is_subscribed(instance)
 
     def _give_up(self, instance: Child) -> None:
-        """Close it. A session that would have kept it is told with its next call."""
+        """Close it. Who would have kept it is told with the next call."""
         name = place_of(instance)
-        if not isinstance(name, Place) and self._idle_time(instance) is None:
+        if self._idle_time(instance) is None:
             self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
         self._close(instance)
+
+    def _tell_of(self, child: Child, name: Hashable) -> None:
+        """Tell once of an instance that was given up.
+
+        Raises:
+            ChildServerError: it was.
+        """
+        if (child, name) in self._given_up:
+            self._given_up.discard((child, name))
+            reason = (
+                "another caller needed an instance, and this one, which had been unused for longest, was closed with "
+                "what it kept; the next call begins anew"
+            )
+            raise ChildServerError(child.key, "runtime", reason)
 
     def _session_ended(self, child: Child, session: Hashable) -> None:
         self._given_up.discard((child, session))
