@@ -46,7 +46,7 @@ class PolicyStack:
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
         self.policies = tuple(policies)
         self.recorders: tuple[Policy, ...] = ()
-        """Told of every call, after all policies, and not asked before."""
+        """Told of every call, after all policies and its answer, and not asked before. No call fails by them."""
         self.on_rejected: Callable[[Holder], None] = lambda holder: None
         """Told whose call was rejected."""
 
@@ -89,13 +89,15 @@ class PolicyStack:
 
 
 class Admission:
-    """The policies that have let a call pass, to be told once how it ended."""
+    """The policies that have let a call pass, to be told once how it ended; and then the recorders, by `record`."""
 
-    __slots__ = ("_call", "passed")
+    __slots__ = ("_call", "_end", "passed", "recorders")
 
     def __init__(self, call: Call, recorders: Sequence[Policy]) -> None:
         self._call = call
-        self.passed: list[Policy] = [*recorders]
+        self.recorders = recorders
+        self._end: CallEnd | None = None
+        self.passed: list[Policy] = []
 
     async def around(self, send: Callable[[Call], Awaitable[Result]]) -> Result:
         """The result of `send`, which the policies are told of.
@@ -105,18 +107,37 @@ class Admission:
         """
         with self.recording_failure():
             result = await send(self._call)
-        self.ended(result)
+        try:
+            self.ended(result)
+        finally:
+            self.record()
         return result
 
     def ended(self, result: Result, whole: Raw | None = None) -> None:
         """The call has a result; `whole` is the same as it came, where not all of its parts are decoded."""
-        if self.passed:
+        if self.passed or self.recorders:
             seconds = time.monotonic() - self._call.began
-            self._notify(CallEnd(outcome_of(self._call, result), seconds, result=result if whole is None else whole))
+            outcome = outcome_of(self._call, result)
+            self._end = CallEnd(outcome, seconds, result=result if whole is None else whole)
+            self._notify(self._end)
 
     def failed(self, error: BaseException) -> None:
         """The call has none."""
-        self._notify(failure_of(self._call, error))
+        self._end = failure_of(self._call, error)
+        try:
+            self._notify(self._end)
+        finally:
+            self.record()
+
+    def record(self) -> None:
+        """Tell the recorders of a call that has ended; its answer does not wait for that."""
+        end, self._end = self._end, None
+        if end is not None:
+            for recorder in reversed(self.recorders):
+                try:
+                    recorder.after(self._call, end)
+                except Exception:
+                    logger.exception("a call of %s was not recorded", self._call.method)
 
     @contextmanager
     def recording_failure(self, on_rejected: Callable[[Holder], None] = lambda holder: None) -> Iterator[None]:

@@ -105,6 +105,8 @@ class RouteTable:
             self._by_head.setdefault(_head_of(child), []).append(child)
         self._without_key: dict[Kind, dict[str, list[Child]]] = {}
         self._found: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
+        self._targets: dict[str, Target] = {}
+        """Of the tools that were called, by their names."""
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
 
@@ -259,8 +261,7 @@ class RouteTable:
     def target(self, method: str, params: Params) -> Target | None:
         """The target of a call whose component is known; None for all else."""
         if method == methods.TOOLS_CALL.name:
-            route = self._named(Kind.TOOL, params.get("name"))
-            return target_of_tool(route) if route else None
+            return self._target_of_tool(params.get("name"))
         if method == methods.PROMPTS_GET.name:
             route = self._named(Kind.PROMPT, params.get("name"))
             return target_of_prompt(route) if route else None
@@ -269,6 +270,14 @@ class RouteTable:
             return self.of_resource(*found) if found else None
         ref = params.get("ref")
         return self._completed(ref) if method == methods.COMPLETE.name and isinstance(ref, dict) else None
+
+    def _target_of_tool(self, name: Any) -> Target | None:
+        if not isinstance(name, str):
+            return None
+        target = self._targets.get(name)
+        if target is None and (route := self.find(Kind.TOOL, name)) is not None:
+            target = self._targets[name] = target_of_tool(route)
+        return target
 
     def _completed(self, ref: Params) -> Target | None:
         if ref.get("type") == "ref/resource":

@@ -14,7 +14,7 @@ import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.fast_path import http
 from fastmcp_aggregator.front.pipeline import Pipeline
-from fastmcp_aggregator.policies.recent import RecentCalls
+from fastmcp_aggregator.policies.metrics import Metrics
 from fastmcp_aggregator.status.path_counts import PathCounts
 
 pytestmark = pytest.mark.parametrize("modern", [False, True])
@@ -241,11 +241,10 @@ async def test_a_policy_that_breaks_is_told_as_an_error_and_once(modern: bool, m
     def broken(*_: Any) -> None:
         raise RuntimeError("hunter2")
 
-    app = build_aggregator(config(a=lean()))
-    app._backend.policies.record_calls()
+    app = build_aggregator(config(a=lean()), metrics=True)
     async with app, connected(app, modern=modern) as client:
         await client.call("a:echo")
-        monkeypatch.setattr(RecentCalls, "after", broken)
+        monkeypatch.setattr(Metrics, "after", broken)
         error = await client.error("tools/call", {"name": "a:echo"})
         assert error["message"].startswith("Internal error (id ")
         assert counts(app).taken_over == {"policy failed": 1}

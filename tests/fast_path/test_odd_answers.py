@@ -14,6 +14,7 @@ from support.memory import Scripts, build_aggregator, scripted
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
+from fastmcp_aggregator.policies.policy import Policy
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 
@@ -101,22 +102,39 @@ async def test_what_has_too_many_values_is_passed_on_as_it_is_or_not_at_all(
         is_quiet(app)
 
 
-async def test_a_policy_that_fails_afterwards_costs_one_answer(modern: bool) -> None:
-    class Broken:
-        def after(self, call: Any, end: Any) -> None:
-            raise RuntimeError("broken")
+class Broken(Policy):
+    def after(self, call: Any, end: Any) -> None:
+        raise RuntimeError("broken")
 
+
+async def test_a_policy_that_fails_afterwards_costs_one_answer(modern: bool) -> None:
     app = build_aggregator(config(a=lean()))
     async with app, connected(app, modern=modern) as client:
         await client.call("a:echo")
         stack = app._backend.policies.stack
-        before, stack.recorders = stack.recorders, (Broken(),)
+        before, stack.policies = stack.policies, (Broken(),)
         error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), 5)
         assert error["message"].startswith("Internal error (id ")
         assert app._backend.path_counts.taken_over == {"policy failed": 1}
         is_quiet(app)
-        stack.recorders = before
+        stack.policies = before
         await client.call("a:echo")
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_recorder_that_fails_costs_no_answer(
+    fast_path: bool, modern: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), fast_path=fast_path)
+    async with app, connected(app, modern=modern) as client:
+        recent = app._backend.policies.record_calls()
+        app._backend.policies.stack.recorders = (Broken(), recent)
+        await client.call("a:echo")
+        await client.call("a:echo")
+        assert recent.count == 2
+        assert caplog.messages.count("a call of tools/call was not recorded") == 2
+        assert (app._backend.path_counts.answered > 0) is fast_path
+        is_quiet(app)
 
 
 async def test_policies_see_the_size_of_all_parameters(modern: bool, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ class Origin(Protocol):
         """The response with this result, whose parts may be undecoded."""
         ...
 
-    def answer(self, response: bytes) -> None:
-        """Send the response."""
+    def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
+        """Send the response, and then do what it need not wait for, if there is anything."""
 
     def refuse(self, error: MCPError) -> None:
         """Send the response with this error."""
@@ -217,11 +217,12 @@ class FastCall:
         try:
             admission.ended(result, whole)
         except Exception as error:
+            admission.record()
             self.refusal = self.unexpected(error)
             self.take_over("policy failed")
             return True
         self._end()
-        self.origin.answer(response)
+        self.origin.answer(response, admission.record if admission.recorders else None)
         return True
 
     def _end(self) -> None:

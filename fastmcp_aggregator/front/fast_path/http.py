@@ -9,7 +9,7 @@ answer; the call that was begun goes along in its scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -161,6 +161,8 @@ class Exchange:
     has_room = True
     patience = PATIENCE
     _request_id: Raw
+    _then: Callable[[], None] | None = None
+    """What is done once the response is sent."""
 
     def __init__(
         self,
@@ -232,15 +234,19 @@ class Exchange:
     def close(self) -> None:
         """The request is over; if nobody has answered or resumed the call, nobody waits for it."""
         fast, self.fast = self.fast, None
-        if fast is not None:
+        if fast is not None and not fast.is_over:
             fast.abandon()
+        then, self._then = self._then, None
+        if then is not None:
+            then()
 
     # As the origin of the call.
 
     def encoded(self, result: Result) -> bytes:
         return raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "result": result})
 
-    def answer(self, response: bytes) -> None:
+    def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
+        self._then = then
         self._resolve(response)
 
     def refuse(self, error: MCPError) -> None:

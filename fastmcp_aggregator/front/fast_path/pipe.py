@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -82,7 +83,7 @@ class PipeFront:
 
     def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
         if origin.has_room and (result := self._path.reply(request, sender)) is not None:
-            origin.answer(origin.encoded(result))
+            origin.send(origin.encoded(result))
             return True
         fast = self._path.begin(request, origin, sender)
         if fast is None:
@@ -145,12 +146,17 @@ class _Line:
     def encoded(self, result: Result) -> bytes:
         return raw_json.encode({"jsonrpc": "2.0", "id": self._id, "result": result})
 
-    def answer(self, response: bytes) -> None:
+    def send(self, response: bytes) -> None:
         self._front.answered(self._key)
         self._pipe.answer(self._key, response + b"\n")
 
+    def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
+        self.send(response)
+        if then is not None:
+            then()
+
     def refuse(self, error: MCPError) -> None:
-        self.answer(error_line(self._id, error))
+        self.send(error_line(self._id, error))
 
     def abandoned(self) -> None:
         """Answer nothing (2025-11-25, cancellation)."""
