@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from support.harness import lean
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
+from fastmcp_aggregator.access.roles import ROLES, USUAL
 
 CONNECTIONS, ROUNDS, CALLS = 8, 8, 50
 SETTLES = 0.3
@@ -63,6 +65,10 @@ class Flood:
     is_slow_to_read: bool = False
     has_session: bool = False
     """Whether it is sent in a session, which is opened first."""
+    has_all_roles: bool = False
+    """Whether who does it may observe and read metrics, too."""
+    gets: int | None = 200
+    """A status that some of it is answered with, or it would be another flood; None: nothing is answered in time."""
 
 
 NOTIFICATION: Body = {
@@ -73,9 +79,9 @@ NOTIFICATION: Body = {
 LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
 FLOODS = {
     "calls over the limit": Flood(QUICK, settings=LIMITS),
-    "wrong credentials": Flood(QUICK, authorization="Bearer wrong"),
-    "a wrong key": Flood(QUICK, authorization=f"Bearer {new_key('eve', None, None)[0]}"),
-    "no credentials": Flood(QUICK, keys=0),
+    "wrong credentials": Flood(QUICK, authorization="Bearer wrong", gets=401),
+    "a wrong key": Flood(QUICK, authorization=f"Bearer {new_key('eve', None, None)[0]}", gets=401),
+    "no credentials": Flood(QUICK, keys=0, gets=401),
     "small calls": Flood(QUICK),
     "four callers of one address": Flood(QUICK, keys=4),
     "calls of 1 MiB": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}),
@@ -88,12 +94,16 @@ FLOODS = {
         modern("subscriptions/listen", notifications={"toolsListChanged": True}), "/mcp", is_dropped=True
     ),
     "sessions opened and dropped": Flood(INITIALIZE, "/mcp", is_dropped=True),
-    "metrics of 2000 tools": Flood({}, "/metrics", "GET", settings={**LARGE_LIST, "metrics": "true"}),
+    "metrics of 2000 tools": Flood(
+        {}, "/metrics", "GET", settings={**LARGE_LIST, "metrics": "true"}, has_all_roles=True
+    ),
     "status": Flood({}, "/status", "GET"),
-    "the dashboard": Flood({}, "/dashboard/state", "GET", settings=LARGE_LIST),
-    "notifications into a session": Flood(NOTIFICATION, "/mcp", has_session=True),
-    "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001),
-    "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True),
+    "the dashboard": Flood(
+        {}, "/dashboard/state", "GET", settings={**LARGE_LIST, "dashboard": "true"}, has_all_roles=True
+    ),
+    "notifications into a session": Flood(NOTIFICATION, "/mcp", has_session=True, gets=202),
+    "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001, gets=None),
+    "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True, gets=None),
 }
 
 
@@ -124,7 +134,9 @@ async def measured(name: str, folder: Path) -> str:
     """
     flood = FLOODS[name]
     async with running_hub(folder, **{**flood.settings, "max_sessions": 1000}) as hub:
-        credentials = [hub.ann["Authorization"], *_more_keys(folder, flood.keys - 1)][: flood.keys]
+        credentials = [hub.ann["Authorization"], *_more_keys(folder, flood.keys - 1, USUAL)][: flood.keys]
+        if flood.has_all_roles:
+            credentials = _more_keys(folder, 1, ROLES)
         if flood.authorization:
             credentials = [flood.authorization]
         command = [sys.executable, __file__, "--flood", name, str(hub.port), *(credentials or [""])]
@@ -154,13 +166,14 @@ async def measured(name: str, folder: Path) -> str:
     told += f"{statistics.median(quiet.seconds) * 1000:.1f} → {median:.1f}); the flood got {got}"
     assert set(quiet.statuses + under.statuses) == {200}, f"{told}; the other {dict(under.statuses)}"
     assert under.p99 < 3 * quiet.p99, told
+    assert flood.gets is None or f"{flood.gets}: " in got, f"{told}, where {flood.gets} was meant"
     return told
 
 
-def _more_keys(folder: Path, count: int) -> list[str]:
+def _more_keys(folder: Path, count: int, roles: Collection[str]) -> list[str]:
     """Authorization of so many callers more."""
     path = folder / "keys.json"
-    made = [new_key(f"caller{number}", None, None) for number in range(count)]
+    made = [new_key(f"caller{number}", None, None, roles) for number in range(count)]
     if made:
         write_keys(path, [*read_keys(path), *(record for _, record in made)])
     return [f"Bearer {key}" for key, _ in made]
