@@ -22,7 +22,7 @@ from fastmcp_aggregator.attach.connection import Connection, ConnectionState
 from fastmcp_aggregator.attach.envelope import read as envelope_of
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
 from fastmcp_aggregator.attach.identity import HubIdentity, difference
-from fastmcp_aggregator.attach.probe import Probe
+from fastmcp_aggregator.attach.probe import Probe, Work
 from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
@@ -31,6 +31,8 @@ HUB_START_TIMEOUT = 30.0
 """Seconds that a hub which starts has to greet: it imports FastMCP first."""
 GREETING_TIMEOUT = 8.0
 """Seconds that a hub which serves already has; many clients give a server 10 s to begin."""
+_WORK_INTERVAL = 5.0
+"""Seconds between looks at what a hub does that has not greeted in time."""
 _END_TIMEOUT = 60.0
 """Seconds that a hub which ends may keep the next one from being started."""
 _RETRY = 0.02
@@ -71,6 +73,7 @@ class Bridge:
         self._connection: Connection | None = None
         self._greeting_timeout = HUB_START_TIMEOUT
         """Seconds that the hub has to greet."""
+        self._work = Work({})
         self._probe = Probe(identity.id)
         self._known: KnownClient | None = None
         self._is_known_read = False
@@ -239,7 +242,9 @@ class Bridge:
             self._listed = dict(self._session.listed)
             about = {**self._about, "listed": self._listed}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
-            self._greeting_timeout = GREETING_TIMEOUT if self._serves_already() else HUB_START_TIMEOUT
+            record = record_of(self._identity.id) or {}
+            self._greeting_timeout = GREETING_TIMEOUT if record.get("serves") is True else HUB_START_TIMEOUT
+            self._work = Work(record)
             return
         self._next_attempt = now + _RETRY
         self._read_known()
@@ -252,12 +257,11 @@ class Bridge:
         if connection.age > _WARM:
             self._read_known()
         if connection.age > self._greeting_timeout:
+            if self._work.goes_on():
+                self._greeting_timeout = connection.age + _WORK_INTERVAL
+                return
             self._drop(connection)
             self._serve_alone(f"the hub has not answered for {self._greeting_timeout:g} s")
-
-    def _serves_already(self) -> bool:
-        record = record_of(self._identity.id)
-        return record is not None and record.get("serves") is True
 
     def _check_liveness(self, connection: Connection) -> float | None:
         """A hub that serves and then hangs is left: it keeps its lock, so there can be no other.

@@ -1,13 +1,19 @@
-"""The liveness probe of a hub: whether its event loop still answers, asked over connections of its own.
+"""The liveness of a hub: whether it works before it has greeted, and whether its event loop answers afterwards.
 
 A hub that serves a client may be silent for as long as a server takes. So when requests are open and nothing has come
-for a while, it is asked. The connection of the client is not used for that, for it may be full.
+for a while, it is asked, over a connection of its own: that of the client may be full.
+
+A hub that has not greeted in time may only have had little of the processor. If all its clients took servers of their
+own then, an overloaded machine would have one aggregator to start for each, and the hub even less.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
@@ -17,6 +23,8 @@ SILENCE = 5.0
 """Seconds without a sign of life after which the hub is asked for one."""
 PROBE_TIMEOUT = 10.0
 """Seconds that it has to answer."""
+MOST_WORK = 10.0
+"""Seconds of the processor in which a hub greets, however long it has to wait for them."""
 _MOST_UNANSWERED = 2
 """In a row: after one, it may be that we and the hub stood still, as while a machine sleeps."""
 
@@ -96,3 +104,29 @@ class Probe:
             peer.send(greeting.line(greeting.PING))
         except OSError:
             self.heard()
+
+
+class Work:
+    """That of one hub until it greets, as far as the system tells."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        """`record` is what is noted of the hub."""
+        self._process = record.get("pid")
+        self._first = self._last = processor_time(self._process)
+
+    def goes_on(self) -> bool:
+        """Whether it has had some of the processor since this was asked last, and little altogether."""
+        last, self._last = self._last, processor_time(self._process)
+        if self._first is None or last is None or self._last is None:
+            return False
+        return last < self._last < self._first + MOST_WORK
+
+
+def processor_time(process: int | None) -> float | None:
+    """Seconds of the processor that a process has had; None: the system does not tell."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None

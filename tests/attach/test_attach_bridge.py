@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 from support.harness import PATIENCE
 
-from fastmcp_aggregator.attach import bridge, greeting
+from fastmcp_aggregator.attach import bridge, greeting, probe
 from fastmcp_aggregator.attach.bridge import Bridge
 from fastmcp_aggregator.attach.client_end import ClientEnd
 from fastmcp_aggregator.attach.folder import made_hub_folder, socket_of
@@ -198,3 +200,43 @@ def test_a_client_that_was_served_outlives_hubs_and_a_server_of_its_own_that_all
         assert json.loads(heard.readline())["id"] == 3
         mended.sendall(b'{"jsonrpc":"2.0","id":3,"result":{}}\n')
         assert json.loads(bridged.answers.readline())["id"] == 3
+
+
+def test_a_hub_that_is_late_and_at_work_is_waited_for(
+    hub: socket.socket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On an overloaded machine. Otherwise each of its clients would start an aggregator beside it."""
+    monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.01)
+    monkeypatch.setattr(bridge, "_WORK_INTERVAL", 0.01)
+    looks = itertools.count()
+    monkeypatch.setattr(probe, "processor_time", lambda _: next(looks) * 0.01)
+    late = Bridged()
+    peer, _ = said_first(hub)
+    with peer, peer.makefile("rb") as heard:
+        late.request(1, "tools/list", {})
+        until_true(lambda: next(looks) > 20)
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        assert json.loads(heard.readline())["method"] == "tools/list"
+        peer.sendall(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+        assert json.loads(late.answers.readline())["id"] == 1
+    late.close()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "goes_on"),
+    [([1.0, 1.1], True), ([1.0, 1.0], False), ([1.0, 11.1], False), ([None, 1.0], False), ([1.0, None], False)],
+    ids=["works", "stands still", "has had enough", "was not known", "is gone"],
+)
+def test_a_hub_that_is_late_works_if_it_has_had_some_of_the_processor_and_not_much(
+    seconds: list[float | None], goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter(seconds)
+    monkeypatch.setattr(probe, "processor_time", lambda _: next(told))
+    assert probe.Work({"pid": 1}).goes_on() is goes_on
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it of any process")
+def test_the_processor_time_is_told_of_processes_that_are_there() -> None:
+    assert (probe.processor_time(os.getpid()) or 0) > 0
+    assert probe.processor_time(None) is None

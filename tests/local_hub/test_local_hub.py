@@ -216,6 +216,7 @@ async def test_a_call_that_the_end_of_the_hub_does_not_wait_for_is_answered_so(
     monkeypatch.setattr(limiter, "DRAIN_TIMEOUT", 0.1)
     async with hub(tmp_path, fast_path=fast_path) as here:
         peer = await here.client()
+        await peer.request("tools/call", name="a:echo", arguments={})
         peer.send(id="7", method="tools/call", params={"name": "a:hold", "arguments": {}})
         await until(lambda: here.app.children["a"].calls.in_flight == 1)
         here.served.end("the test is over")
