@@ -36,6 +36,9 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next chunk; return the lines it completes, without their newlines."""
+        length = len(data) - 1
+        if 0 <= data.find(b"\n") == length <= self._limit and not self._kept and self._skipped is None:
+            return [data[:length]]
         if not self._kept and self._skipped is None and data.endswith(b"\n") and len(data) <= self._limit:
             return data[:-1].split(b"\n")  # as nearly all chunks are: messages, whole
         first, *rest = data.split(b"\n")

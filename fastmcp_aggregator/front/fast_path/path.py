@@ -60,6 +60,7 @@ CALLS = frozenset(
 """The methods of calls to children."""
 KIND_OF_LIST = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
+_RETRY_PARAMS = frozenset(RETRY_PARAMS)
 TALKED = frozenset({"notification", "polling", "question", "result", "takes long"})
 """Why calls are taken over as others of the same component will be."""
 _MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
@@ -265,7 +266,7 @@ class FastPath:
     def _begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall:
         if request.method not in CALLS:
             raise Declined("method")
-        if any(name in request.params for name in RETRY_PARAMS):
+        if not _RETRY_PARAMS.isdisjoint(request.params):
             raise Declined("round")
         self._require_usual(request)
         params = _known_params(request.params)

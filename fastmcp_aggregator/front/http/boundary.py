@@ -91,7 +91,7 @@ class Drain:
         if self._is_over:
             await reject(scope, receive, send, SHUTTING_DOWN)
             return
-        response = Sending(send)
+        response = scope[_RESPONSE] = Sending(send)
         with EndableWork() as answering:
             self._answering.add(answering)
             if not self._is_closing and scope["method"] != "GET":
@@ -101,6 +101,7 @@ class Drain:
             try:
                 await self._app(scope, receive, response.send)
             finally:
+                del scope[_RESPONSE]  # which refers to the request, and so to the scope
                 self._answering.discard(answering)
                 self._finished(answering)
         # The SDK's streams just stop when they are told to.
@@ -159,9 +160,9 @@ class ErrorBoundary:
             await self._app(scope, receive, send)
             return
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        response = Sending(send)
+        response, watched = sending_of(scope, send)
         try:
-            await self._app(scope, receive, response.send)
+            await self._app(scope, receive, watched)
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -244,6 +245,19 @@ class RemoteParent:
 def _told(scope: Scope) -> dict[str, str]:
     wanted = (b"traceparent", b"tracestate")
     return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in wanted}
+
+
+_RESPONSE = "fastmcp_aggregator.response"
+"""Where a request's scope has how far its response has come, if it is behind a `Drain`."""
+
+
+def sending_of(scope: Scope, send: Send) -> tuple[Sending, Send]:
+    """How far the response of a request has come, and what it is to be sent by."""
+    known: Sending | None = scope.get(_RESPONSE)
+    if known is not None:
+        return known, send
+    response = Sending(send)
+    return response, response.send
 
 
 class Sending:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 
 from mcp.server.auth.provider import AccessToken
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.auth.claims import access_token_of, principal_in
 from fastmcp_aggregator.auth.verifiers import KeyToken
 from fastmcp_aggregator.callers.caller import WHILE_LET_IN
-from fastmcp_aggregator.front.http.boundary import EndableWork, Sending
+from fastmcp_aggregator.front.http.boundary import EndableWork, sending_of
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
 from fastmcp_aggregator.library_internals import route_path
@@ -59,23 +59,32 @@ class Revocation:
         if scope["type"] != "http" or token is None:
             await self._app(scope, receive, send)
             return
-        response = Sending(send)
-        with EndableWork() as answering, ExitStack() as stack:
-            added: Scope = {ON_LISTENING: _ending_stream(scope, token, stack, answering.end)}
+        response, watched = sending_of(scope, send)
+        with EndableWork() as answering:
             if isinstance(token, KeyToken):
                 groups = [self._group_id] if route_path(scope).startswith(self._path) else None
-                added[WHILE_LET_IN] = while_let_in = partial(_while_let_in, token, groups)
-                stack.enter_context(while_let_in(partial(self._end, scope, answering, _REVOKED)))
-            if token.expires_at is not None:
-                _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
-            if scope["method"] == "GET":
-                added[ON_LISTENING]()
-            if not answering.was_ended:
-                await self._app({**scope, **added}, receive, response.send)
+                while_let_in = partial(_while_let_in, token, groups)
+                with while_let_in(partial(self._end, scope, answering, _REVOKED)):
+                    await self._until_expiry(token, answering, {**scope, WHILE_LET_IN: while_let_in}, receive, watched)
+            else:
+                await self._until_expiry(token, answering, scope, receive, watched)
         if answering.was_ended and not response.has_begun:
             await JSONResponse(_INVALID, 401, _CHALLENGE)(scope, receive, send)
         elif answering.was_ended and not response.is_complete:
             await send({"type": "http.response.body"})
+
+    async def _until_expiry(
+        self, token: AccessToken, answering: EndableWork, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        with nullcontext() if token.expires_at is None else ExitStack() as stack:
+            if stack is not None:
+                assert token.expires_at is not None
+                _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
+                scope = {**scope, ON_LISTENING: _ending_stream(scope, token.expires_at, stack, answering.end)}
+            if scope["method"] == "GET" and (on_listening := scope.get(ON_LISTENING)) is not None:
+                on_listening()
+            if not answering.was_ended:
+                await self._app(scope, receive, send)
 
     def _end(self, scope: Scope, answering: EndableWork, reason: str) -> None:
         self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
@@ -112,13 +121,12 @@ def _end_at(moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
     stack.callback(cancel)
 
 
-def _ending_stream(scope: Scope, token: AccessToken, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
+def _ending_stream(scope: Scope, expires_at: int, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
     """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
     outer: Callable[[], None] | None = scope.get(ON_LISTENING)
 
     def on_listening() -> None:
-        if token.expires_at is not None:
-            _end_at(token.expires_at, stack, end)
+        _end_at(expires_at, stack, end)
         if outer is not None:
             outer()
 
