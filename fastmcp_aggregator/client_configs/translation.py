@@ -96,7 +96,7 @@ def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None)
         entry["timeout"] = timeout * client.timeout_unit
     if isinstance(description := fields.get("description"), str):
         entry["description"] = description
-    if fields.get("disabled") is True or fields.get("enabled") is False:
+    if fields.get("disabled", False) is not False or fields.get("enabled", True) is not True:
         entry["disabled"] = True
     return entry
 
@@ -119,6 +119,9 @@ def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
 
 
 def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]:
+    for name in ("disabled", "enabled"):
+        if not isinstance(fields.get(name, False), bool):
+            yield f"`{name}` is neither true nor false, so the server is switched off"
     for written, variable in translator.unknown.items():
         yield f"{written} has become ${{{variable}}}: {_MEANT.get(written, 'set')} {variable}"
     others = [name for name in fields if name not in _KNOWN | _CODEX | _QUIET]

@@ -246,6 +246,8 @@ def test_a_given_file_without_servers_is_said(tmp_path: Path) -> None:
             {"command": "x", "args": ["y"], "env": {"A": "1"}},
         ),
         ("cline", {"command": "x", "disabled": True, "autoApprove": []}, {"command": "x", "disabled": True}),
+        ("cline", {"command": "x", "disabled": "true"}, {"command": "x", "disabled": True}),
+        ("cline", {"command": "x", "disabled": None}, {"command": "x"}),
         (
             "vscode",
             {"type": "stdio", "command": "x", "env": {"PORT": 80, "D": True, "N": None}},
@@ -287,6 +289,11 @@ def test_a_folder_of_a_project_is_made_absolute(tmp_path: Path) -> None:
             "cursor",
             {"command": "x", "arg": [], "icon": "i", "a": 1},
             ["has `arg`, which is ignored; did you mean `args`?", "`a` is not used here; left out"],
+        ),
+        (
+            "cline",
+            {"command": "x", "disabled": "true"},
+            ["`disabled` is neither true nor false, so the server is switched off"],
         ),
         ("cursor", {"comand": "x"}, ["is left out: has `comand`; did you mean `command`?"]),
         ("vscode", {"command": "${input:k}"}, ["${input:k} has become ${K}: set K"]),

@@ -85,6 +85,7 @@ def test_a_typescript_project_has_valid_metadata(hub_grade: bool) -> None:
     assert (package["name"], package["version"]) == ("my-server", "1.2.3")
     assert package["description"] == 'Says "hello" \\ and {more}.'
     assert (package["files"], "private" in package) == (["dist/src"], False)
+    assert package["scripts"]["prepack"] == "tsc"  # what is packed is built before
     assert json.loads(files["tsconfig.json"])["compilerOptions"]["strict"] is True
     assert '    "class",' in files["src/server.ts"]
 

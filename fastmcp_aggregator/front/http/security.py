@@ -43,7 +43,10 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 """A name or an address, and a port (RFC 3986, 3.2.2)."""
 _DESCRIPTION = re.compile(rb'error_description="[^"]*"')
-_WHY_WRONG = "this API key is not known here: it is mistyped, was revoked, or has expired"
+_WHY_WRONG = (
+    "this API key is not known here: it is mistyped, was revoked, or has expired; or the hub cannot use its keys file, "
+    "which its log would say"
+)
 _WRONG_KEY = json.dumps({"error": "invalid_token", "error_description": _WHY_WRONG}).encode()
 _WHAT_TO_SEND = "credentials are missing: send `X-API-Key: KEY`, or `Authorization: Bearer` with a key or a token"
 _NOTHING_SENT = json.dumps({"error": "unauthorized", "error_description": _WHAT_TO_SEND}).encode()
