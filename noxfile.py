@@ -17,9 +17,9 @@ nox.options.reuse_existing_virtualenvs = True
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 
-EVERYTHING = ("-m", "not real")
+EVERYTHING = ("-n", "2", "-m", "not real")
 """The tests of every mark that needs no installation of its own; plain `pytest` leaves out most marks."""
-MARKED = ("-m", "process or browser or replicas or fuzz")
+MARKED = ("-n", "2", "-m", "process or browser or replicas or fuzz")
 """Those that plain `pytest` leaves out."""
 
 
@@ -221,7 +221,7 @@ def relay(session: nox.Session) -> None:
     """Check in 10 000 interleaved calls that nothing reaches a caller that it does not belong to."""
     install(session, "test", package=True)
     tests = session.posargs or ["tests/relay/test_relay_security.py", "tests/local_hub/test_local_hub_relay.py"]
-    session.run("pytest", "-s", "-n", "0", *EVERYTHING, *tests, env={"RELAY_CALLS": "10000"})
+    session.run("pytest", "-s", *EVERYTHING, "-n", "0", *tests, env={"RELAY_CALLS": "10000"})
 
 
 @nox.session

@@ -12,6 +12,7 @@ os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 
 import functools
+import gc
 import shutil
 import sys
 
@@ -20,8 +21,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.usual import USUAL
 
-# To compile what is tested, and the tests, takes longer than most of what is done with them.
+# To compile what is tested, and the tests, takes longer than most of what is done with them: here, and in the workers.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A busy machine is slow at making examples, too; that says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +32,14 @@ settings.load_profile("busy")
 
 # Each HTTP client would read the certificates of the machine, which takes longer than most tests.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From now on garbage collections look only at what the tests themselves make, and not at each few objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 from fastmcp.client.auth import OAuth
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from joserfc import jwt
-from joserfc.jwk import RSAKey
 from key_value.aio.stores.memory import MemoryStore
 from mcp.client.auth import AuthorizationCodeResult
 from starlette.applications import Starlette
@@ -21,10 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from support.serving import served
+from support.tokens import AUDIENCE, signed
 from support.wire import PATIENCE
-
-AUDIENCE = "our-hub"
-PAIR = RSAKeyPair.generate()
 
 
 class IdentityProvider:
@@ -68,9 +63,7 @@ class IdentityProvider:
     async def _token(self, request: Request) -> Response:
         self.resources += parse_qs((await request.body()).decode())["resource"]
         claims = {"iss": self.issuer, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + 60}
-        key = RSAKey.import_key(PAIR.private_key.get_secret_value())
-        token = jwt.encode({"alg": "RS256"}, claims, key)
-        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": 60})
+        return JSONResponse({"access_token": signed(claims), "token_type": "Bearer", "expires_in": 60})
 
 
 @asynccontextmanager

@@ -14,12 +14,10 @@ from typing import Any, cast
 import httpx2
 import pytest
 from fastmcp.server.auth import AuthProvider
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from joserfc import jwt
-from joserfc.jwk import RSAKey
 from support.harness import PATIENCE, config, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import Served, served
+from support.tokens import AUDIENCE, ISSUER, PAIR, signed
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
@@ -32,8 +30,6 @@ from fastmcp_aggregator.front.http import revocation
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.settings.model import load_settings
 
-ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
-PAIR = RSAKeyPair.generate()
 CHANGES = {"notifications": {"toolsListChanged": True}}
 HOLD = {"name": "a:hold"}
 
@@ -89,7 +85,7 @@ def provider(**settings: str) -> AuthProvider:
 
 def token(*, seconds: int) -> str:
     payload = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + seconds}
-    return jwt.encode({"alg": "RS256"}, payload, RSAKey.import_key(PAIR.private_key.get_secret_value()))
+    return signed(payload)
 
 
 @pytest.fixture(autouse=True)

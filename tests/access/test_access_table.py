@@ -30,12 +30,13 @@ from starlette.routing import Route
 from support.account_hub import CALL, give
 from support.account_hub import Around as Accounts
 from support.account_hub import around as hub_with_accounts
-from support.credentials import PAIR, Credentials, bearer, token
+from support.credentials import Credentials, bearer, token
 from support.doubles import call
 from support.harness import config, connected, free_port, lean, until
 from support.memory import build_aggregator, scripted
 from support.redis_server import RedisServer
 from support.serving import served
+from support.tokens import PAIR
 from support.two_replicas import post, replicas, session_of
 from support.wire_http import HttpClient
 

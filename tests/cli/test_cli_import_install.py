@@ -416,11 +416,12 @@ def test_a_client_that_had_no_file_is_said(run: Run, here: Machine) -> None:
     (here.project / "mcp.json").write_text(json.dumps({"mcpServers": {"time": lean()}}))
     file = CLIENT_CONFIGS["windsurf"].user_files(here)[0]
     new = run("install", "windsurf", "--config", "mcp.json", "--yes")
-    assert f"There was no {file}; if Windsurf reads another file, give it with --client-config FILE." in new.stderr
+    assert f"There was no {file}; if Windsurf reads another file, give it with --client-config FILE." in new.err
     again = run("install", "windsurf", "--config", "mcp.json", "--yes", "--group", "web")
-    assert "There was no" not in again.stderr
+    assert "There was no" not in again.err
 
 
+@pytest.mark.process
 def test_what_a_client_is_given_starts_with_its_bare_environment(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {**lean(), "env": {"K": "${MY_KEY}"}}}}))
     put(here.project / "mcp.env", "MY_KEY=secret-value\n")
@@ -594,6 +595,7 @@ def test_an_answer_that_is_no_yes_says_that_nothing_is_written(
     assert screen.getvalue().endswith("Nothing is written.\n")
 
 
+@pytest.mark.process
 def test_ctrl_c_at_the_question_says_that_nothing_is_written(here: Machine) -> None:
     put(here.project / "mcp.json", '{"mcpServers": {}}')
     path = here.home / ".cursor" / "mcp.json"

@@ -28,12 +28,13 @@ from fastmcp.server.auth import RemoteAuthProvider
 from fastmcp.server.auth.auth import ClientRegistrationOptions, RevocationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
-from identity_provider import AUDIENCE, PAIR, IdentityProvider, identity_provider
+from identity_provider import IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from support.harness import PATIENCE, config, connected, until
 from support.serving import served
+from support.tokens import AUDIENCE, PAIR
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of

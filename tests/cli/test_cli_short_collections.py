@@ -38,14 +38,13 @@ def event_loop_policy() -> VirtualTimePolicy:
 async def clock() -> AsyncIterator[Clock]:
     """What the tests before have left is set aside; only what is made here is looked at."""
     clock = Clock()
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
         async with short_collections(clock, lambda: clock.computed):
             yield clock
     finally:
-        gc.unfreeze()
+        gc.freeze()
         gc.enable()
 
 
@@ -137,10 +136,10 @@ async def test_pauses_take_a_hundredth_of_the_time(clock: Clock, monkeypatch: py
         clock.late += 0.1
 
     monkeypatch.setattr(gc, "collect", slow_collect)
-    for _ in range(60):
+    for _ in range(30):
         circles = [Circle() for _ in range(10_000)]
         collect()
         del circles
         await asyncio.sleep(1)
-    assert len(pauses) == 6
+    assert len(pauses) == 3
     assert min(later - earlier for earlier, later in itertools.pairwise(pauses)) >= 10

@@ -44,7 +44,6 @@ def garbage() -> Iterator[list[Any]]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize(("settings", "request_", "status"), CASES.values(), ids=CASES)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from support.account_server import AccountServer, account_server
-from support.credentials import AUDIENCE, ISSUER, PAIR, Credentials, bearer, token
+from support.credentials import Credentials, bearer, token
 from support.harness import config
 from support.serving import Served, served
+from support.tokens import AUDIENCE, ISSUER, PAIR
 
 from fastmcp_aggregator import ConfigError, build_aggregator
 from fastmcp_aggregator.oauth.errors import ClientRefused

@@ -19,9 +19,10 @@ from fastmcp.server.dependencies import get_access_token
 from joserfc.jwk import RSAKey
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from support.credentials import ISSUER, PAIR, Credentials, bearer
+from support.credentials import Credentials, bearer
 from support.harness import config
 from support.serving import Served, served
+from support.tokens import ISSUER, PAIR
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of

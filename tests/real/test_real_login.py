@@ -14,12 +14,13 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
-from identity_provider import AUDIENCE, AtOnce
+from identity_provider import AtOnce
 from install_servers import clients_folder, identity_folder
 from real_programs import INSPECTOR, NODE
 from real_servers import FOLDER, requires_servers
 from support.harness import config, free_port, lean
 from support.serving import served
+from support.tokens import AUDIENCE
 from support.wire import PATIENCE
 
 from fastmcp_aggregator import build_aggregator

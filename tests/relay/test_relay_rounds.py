@@ -429,4 +429,4 @@ async def test_calls_that_are_held_end_with_the_aggregator() -> None:
             client = await front.connect(modern=True, capabilities=EVERYTHING)
             await client.result("tools/call", play("a", ASK))
             assert server.child.report()["playing"] == 1
-        assert server.child.report()["playing"] == 0
+        await until(lambda: server.child.report()["playing"] == 0)

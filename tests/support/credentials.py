@@ -9,18 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 from fastmcp.server.auth import AuthProvider
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
-from joserfc import jwt
-from joserfc.jwk import RSAKey
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.access.roles import USUAL
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.settings.model import load_settings
-
-ISSUER, AUDIENCE = "https://login.example.com", "our-hub"
-PAIR = RSAKeyPair.generate()
+from support.tokens import AUDIENCE, ISSUER, PAIR, signed
 
 
 class Credentials:
@@ -67,8 +62,4 @@ def token(kind: str | None = None, **claims: Any) -> str:
     """A token of the provider; `kind` is its `typ`."""
     usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "groups": ["red"], "exp": int(time.time()) + 3600}
     payload = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-    return jwt.encode(
-        {"alg": "RS256", **({"typ": kind} if kind else {})},
-        payload,
-        RSAKey.import_key(PAIR.private_key.get_secret_value()),
-    )
+    return signed(payload, **({"typ": kind} if kind else {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
@@ -16,8 +17,18 @@ OTHER_PAIR = RSAKeyPair.generate()
 
 def token(*, pair: RSAKeyPair = PAIR, kid: str | None = None, **claims: Any) -> str:
     """A token of the identity provider; None takes a claim away."""
-    key = RSAKey.import_key(pair.private_key.get_secret_value())
-    return jwt.encode({"alg": "RS256", **({} if kid is None else {"kid": kid})}, claims_of(**claims), key)
+    return signed(claims_of(**claims), pair, **({} if kid is None else {"kid": kid}))
+
+
+def signed(claims: dict[str, Any], pair: RSAKeyPair = PAIR, **header: str) -> str:
+    """A token with these claims."""
+    return jwt.encode({"alg": "RS256", **header}, claims, _key_of(pair.private_key.get_secret_value()))
+
+
+@cache
+def _key_of(pem: str) -> RSAKey:
+    """To check a key takes longer than to sign with it."""
+    return RSAKey.import_key(pem)
 
 
 def claims_of(**claims: Any) -> dict[str, Any]:

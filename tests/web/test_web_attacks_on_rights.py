@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.credentials import AUDIENCE, ISSUER, PAIR, bearer
+from support.credentials import bearer
 from support.harness import PATIENCE, config, lean, until
 from support.memory import Scripts, build_aggregator, scripted
+from support.tokens import AUDIENCE, ISSUER, PAIR
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key

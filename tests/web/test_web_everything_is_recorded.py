@@ -11,10 +11,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.credentials import ISSUER, Credentials, bearer
+from support.credentials import Credentials, bearer
 from support.harness import config, talking, until
 from support.memory import build_aggregator
 from support.serving import Served, served
+from support.tokens import ISSUER
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator.web.dashboard import assets

@@ -11,11 +11,12 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.server.auth import AuthProvider, RemoteAuthProvider, StaticTokenVerifier
-from identity_provider import AUDIENCE, PAIR, AtOnce, IdentityProvider, identity_provider
+from identity_provider import AtOnce, IdentityProvider, identity_provider
 from pydantic import AnyHttpUrl
 from support.harness import config, lean
 from support.memory import build_aggregator
 from support.serving import served
+from support.tokens import AUDIENCE, PAIR
 
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.auth.claims import claim_of

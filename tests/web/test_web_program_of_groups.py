@@ -10,9 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.credentials import ISSUER, Credentials, bearer
+from support.credentials import Credentials, bearer
 from support.harness import PATIENCE, config, free_port, running, talking, until
 from support.redis_server import RedisServer, needs_redis
+from support.tokens import ISSUER
 from support.wire_http import HttpClient
 
 pytestmark = [pytest.mark.process, needs_redis]
