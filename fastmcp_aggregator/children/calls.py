@@ -81,7 +81,7 @@ SendRequest = Callable[[ActivityDeadline], Awaitable[Result]]
 """Sends a request within a deadline, or waits for one that was sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, for one is made for each call
 class StartedRequest:
     """A request that was sent directly, to this session, when the clock said `began`."""
 
@@ -153,7 +153,7 @@ class Calls:
 
     def has_free_slot(self, owner: Owner) -> bool:
         """Whether `start` would not have to wait, if the session can send directly."""
-        return self._limiter.has_free(_holder(owner)) and not (self.breaker.has_failures and self.breaker.is_open)
+        return self._limiter.slots.has_room(owner.holder) and not (self.breaker.has_failures and self.breaker.is_open)
 
     def refusal(self, holder: Holder) -> ChildServerError | None:
         """Why a request would be refused before it is sent, or waits; None: it would not."""
@@ -184,9 +184,8 @@ class Calls:
         except OSError:
             self._cut = session
             raise
-        holder = _holder(requester)
-        self._limiter.acquire_nowait(holder)
-        return StartedRequest(method, session, request, holder, self._clock())
+        self._limiter.acquire_nowait(requester.holder)
+        return StartedRequest(method, session, request, requester.holder, self._clock())
 
     def complete(self, started: StartedRequest) -> None:
         """A request that was started is answered."""

@@ -103,7 +103,8 @@ class FairShare:
         if not self.has_room(holder, amount):
             self.refused += 1
             return False
-        self.force_acquire(holder, amount)
+        self.taken += amount
+        self._held[holder] = self._held.get(holder, 0) + amount
         return True
 
     def force_acquire(self, holder: Holder, amount: int = 1) -> None:
@@ -172,8 +173,9 @@ class FairLimiter:
     def release(self, holder: Holder) -> None:
         """Give a slot back; the next waiter gets it."""
         self.slots.release(holder)
-        while not self.slots.is_full and self._hand_on():
-            pass
+        if self._waiting:
+            while not self.slots.is_full and self._hand_on():
+                pass
 
     def reacquire(self, holder: Holder) -> None:
         """Take back a slot that was released for a while, even if none is free: the limit is exceeded for a moment."""

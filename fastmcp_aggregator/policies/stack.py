@@ -119,7 +119,8 @@ class Admission:
             seconds = time.monotonic() - self._call.began
             outcome = outcome_of(self._call, result)
             self._end = CallEnd(outcome, seconds, result=result if whole is None else whole)
-            self._notify(self._end)
+            if self.passed:
+                self._notify(self._end)
 
     def failed(self, error: BaseException) -> None:
         """The call has none."""

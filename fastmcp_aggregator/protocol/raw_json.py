@@ -72,9 +72,7 @@ bytes_of: Callable[[Raw], bytes] = bytes
 
 def read_request(text: bytes) -> RequestLine:
     """Its parts have no line breaks. Raises: Malformed."""
-    _require_utf8(text)
-    _require_readable(text)
-    return _REQUEST.decode(_on_one_line(text))
+    return _REQUEST.decode(_readable(text))
 
 
 def read_answer(text: bytes) -> AnswerLine:
@@ -85,9 +83,7 @@ def read_answer(text: bytes) -> AnswerLine:
 
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded, without line breaks. Raises: Malformed."""
-    _require_utf8(text)
-    _require_readable(text)
-    return _PARTS.decode(_on_one_line(text))
+    return _PARTS.decode(_readable(text))
 
 
 def decode_as_read(raw: Raw) -> Any:
@@ -100,8 +96,14 @@ def is_object(value: Any) -> bool:
     return memoryview(value)[0] == _BRACE if isinstance(value, Raw) else isinstance(value, dict)
 
 
-def _on_one_line(text: bytes) -> bytes:
-    """The same without line breaks, which may stand between values."""
+def _readable(text: bytes) -> bytes:
+    """The same without line breaks, which may stand between values. What the other parser does not read is refused: too
+    deep, or a number too long. It is asked only if that may be.
+    """
+    _require_utf8(text)
+    may_be_deep = text.count(b"[") + text.count(b"{") > _MOST_BRACKETS
+    if may_be_deep or (len(text) > _MOST_DIGITS and _LONG_NUMBER in text.translate(DIGITS_AS_ZEROS)):
+        from_json(text)
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
@@ -109,10 +111,3 @@ def _require_utf8(text: bytes) -> None:
     """Look at all of it: what stays undecoded is not looked at otherwise."""
     if not text.isascii():
         text.decode()
-
-
-def _require_readable(text: bytes) -> None:
-    """Refuse what the other parser does not read: too deep, or a number too long. It is asked only if that may be."""
-    may_be_deep = text.count(b"[") + text.count(b"{") > _MOST_BRACKETS
-    if may_be_deep or (len(text) > _MOST_DIGITS and _LONG_NUMBER in text.translate(DIGITS_AS_ZEROS)):
-        from_json(text)

@@ -40,5 +40,5 @@ class Target:
     @property
     def mirrors_headers(self) -> bool:
         """Whether arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243)."""
-        catalogue = self.child.catalogue
+        catalogue = self.child.offer.catalogue
         return catalogue is not None and self.address.get("name") in catalogue.header_schemas

@@ -50,6 +50,6 @@ def test_a_call_that_says_nothing_makes_it_one_like_others(talkers: Talkers) -> 
 def test_the_oldest_are_forgotten_where_there_are_too_many(talkers: Talkers) -> None:
     for number in range(1500):
         talkers.ended(number, has_talked=True)
-    assert len(talkers._known) == 1000
+    assert len(talkers.known) == 1000
     assert not talkers.is_left(0)
     assert talkers.is_left(1499)

@@ -73,7 +73,7 @@ _MOST_AT_ONCE = 2000
 """Components of a list that is made, and sent, in one turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
 class Sender:
     """Who has sent a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol, by
     lower-case name.
@@ -97,25 +97,25 @@ class Talkers:
     """Components that are remembered."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[int, int]] = {}
+        self.known: dict[Hashable, tuple[int, int]] = {}
         """Of each component, how many of its calls are still left to the full path, and how many were, last time."""
 
     def is_left(self, component: Hashable) -> bool:
         """Whether the full path is to serve a call that is to be made now."""
-        left, of = self._known.get(component, (0, 0))
+        left, of = self.known.get(component, (0, 0))
         if not left:
             return False
-        self._known[component] = left - 1, of
+        self.known[component] = left - 1, of
         return True
 
     def ended(self, component: Hashable, *, has_talked: bool) -> None:
         """A call that was tried has ended."""
-        _, before = self._known.pop(component, (0, 0))
+        _, before = self.known.pop(component, (0, 0))
         if has_talked and self.longest:
-            if len(self._known) >= self._most:
-                del self._known[next(iter(self._known))]
+            if len(self.known) >= self._most:
+                del self.known[next(iter(self.known))]
             left = min(max(1, 2 * before), self.longest)
-            self._known[component] = left, left
+            self.known[component] = left, left
 
 
 class FastPath:
@@ -281,7 +281,7 @@ class FastPath:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        if self.talkers.is_left(_component(target, request.method)):
+        if self.talkers.known and self.talkers.is_left(_component(target, request.method)):
             raise Declined("talks")
         refusal = self._require_free(target, caller, params)
         if sender.headers is not None and target.mirrors_headers:
@@ -384,7 +384,8 @@ class FastPath:
         return for_legacy_client(fast.call.method, published)
 
     def _ended(self, fast: FastCall) -> None:
-        self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
+        if self.talkers.known or fast.taken_over:
+            self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
         self.in_flight.end()
         if fast.key is not None:
             del self._cancellable[fast.key]
