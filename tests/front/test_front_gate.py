@@ -1,6 +1,7 @@
 """How many HTTP requests are let through, as seen by an ASGI server."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -535,3 +536,27 @@ async def test_call_whose_client_has_left_before_its_turn_is_not_made() -> None:
         assert (await stays).status_code == 200
     called = [message["params"]["name"] for message in child.life.received if message["method"] == "tools/call"]
     assert called == ["hold", "echo"]
+
+
+async def test_requests_of_a_client_that_has_left_are_no_errors_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several on one connection, uvicorn tells the last alone that it is lost."""
+    said: list[object] = []
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "error", lambda *text, **_: said.append(text))
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
+    places = app._backend.places
+    async with served(app) as front, front.browser() as http:
+        held = asyncio.create_task(call(http, front.url, "a:hold"))
+        await until(lambda: places.counts() == (1, 0))
+        host, port = front.url.split("/")[2].split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        body = b'{"name":"a:echo"}'
+        head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        writer.write((head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body) * 3)
+        await until(lambda: places.counts() == (1, 1))
+        connections = places.connections.taken
+        writer.transport.abort()
+        await until(lambda: places.connections.taken < connections)
+        held.cancel()
+        await asyncio.gather(held, return_exceptions=True)
+        await until(lambda: places.counts() == (0, 0))
+    assert said == []

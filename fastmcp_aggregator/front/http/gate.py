@@ -413,6 +413,8 @@ class Gate:
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 elif connection is None or not connection.is_lost or self._endpoints.is_of_session(scope):
                     await (self._open if kind is RequestKind.OPENING else self._app)(scope, body.receive, send)
+                else:  # nobody has this, but uvicorn takes it for an error if there is nothing
+                    await reject(scope, body.receive, send, "the client has left")
 
     async def _get_in_turn(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if pause := request.pause():
