@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.harness import MODERN, PATIENCE, config, lean
 from support.memory import build_aggregator
-from support.serving import served
+from support.serving import Served, served
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fastmcp_aggregator.front.http import server
@@ -114,3 +114,66 @@ async def test_only_the_head_and_the_target_say_what_a_request_is(
         answer = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+
+
+UPGRADES = {
+    "HTTP/2": ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"],
+    "WebSocket": ["Connection: upgrade", "Upgrade: websocket"],
+    "a proxy's": ["Proxy-Connection: Upgrade", "Upgrade: h2c"],
+}
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("is_apart", [False, True])
+@pytest.mark.parametrize("fields", UPGRADES.values(), ids=UPGRADES)
+async def test_who_asks_for_an_upgrade_is_served_as_if_not_and_its_body_is_no_other_request(
+    fields: list[str], is_apart: bool, is_chunked: bool
+) -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        hidden = f"GET /health HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n"
+        body = json.dumps({"name": "a:echo", "arguments": {"text": f"kept {hidden}"}}).encode()
+        length = ["Transfer-Encoding: chunked"] if is_chunked else [f"Content-Length: {len(body)}"]
+        head = [f"POST {place.path}/tools/call HTTP/1.1", f"Host: {place.netloc}", JSON, *fields, *length, "", ""]
+        last = f"GET /health HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n\r\n".encode()
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write("\r\n".join(head).encode())
+        if is_apart:
+            await writer.drain()
+            await front_has_read(front)
+        writer.write((b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if is_chunked else body) + last)
+        answers = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answers.count(b"HTTP/1.1 200 OK") == answers.count(b"HTTP/1.1 ") == 2
+    assert b"kept GET /health" in answers
+
+
+async def front_has_read(front: Served) -> None:
+    """What was sent on other connections before has been read: a request on one of its own is answered."""
+    async with front.browser() as http:
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_no_tunnel_is_opened() -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(f"CONNECT {place.netloc} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_request_without_a_body_behind_a_plain_call_is_answered() -> None:
+    async with served(build_aggregator(config(a=lean()))) as front:
+        place = urlsplit(front.url)
+        body = json.dumps({"name": "a:echo", "arguments": {}}).encode()
+        call = [f"POST {place.path}/tools/call HTTP/1.1", f"Host: {place.netloc}", JSON, f"Content-Length: {len(body)}"]
+        look = ["HEAD /health HTTP/1.1", f"Host: {place.netloc}", "Connection: close"]
+        async with front.browser() as http:  # from now on such a call is a plain one
+            assert (await http.post("/mcp/tools/call", json={"name": "a:echo", "arguments": {}})).status_code == 200
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write("\r\n".join([*call, "", ""]).encode() + body + "\r\n".join([*look, "", ""]).encode())
+        answers = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answers.count(b"HTTP/1.1 200 OK") == 2

@@ -52,6 +52,8 @@ _FRAMING = 10
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
 _LONG = 64 * 1024
 """Bytes of a body that is not copied behind its head."""
+_INVALID = "Invalid HTTP request received."
+"""uvicorn's words."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -97,19 +99,48 @@ class ClientConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._overhead += len(data)
-        super().data_received(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.logger.warning(_INVALID)
+            self.send_400_response(_INVALID)
         if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
             if not getattr(self.cycle, "response_started", False):
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
 
+    def _parse(self, data: bytes) -> None:
+        """Parse as if there were no Upgrade fields, which who does not upgrade ignores (RFC 9110, 7.8)."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head that was read last, for a new parser: this one takes the body behind it for another request.
+
+        Raises:
+            HttpParserError: it asks for a tunnel.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("no tunnels")
+        fields = (b"%b: %b" % field for field in self.headers if field[0] != b"upgrade")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        return b"\r\n".join((b"%b %b HTTP/%b" % (method, self.url, version), *fields, b"", b""))
+
     def on_message_begin(self) -> None:
         self._overhead = 0
-        self.transport.is_whole = False
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         if not self.url.startswith(b"/") and (authority := _authority_in(self.url)):
             self.headers[:] = [field for field in self.headers if field[0] != b"host"] + [(b"host", authority)]
         super().on_headers_complete()
@@ -121,10 +152,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         cast(dict[str, Any], self.scope)[HAS_BODY] = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self.transport.is_whole = False
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
         else:  # without uvicorn's timer for each response: `Connections` closes who sends no other request
