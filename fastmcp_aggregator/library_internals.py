@@ -151,6 +151,11 @@ def requestor_of(scope: Mapping[str, Any]) -> AuthorizationContext | None:
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
 
 
+_FRESH = 1.0
+"""Seconds for which the deadline of a session that is idle for long counts as set just now."""
+_LONG_IDLE = 60.0
+
+
 class HeldSession:
     """Keeps a session from becoming idle while it is entered, as a request that its transport serves does."""
 
@@ -162,14 +167,24 @@ class HeldSession:
 
     def __enter__(self) -> None:
         self._transport._requests_in_flight += 1
-        if self._scope is not None:
+        if self._scope is not None and not self._is_fresh:
             self._scope.deadline = math.inf
 
     def __exit__(self, *exc_info: object) -> None:
         transport = self._transport
         transport._requests_in_flight -= 1
-        if self._scope is not None and transport._idle_timeout is not None and not transport._requests_in_flight:
-            self._scope.deadline = asyncio.get_running_loop().time() + transport._idle_timeout
+        if self._scope is None or transport._idle_timeout is None or transport._requests_in_flight or self._is_fresh:
+            return
+        self._scope.deadline = asyncio.get_running_loop().time() + transport._idle_timeout
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether its deadline was set just now: to set it moves a timer, which costs each request too much."""
+        timeout = self._transport._idle_timeout
+        if self._scope is None or timeout is None or timeout < _LONG_IDLE:
+            return False
+        earliest = asyncio.get_running_loop().time() + timeout - _FRESH
+        return earliest < self._scope.deadline < math.inf
 
 
 def resource_url_of(provider: AuthProvider, path: str | None = None) -> AnyHttpUrl | None:
