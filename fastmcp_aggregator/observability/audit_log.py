@@ -196,7 +196,9 @@ _numbers = itertools.count(1)
 
 def _line(event: str, fields: Mapping[str, Any]) -> bytes:
     time_ = datetime.now(UTC).isoformat(timespec="milliseconds")
-    told = {k: _cut(v) for k, v in fields.items() if v is not None}
+    told = {
+        k: v if type(v) is not str or len(v) <= _TEXT_LIMIT else _cut(v) for k, v in fields.items() if v is not None
+    }
     entry = {"time": time_, "event": event, **told, "id": f"{_RUN}-{next(_numbers)}"}
     return _as_ascii(entry) + b"\n"
 
@@ -210,7 +212,5 @@ def _as_ascii(entry: Mapping[str, Any]) -> bytes:
     return _encode_anything(entry).encode()
 
 
-def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _TEXT_LIMIT:
-        return value[:_TEXT_LIMIT] + "…"
-    return value
+def _cut(text: str) -> str:
+    return text[:_TEXT_LIMIT] + "…"

@@ -9,6 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from fastmcp_aggregator.files.rotating import RotatingFile
 from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.policy import CallEnd, Policy, Rejected
+from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
@@ -30,6 +32,8 @@ _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types of values that all encoders write alike; the usual one takes three times as long as a faster one."""
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -141,6 +145,9 @@ def _task(call: Call, end: CallEnd) -> str | None:
 
 def canonical(arguments: Any) -> bytes:
     """JSON that is the same for the same arguments: keys in order, no spaces, UTF-8."""
+    if isinstance(arguments, dict) and _PLAIN.issuperset(map(type, arguments.values())):
+        with suppress(OverflowError, *raw_json.Malformed):
+            return raw_json.encode_sorted(arguments)
     return _encode(arguments).encode("utf-8", "surrogatepass")
 
 

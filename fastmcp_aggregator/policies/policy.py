@@ -47,6 +47,8 @@ class CallEnd:
         text = raw_json.bytes_of(self.result)
         if has_too_many_parts(text, ANSWER_PARTS_LIMIT):
             return len(text)
+        if b"\\u" not in text and b"\\/" not in text:  # it is written as we would write it, but for spaces
+            return raw_json.compact_size(text)
         return json_size(raw_json.decode_as_read(self.result))
 
 

@@ -58,6 +58,8 @@ _PARTS = msgspec.json.Decoder(dict[str, Raw])
 # C functions, where that is possible: they are on the way of every call.
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON as bytes; parts that were not decoded stay as they came."""
+encode_sorted: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
+"""The same, with the keys of objects in order."""
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 """Decode a part whole. Raises: Malformed."""
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode
@@ -89,6 +91,11 @@ def read_object(text: bytes) -> dict[str, Raw]:
 def decode_as_read(raw: Raw) -> Any:
     """Decode a part whole, as the session's reader does, to which no number is too large. Raises: ValueError."""
     return from_json(bytes_of(raw))
+
+
+def compact_size(text: bytes) -> int:
+    """Bytes of a JSON text without the spaces between its values. Raises: Malformed."""
+    return len(msgspec.json.format(text, indent=-1))
 
 
 def is_object(value: Any) -> bool:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from msgspec import Raw
 from support.doubles import call
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.audit_log import AuditLog
-from fastmcp_aggregator.policies.audit import Audit, audit_of
+from fastmcp_aggregator.policies.audit import Audit, audit_of, canonical
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.policies.stack import PolicyStack
 from fastmcp_aggregator.settings.model import load_settings
@@ -261,3 +262,35 @@ def test_the_settings_say_how_large_files_become_and_how_many_are_kept(tmp_path:
     names = [json.loads((tmp_path / name).read_text())["tool"][:5] for name in ("a", "a.1", "a.2")]
     assert names == ["tool4", "tool3", "tool2"]
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"z": 1, "a": None, "é": "ß", "\U0001f600": True, "\uffff": "", "": -5},
+        {"text": "".join(map(chr, range(0x300))) + "\u2028\ufffd/"},
+        {"lone": "\ud83d"},
+        {"large": 2**70, "negative": -(2**63)},
+        {"x": 1e16, "y": 1.0},
+        {"nested": {"b": [1.5, {"d": 1, "c": 2}], "a": {}}},
+        ["a", 1],
+        "text",
+    ],
+)
+def test_canonical_json_is_that_of_python(arguments: Any) -> None:
+    usual = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert canonical(arguments) == usual.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": [1, 2.5, "b c\\n\\"d\\" \xc3\xa9"], "b" : {}}',
+        b'{"a":"\\u00e9 \\u0061"}',
+        b'{"a":"\\/"}',
+        b'{"a":"\\\\/"}',
+    ],
+)
+def test_the_size_of_a_result_is_that_without_spaces_and_needless_escapes(text: bytes) -> None:
+    usual = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode()
+    assert CallEnd("ok", 1.0, result=Raw(text)).response_bytes == len(usual)
