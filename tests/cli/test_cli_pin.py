@@ -74,6 +74,12 @@ def test_what_is_not_pinned_is_recorded_and_a_change_is_shown_until_it_is_approv
     assert f"approved {count} tools of 'files'" in approved.err
 
 
+def test_what_a_server_offers_to_clients_of_a_hub_alone_is_recorded(pin: Pinning) -> None:
+    tools = {name: f"if_{name}" for name in ("roots", "sampling", "elicitation")}
+    assert pin(files=lean(tools_if=tools)).code == 0
+    assert set(tools.values()) <= set(read_pins(pin.file)["files"].of(Kind.TOOL))
+
+
 def test_a_server_that_joins_is_pinned_and_the_others_stay_as_they_were(pin: Pinning) -> None:
     pin(files=described("One."))
     joined = pin(files=described("Two."), notes=lean())

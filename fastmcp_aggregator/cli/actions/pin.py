@@ -59,7 +59,9 @@ async def _pin(
 ) -> int:
     """With `writes`, servers that have no pins get them, and those in `approved` get new ones."""
     # What is served does not matter here, and the pins may not be there yet.
-    async with started(config, tolerant(settings).model_copy(update={"pins": None})) as (app, _):
+    # They are asked as by a hub, whose clients may have roots: some offer more then.
+    unpinned = tolerant(settings).model_copy(update={"pins": None})
+    async with started(config, unpinned, offers_roots=True) as (app, _):
         offered, failed = _offered(app)
     found = [entry for key, pins in offered.items() for entry in differences(key, known.get(key, ServerPins()), pins)]
     kept = {key: pins for key, pins in offered.items() if key not in known or key in (approved or ())}
