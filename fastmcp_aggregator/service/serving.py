@@ -62,11 +62,16 @@ async def _serve_http(server: Service) -> None:
     assert settings.host is not None
     assert settings.port is not None
     bound = _bound(settings.host, settings.port)
-    listener = _Listener(uvicorn.Config(http_app(server), log_config=None, timeout_graceful_shutdown=_GRACE))
+    listener = _Listener(http_config(server))
     async with anyio.create_task_group() as tasks:
         await tasks.start(_end_on_signal, server, listener.end)
         await listener.serve(sockets=[bound])
         tasks.cancel_scope.cancel()
+
+
+def http_config(server: Service) -> uvicorn.Config:
+    """How it is served. uvicorn's other parser takes the body of a request with an Upgrade for another request."""
+    return uvicorn.Config(http_app(server), http="h11", ws="none", log_config=None, timeout_graceful_shutdown=_GRACE)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from support.harness import PATIENCE, free_port
 
 from fastmcp_aggregator.service import Service, ServiceSettings
 from fastmcp_aggregator.service.http import http_app
+from fastmcp_aggregator.service.serving import http_config
 
 SECRET = "0123456789abcdef"
 
@@ -100,3 +102,26 @@ async def test_a_client_of_sse_is_served() -> None:
             assert (await client.call_tool("count_words", {"text": "a b c"})).data == {"words": 3}
         server.should_exit = True
         await serving
+
+
+@pytest.mark.process
+async def test_the_body_of_a_request_that_asks_for_an_upgrade_is_no_other_request() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    server = uvicorn.Server(http_config(service()))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    async with asyncio.timeout(PATIENCE):
+        look = f"GET /health HTTP/1.1\r\nHost: {host}\r\n"
+        fields = f"Content-Length: {len(look) + 2}\r\nConnection: Upgrade\r\nUpgrade: h2c"
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(f"POST /mcp/tools/list HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n\r\n".encode())
+        other, its = await asyncio.open_connection(*listener.getsockname())  # what was sent before is read before
+        its.write(f"{look}Connection: close\r\n\r\n".encode())
+        assert b"ready" in await other.read()
+        its.close()
+        writer.write(f"{look}\r\n{look}Connection: close\r\n\r\n".encode())
+        answers = await reader.read()
+        writer.close()
+        server.should_exit = True
+        await serving
+    assert (answers.count(b"HTTP/1.1 "), answers.count(b"ready")) == (2, 1)
