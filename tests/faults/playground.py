@@ -247,6 +247,8 @@ class Playground:
                 for key in {call.key for call in waiting if call.key not in self.frozen}:
                     await self._ask(key, "release")
                 await asyncio.sleep(0.005)
+        for key in expected:  # which a call may have ended meanwhile
+            await self._until_running(key)
         self.check()
         self.open = left
         self._possible = {key: {self.entries.get(key)} for key in KEYS}

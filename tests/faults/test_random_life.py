@@ -142,6 +142,17 @@ async def test_ledger_leaves_no_server_in_peace_whose_end_still_waits_for_its_tu
     await playground.close()
 
 
+async def test_servers_that_are_left_in_peace_run_though_a_call_has_just_ended_one(tmp_path: Path) -> None:
+    playground = Playground(tmp_path)
+    await playground.start()
+    for _ in range(20):
+        playground.call("http", "a", "leave")
+        await playground.settle()
+        await playground.check_list("legacy")
+        playground.exchange("a", is_there=True)  # or it ends too often
+    await playground.close()
+
+
 def test_every_call_is_answered_once_by_the_server_it_was_for_whatever_happens() -> None:
     chosen = settings(max_examples=EXAMPLES * SCALE, stateful_step_count=STEPS, database=None)
     run_state_machine_as_test(seed(SEED)(RandomLife), settings=chosen)
