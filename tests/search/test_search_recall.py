@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from fastmcp_aggregator.front.fastmcp.tool_index import within_bounds
-from fastmcp_aggregator.naming.tool_ranking import Tool, ToolRanking, searched
+from fastmcp_aggregator.naming.tool_ranking import Ranked, Tool, ToolRanking, searched
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
 HERE = Path(__file__).parent
@@ -60,9 +60,14 @@ def ranking() -> ToolRanking:
     return ToolRanking(searched(name, server, tool) for name, server, tool in split)
 
 
+@cache
+def best(question: str) -> Ranked:
+    return ranking().best(question, 10)
+
+
 def found(question: str) -> list[dict[str, Any]]:
     """What a search tells; or the first five of the ten that it names as the nearest."""
-    return [tools()[number] for number in ranking().best(question, 10).numbers[:5]]
+    return [tools()[number] for number in best(question).numbers[:5]]
 
 
 def test_the_set_is_large_enough_and_right() -> None:
@@ -82,13 +87,13 @@ def test_the_right_tool_is_among_five(name: str, share: float) -> None:
 @pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.95, 0.96, 0.95, 0.9, 0.95, 0.95), strict=True)])
 def test_it_is_said_that_none_fits_where_none_does(name: str, share: float) -> None:
     without = [question for question, wanted in questions(name) if not wanted]
-    assert sum(not ranking().best(question, 10).fits for question in without) / len(without) >= share
+    assert sum(not best(question).fits for question in without) / len(without) >= share
 
 
 @pytest.mark.parametrize(("name", "share"), [*zip(SETS, (0.04, 0.24, 0.43, 0.51, 0.04, 0.06), strict=True)])
 def test_it_is_seldom_said_that_none_fits_where_one_does(name: str, share: float) -> None:
     with_tool = [question for question, wanted in questions(name) if wanted]
-    assert sum(not ranking().best(question, 10).fits for question in with_tool) / len(with_tool) <= share
+    assert sum(not best(question).fits for question in with_tool) / len(with_tool) <= share
 
 
 def test_answers_have_a_bound() -> None:
