@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from support.harness import PATIENCE, lean
+from support.wire import until
 
-from attack.rooms import Machine
+from attack.rooms import Hub, Machine
 from attack.table import attack
 
 HEADING = "Files, the command line and the terminal"
@@ -258,6 +259,119 @@ async def files_writable(machine: Machine) -> str:
             silent.append(f"{name} ({code})")
     assert not silent, f"nothing is said of: {', '.join(silent)}"
     return "each is told"
+
+
+@attack(
+    "files-odd",
+    "pipes, devices, folders and files of 20 MB in place of the config, groups, keys, pins, settings and variables",
+    "each is told within 30 s",
+    room="machine",
+)
+async def files_odd(machine: Machine) -> str:
+    config = _put(machine.project / "odd.json", _servers({"a": lean()}))
+    pipe, huge, folder = machine.project / "pipe.json", machine.project / "huge.json", machine.project / "folder.json"
+    os.mkfifo(pipe)
+    os.mkfifo(machine.project / "pipe.toml")
+    huge.write_bytes(b" " * 20_000_000)
+    folder.mkdir()
+    tried = []
+    for odd in (str(pipe), str(huge), str(folder), "/dev/zero"):
+        settings = str(machine.project / "pipe.toml") if odd == str(pipe) else odd
+        tried += [
+            _told(machine, "check", odd),
+            _told(machine, "check", config, "--groups", odd),
+            _told(machine, "check", config, "--settings", settings),
+            _told(machine, "check", config, "--env-file", odd),
+            _told(machine, "keys", "list", "--file", odd),
+            _told(machine, "pin", config, "--file", odd, "--diff"),
+            _told(machine, "import", odd),
+            _told(machine, "new", "x", "--config", odd),
+            _told(machine, "call", config, "a:echo", f"@{odd}"),
+        ]
+    for start in range(0, len(tried), 9):
+        await asyncio.gather(*tried[start : start + 9])
+    return f"told in {len(tried)} places"
+
+
+async def _told(machine: Machine, *arguments: str, **variables: str) -> None:
+    """A command that cannot do what it should, ends soon, and says why in a few lines."""
+    what = " ".join(arguments[:1] + arguments[2:]).replace(str(machine.project), "")
+    try:
+        async with asyncio.timeout(30):
+            code, shown = await machine.run(*arguments, **variables)
+    except TimeoutError:
+        raise AssertionError(f"`{what}` goes on") from None
+    assert code != 0, f"`{what}`: nothing is wrong"
+    assert shown.strip(), f"`{what}`: nothing is said"
+    assert "Traceback" not in shown, f"`{what}`: a traceback"
+    assert "unexpected" not in shown, f"`{what}`: {shown.strip().splitlines()[-1][:100]}"
+    assert len(shown) < 200_000, f"`{what}` says {len(shown) // 1000} KB"
+
+
+@attack(
+    "files-costly",
+    "files within the bounds that would cost minutes or gigabytes: endless `$`, variables, keys, 100,000 mistakes",
+    "each is told within 30 s, in a few lines",
+    room="machine",
+)
+async def files_costly(machine: Machine) -> str:
+    many = range(100_000)
+    config = _put(machine.project / "fine.json", _servers({"a": lean()}))
+    costly = {
+        "dollars": _servers({"a": {"command": "$" * 5_000_000 + "{"}}),
+        "variables": _servers({"a": {"command": "x", "args": ["${BIG}" * 100_000]}}),
+        "arguments": _servers({"a": {"command": "x", "args": ["${BIG}"] * 100_000}}),
+        "servers": _servers({f"s{number}": {"comand": 1} for number in many}),
+        "wrong-arguments": _servers({"a": {"command": "x", "args": [*many]}}),
+    }
+    for name, document in costly.items():
+        await _told(machine, "check", _put(machine.project / f"{name}.json", document), BIG="x" * 100_000)
+    groups = _put(machine.project / "many-groups.json", {f"g{number}": {"servers": ["b"]} for number in many})
+    await _told(machine, "check", config, "--groups", groups)
+    keys = _put(machine.project / "many-keys.json", {"keys": [{"id": number} for number in many]})
+    await _told(machine, "keys", "list", "--file", keys)
+    pins = _put(machine.project / "many-pins.json", {"format": 2, "servers": {f"s{number}": 1 for number in many}})
+    await _told(machine, "pin", config, "--file", pins, "--diff")
+    for name, text in {
+        "long-key": "a" + ".a" * 100_000 + " = 1",
+        "many-settings": "".join(f"x{number} = 1\n" for number in many),
+        "many-servers": "".join(f"[servers.s{number}]\nx = 1\n" for number in many),
+    }.items():
+        settings = _put(machine.project / f"{name}.toml", text)
+        await _told(machine, "check", config, "--settings", settings)
+    return f"told in {len(costly) + 6} cases"
+
+
+@attack(
+    "files-followed",
+    "the config of a hub that serves becomes a pipe, a device, a file of 20 MB, and one of 100,000 mistakes",
+    "the config in use is kept; others go on, and the log stays small",
+    room="open",
+)
+async def files_followed(hub: Hub) -> str:
+    path = hub.folder / "mcp.json"
+    before, silence = path.read_bytes(), len(hub.log)
+    odd = hub.folder / "odd"
+    try:
+        async with hub.watched(grows_by=128):
+            for make in (
+                os.mkfifo,
+                lambda where: os.symlink("/dev/zero", where),
+                lambda where: where.write_bytes(b" " * 20_000_000),
+                lambda where: where.write_text(json.dumps(_servers({f"s{n}": {"comand": 1} for n in range(100_000)}))),
+            ):
+                said = hub.log.count("the config in use is kept")
+                make(odd)
+                os.replace(odd, path)
+                await until(lambda: hub.log.count("the config in use is kept") > said)  # noqa: B023
+                assert (await hub.call(None, None, "a:echo")).status_code == 200
+    finally:
+        odd.write_bytes(before)
+        os.replace(odd, path)
+    await asyncio.sleep(1)
+    written = len(hub.log) - silence
+    assert written < 100_000, f"{written // 1000} KB of log"
+    return "kept 4 times"
 
 
 @attack(

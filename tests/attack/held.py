@@ -263,6 +263,49 @@ async def own_exhausted(room: Team) -> str:
 
 
 @attack(
+    "own-gives-way",
+    "one principal has all instances of an isolated server that it may, in sessions that do not end",
+    "others get one: what it has not used for longest is closed, and its session is told",
+)
+async def own_gives_way(room: Team) -> str:
+    bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
+    for bob in bobs:
+        await bob.call("own:pid")
+    for who in ("ann", "eve", "root"):
+        client = await room.other.connect(who, "own", modern=False)
+        answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
+        assert "result" in answer, f"{who} gets none"
+    told = await bobs[0].send("tools/call", {"name": "own:pid", "arguments": {}})
+    assert "another caller" in told.get("error", {}).get("message", ""), "its session is not told"
+    await bobs[2].call("own:pid")
+    return "three others get one each"
+
+
+@attack(
+    "own-stopped",
+    "calls of an isolated server that an operator has stopped, in old sessions, new ones, and without",
+    "it stays stopped",
+)
+async def own_stopped(room: Team) -> str:
+    old = await room.one.connect("root", "own", modern=False)
+    await old.call("own:pid")
+    assert (await room.one.ask("POST", "/stop/own", "chief")).status_code == 202
+    try:
+        new = await room.one.connect("bob", "own", modern=False)
+        modern = await room.one.connect("eve", "own")
+        for _ in range(3):
+            for client in (old, new, modern):
+                answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
+                assert "error" in answer, "it serves again"
+            await room.one.ask("POST", "/wake/own", "ann")
+            assert (await room.one.call("ann", "own", "own:pid")).status_code != 200, "it serves again"
+    finally:
+        await room.one.ask("POST", "/restart/own", "chief")
+    await until_answered(lambda: room.one.call("ann", "own", "own:pid"), lambda answer: answer.status_code == 200)
+    return "it stays stopped"
+
+
+@attack(
     "own-outlives",
     "a session that is ended while its instance works or starts",
     "the instance ends, and its place is free",

@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import json
 import zlib
+from contextlib import suppress
 from typing import Any
 
+import httpx2
 from support.wire import LEGACY, META, MODERN
 
 from attack.rooms import Hub, Team
@@ -15,6 +17,7 @@ from attack.table import attack
 
 HEADING = "How requests are read"
 _CALL = json.dumps({"name": "a:echo", "arguments": {}}).encode()
+_OF_MODERN = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "a:echo"}
 
 
 async def _post(
@@ -108,7 +111,7 @@ async def preflight(hub: Hub) -> str:
 
 @attack(
     "web-host",
-    "DNS rebinding: a `Host` that is not ours, several, none, with port, user, dot, in an absolute address",
+    "DNS rebinding: a `Host` that is not ours, several, none, with port, user, dot, in headers of proxies",
     "421 or 400",
     room="open",
 )
@@ -139,9 +142,23 @@ async def host(hub: Hub) -> str:
     ):
         got = await _post(hub, _CALL, *headers, host="evil.example")
         assert _status(got) in (400, 403, 421), f"with {headers[0]}: {_status(got)}"
-    got = await _post(hub, _CALL, target="http://127.0.0.1/mcp/tools/call", host="evil.example")
-    assert not _is_served(got), "an absolute address is served"
-    return f"refused for {len(odd) + 5} variations"
+    return f"refused for {len(odd) + 4} variations"
+
+
+@attack(
+    "web-host-two",
+    "a right `Host` beside a wrong one, in either order, and beside an absolute address of another host, which counts",
+    "400 or 421",
+    room="open",
+)
+async def two_hosts(hub: Hub) -> str:
+    for first, second in (("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1"), ("127.0.0.1", "")):
+        got = await _post(hub, _CALL, f"host: {second}", host=first)
+        assert _status(got) in (400, 421), f"{first}, then {second}: {_status(got)}"
+    for target in ("http://evil.example/mcp/tools/call", "http://127.0.0.1@evil.example/mcp/tools/call", "//evil/mcp"):
+        got = await _post(hub, _CALL, target=target)
+        assert not _is_served(got), f"{target} is served"
+    return "refused in 6 variations"
 
 
 @attack(
@@ -255,6 +272,86 @@ async def headers(hub: Hub) -> str:
 
 
 @attack(
+    "wire-trailers",
+    "a key, a `Host`, a content type and a session behind the body, as trailers of a chunked request",
+    "they count for nothing: 400, 401, 404, 415 or 421",
+    room="small",
+)
+async def trailers(hub: Hub) -> str:
+    key, post = hub.keys["ann"], "POST /mcp/tools/call HTTP/1.1\r\n"
+    host, kind, known = "host: 127.0.0.1\r\n", "content-type: application/json\r\n", f"x-api-key: {key}\r\n"
+    heads = {
+        f"authorization: Bearer {key}": host + kind,
+        f"x-api-key: {key}": host + kind,
+        "host: 127.0.0.1": kind + known,
+        "content-type: application/json": host + known,
+        "mcp-session-id: x": "",
+    }
+    for trailer, head in heads.items():
+        framing = "transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        body = b"%x\r\n%b\r\n0\r\n%b\r\n\r\n" % (len(_CALL), _CALL, trailer.encode())
+        for way in (hub.raw((post + head + framing).encode() + body), _in_parts(hub, post + head + framing, body)):
+            got = await way
+            name = trailer.partition(":")[0]
+            assert _status(got) in (0, 400, 401, 404, 415, 421), f"`{name}` in a trailer: {_status(got)}"
+            assert not _is_served(got), f"`{name}` in a trailer counts"
+    return f"nothing in {2 * len(heads)} variations"
+
+
+async def _in_parts(hub: Hub, head: str, body: bytes) -> bytes:
+    """The same, with the trailers in a packet of their own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    try:
+        for part in (head.encode() + body[:-60], body[-60:]):
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        return await asyncio.wait_for(reader.read(65536), 20)
+    except (TimeoutError, ConnectionError):
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+@attack(
+    "wire-lines",
+    "line breaks between the values of a call, which would make a message of its own of one for a server on a pipe",
+    "the server gets the call alone, on one line",
+    room="small",
+)
+async def lines(hub: Hub) -> str:
+    before = (await hub.call("ann", None, "a:pid")).text
+    hidden = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "leave", "arguments": {}}}
+    )
+    legacy = await hub.connect("ann", modern=False)
+    meta = json.dumps(
+        {
+            f"{META}protocolVersion": MODERN,
+            f"{META}clientInfo": {"name": "x", "version": "1"},
+            f"{META}clientCapabilities": {},
+        }
+    )
+    count = 0
+    for line_break in ("\n", "\r\n", "\r", "\n\n"):
+        arguments = f'{{"x":{line_break}{hidden}{line_break}}}'
+        params = f'{{"name":"a:echo","arguments":{arguments}}}'
+        about = f'{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"a:echo","arguments":{arguments}'
+        for path, body, headers in (
+            ("/mcp/tools/call", params, {}),
+            ("/mcp", about + "}}", {**legacy._session}),
+            ("/mcp", f'{about},{line_break}"_meta":{meta}}}}}', _OF_MODERN),
+            ("/mcp", about.replace("{", "{" + line_break) + "}}", {**legacy._session}),
+        ):
+            accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+            answer = await hub.ask("POST", path, "ann", content=body, headers={**accept, **headers})
+            assert answer.status_code < 500, f"{answer.status_code}"
+            count += 1
+    assert (await hub.call("ann", None, "a:pid")).text == before, "the server did what stood on a line of its own"
+    return f"one call each, {count} times"
+
+
+@attack(
     "wire-compressed",
     "bodies of 10 KB that become 10 MB (gzip, deflate, two layers)",
     "not decompressed: 400 or 415",
@@ -331,20 +428,28 @@ async def method_face(hub: Hub) -> str:
         {"params": {"session_id": "x"}},
         {"headers": {"Mcp-Session-Id": "x"}},
     ]
+    enough = 40 - 4 - 8 - 4
     for number, trick in enumerate(tricks):
         calls = [
             asyncio.create_task(hub.ask("POST", "/mcp/tools/call", "ann", json={"name": "a:hold"}, **trick))
             for _ in range(40)
         ]
-        await asyncio.sleep(1)
+
+        def refused(calls: list[asyncio.Task[httpx2.Response]] = calls) -> int:
+            return sum(call.done() and call.result().status_code == 503 for call in calls)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                while refused() < enough:
+                    await asyncio.sleep(0.05)
         shown = await hub.ask("POST", "/mcp/tools/call", "bob", json={"name": "b:echo"})
-        refused = sum(call.done() and call.result().status_code == 503 for call in calls)
+        let_in = 40 - refused()
         await hub.ask("POST", "/mcp/tools/call", "bob", json={"name": "a:release"})
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         assert shown.status_code == 200, f"variation {number}: the other caller gets {shown.status_code}"
-        assert refused >= 40 - 4 - 8 - 4, f"variation {number}: {40 - refused} of 40 let in"
+        assert let_in <= 40 - enough, f"variation {number}: {let_in} of 40 let in"
     return "beyond the limit 503, the other is served"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+import fastmcp_aggregator
 from attack import files, held, identity, operators, requests, rights, servers, sessions, shares
 from attack.report import Outcome
 from attack.rooms import ROOMS, hubs_of
@@ -23,9 +26,7 @@ _BOUND = 180.0
 
 async def run(only: tuple[str, ...], folder: Path, tell: Callable[[Outcome], None]) -> list[Outcome]:
     """The outcomes of the attacks whose ids begin so, in the order of the table."""
-    order = [module.__name__ for module in SECTIONS]
-    chosen = [attack for attack in TABLE.values() if attack.id.startswith(only)]
-    chosen.sort(key=lambda attack: order.index(attack.module))
+    chosen = _in_order(attack for attack in TABLE.values() if attack.id.startswith(only))
     outcomes: dict[str, Outcome] = {}
     for name, opened in ROOMS.items():
         here = [attack for attack in chosen if attack.room == name]
@@ -36,6 +37,29 @@ async def run(only: tuple[str, ...], folder: Path, tell: Callable[[Outcome], Non
                 outcomes[attack.id] = await _outcome(attack, room)
                 tell(outcomes[attack.id])
     return [outcomes[attack.id] for attack in chosen]
+
+
+def _in_order(attacks: Iterable[Attack]) -> list[Attack]:
+    order = [module.__name__ for module in SECTIONS]
+    return sorted(attacks, key=lambda attack: order.index(attack.module))
+
+
+def with_kept(file: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """These outcomes, and those of other parts that the file has of the same program, in order; all are kept in it."""
+    program = _digest_of_program()
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    if kept.get("program") != program:
+        kept = {"program": program, "outcomes": {}}
+    kept["outcomes"].update({each.attack.id: (each.got, each.is_held) for each in outcomes})
+    file.write_text(json.dumps(kept, indent=1))
+    found = kept["outcomes"]
+    attacks = _in_order(attack for attack in TABLE.values() if attack.id in found)
+    return [Outcome(attack, found[attack.id][0], is_held=found[attack.id][1]) for attack in attacks]
+
+
+def _digest_of_program() -> str:
+    root = Path(fastmcp_aggregator.__file__).parent
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(root.rglob("*.py")))).hexdigest()
 
 
 async def _outcome(attack: Attack, room: Any) -> Outcome:

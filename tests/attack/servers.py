@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+from contextlib import suppress
 from typing import Any
 
 from support.remote_server import Request
 
-from attack.rooms import PLANTED, Team
+from attack.rooms import PLANTED, Team, jwt_for
 from attack.table import attack
 
 HEADING = "Servers that attack, or are used for it"
@@ -153,6 +155,100 @@ async def credentials(room: Team) -> str:
     answer = await room.one.call("ann", "red", "red:environment")
     assert PLANTED not in answer.text, "the hub's environment"
     return "nothing of callers or the hub"
+
+
+@attack(
+    "server-cookie-caller",
+    "a cookie that a remote server sets in the answer to one caller",
+    "it goes with the requests of that caller alone",
+)
+async def cookie_caller(room: Team) -> str:
+    sent: list[tuple[str, str]] = []
+
+    async def misbehave(request: Request) -> bool | None:
+        if request.method == "tools/call":
+            who = request.message["params"]["arguments"]["who"]
+            sent.append((who, request.headers.get("cookie", "")))
+            await request.answer({"content": []}, set_cookie=f"sid=of-{who}")
+            return True
+        return None
+
+    room.remote.misbehave = misbehave
+    try:
+        for who in ("ann", "bob", jwt_for("ann", "both"), "ann", "bob"):
+            name = who if len(who) < 9 else "token"
+            assert (await room.one.call(who, "both", "remote:echo", who=name)).status_code == 200
+            client = await room.one.connect(who, "both", modern=False)
+            await client.result("tools/call", {"name": "remote:echo", "arguments": {"who": name}})
+    finally:
+        room.remote.misbehave = None
+    for who, cookie in sent:
+        others = [f"of-{other}" for other in ("ann", "bob", "token") if other != who]
+        assert not any(other in cookie for other in others), f"the request of {who} has another's cookie"
+    return f"its own alone, in {len(sent)} requests"
+
+
+@attack(
+    "server-informational",
+    "a remote server that sends `103 Early Hints` again and again before its answer, and never answers",
+    "the call fails at 128 KiB of them; others go on",
+)
+async def informational(room: Team) -> str:
+    sent = 0
+
+    async def misbehave(request: Request) -> bool | None:
+        nonlocal sent
+        if request.method != "tools/call":
+            return None
+        with suppress(ConnectionError):
+            while not request.writer.is_closing():
+                request.writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+                sent += 1
+                await request.writer.drain()
+                await asyncio.sleep(0)
+        return True
+
+    room.remote.misbehave = misbehave
+    try:
+        async with room.one.watched(slowest=2.0), asyncio.timeout(15):
+            answer = await room.one.call("ann", "both", "remote:echo")
+    finally:
+        room.remote.misbehave = None
+    assert answer.status_code != 200 or "error" in answer.text.lower(), f"it was answered: {answer.text[:100]}"
+    return "an error at once"
+
+
+@attack(
+    "server-update",
+    "a server says that a resource has changed, whose address has a million slashes",
+    "nothing is done for it: `/health` and others go on",
+)
+async def long_update(room: Team) -> str:
+    say = {"say": "notifications/resources/updated", "params": {"uri": "x:/" + "/a" * 1_000_000}}
+    async with room.one.watched(slowest=2.0):
+        await room.one.call("ann", "both", "shared:play", script=[say])
+        assert "of ann" in (await room.one.call("ann", "red", "red:echo", mine="of ann")).text
+    client = await room.one.connect("ann", "both", modern=False)
+    await client.error("resources/subscribe", {"uri": "note://shared//" + "/a" * 10_000})
+    return "others go on; no subscription to such an address"
+
+
+@attack(
+    "server-asks",
+    "a server that sends 80,000 requests in one call, and reads no answers meanwhile",
+    "few are answered at a time: memory stays, others go on",
+)
+async def asks(room: Team) -> str:
+    ping = b'{"jsonrpc":"2.0","id":"%s%%d","method":"ping"}' % (b"x" * 200)
+    lines = b"\n".join(ping % number for number in range(1600))
+    async with room.one.watched(slowest=2.0, grows_by=128):
+        call = asyncio.create_task(room.one.call("bob", "blue", "hostile:junk", lines=50, hex=lines.hex()))
+        for _ in range(10):
+            answer = await room.one.call("ann", "red", "red:echo", mine="of ann")
+            assert "of ann" in answer.text, "another server is disturbed"
+            await asyncio.sleep(0.1)
+        await call
+    return "others go on"
 
 
 @attack("server-cookie-key", "a key in a header that is passed on to a server", "it is taken out", finding=30)

@@ -87,6 +87,37 @@ async def forged(room: Team) -> str:
     return f"400 or 404 for {len(odd) + 3} ids"
 
 
+@attack(
+    "session-ids",
+    "requests under another's session, whose ids its owner is about to use",
+    "the owner's requests with these ids are answered",
+    room="small",
+)
+async def taken_ids(hub: Hub) -> str:
+    ann = await hub.connect("ann", modern=False)
+    session = _of(ann._session["Mcp-Session-Id"])
+
+    def post(who: str, number: int) -> asyncio.Task[httpx2.Response]:
+        body = {**_call("b:echo"), "id": number}
+        return asyncio.create_task(hub.ask("POST", "/mcp", who, json=body, headers=session))
+
+    waiting = [asyncio.create_task(hub.call("bob", None, "a:hold")) for _ in range(8)]
+    await asyncio.sleep(1)
+    thieves = [post("bob", number) for number in range(200, 206)]
+    await asyncio.sleep(0.5)
+    try:
+        for number in range(200, 206):
+            answer = await asyncio.wait_for(post("ann", number), 20)
+            assert answer.status_code == 200, f"the owner gets {answer.status_code}"
+            assert "error" not in answer.text, f"the owner gets {answer.text[:100]}"
+    finally:
+        await hub.call("ann", None, "a:release")
+        for task in (*waiting, *thieves):
+            task.cancel()
+        await asyncio.gather(*waiting, *thieves, return_exceptions=True)
+    return "6 of 6 are answered"
+
+
 @attack("session-fixed", "a session id of the attacker's choice at `initialize`", "the hub makes its own")
 async def fixed(room: Team) -> str:
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -13,6 +14,9 @@ from attack.rooms import Hub
 from attack.table import attack
 
 HEADING = "What all share"
+_CLIENT = {"name": "x", "version": "1"}
+_MALFORMED = {"tools/call": {"name": 1}, "logging/setLevel": {"level": "loud"}, "resources/read": {"uri": [1]}}
+_FOR_MCP = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
 @asynccontextmanager
@@ -192,6 +196,73 @@ async def unread(hub: Hub) -> str:
     async with _open(hub, 20, lambda _: request * 20), others_served(hub):
         await asyncio.sleep(2)
     return "others are answered"
+
+
+@attack(
+    "share-notifications",
+    "one posts notifications of 88 kB and 45,000 values into its session, on 8 connections, as fast as it can",
+    "they wait like requests: memory stays, others go on",
+    room="small",
+)
+async def notifications(hub: Hub) -> str:
+    ann = await hub.connect("ann", modern=False)
+    nested = "[" * 90 + "]" * 90
+    params = f'{{"progressToken":"x","progress":1,"z":[{",".join([nested] * 480)}]}}'
+    body = f'{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}'
+    headers = {**_FOR_MCP, **ann._session}
+
+    async def post() -> None:
+        while True:
+            with suppress(httpx2.TransportError):
+                await hub.ask("POST", "/mcp", "ann", content=body, headers=headers)
+
+    async with others_served(hub):
+        posting = [asyncio.create_task(post()) for _ in range(8)]
+        await asyncio.sleep(10)
+        for task in posting:
+            task.cancel()
+        await asyncio.gather(*posting, return_exceptions=True)
+    return "others are answered"
+
+
+@attack(
+    "share-handshakes",
+    "one key opens 60 sessions whose handshakes have 3.5 MB each",
+    "413: a session keeps 64 KiB of what a client says of itself",
+    room="small",
+)
+async def handshakes(hub: Hub) -> str:
+    about = {"protocolVersion": LEGACY, "capabilities": {"experimental": {"x": {"y": "z" * 3_500_000}}}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about | {"clientInfo": _CLIENT}})
+    long_name = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {**_CLIENT, "name": "n" * 3_500_000}}
+    other = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": long_name})
+    async with others_served(hub):
+        for content in [body, other] * 30:
+            answer = await hub.ask("POST", "/mcp", "ann", content=content, headers=_FOR_MCP)
+            assert answer.status_code in (413, 429, 503), f"{answer.status_code}"
+    return "413"
+
+
+@attack(
+    "share-log",
+    "600 requests under another's session, and as many malformed ones, of which libraries have something to say",
+    "the log stays small: of one place in a library five lines, then one in ten seconds",
+    room="small",
+)
+async def library_log(hub: Hub) -> str:
+    ann = await hub.connect("ann", modern=False)
+    before = len(hub.log)
+    headers = {**_FOR_MCP, **ann._session}
+    for number in range(600):
+        body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "a:echo"}}
+        assert (await hub.ask("POST", "/mcp", "bob", json=body, headers=headers)).status_code == 404
+    for number in range(200):
+        for method, params in _MALFORMED.items():
+            body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            await hub.ask("POST", "/mcp", "ann", json=body, headers=headers)
+    written = len(hub.log) - before
+    assert written < 20_000, f"{written // 1000} KB of log"
+    return "less than 20 KB of log"
 
 
 @attack(
