@@ -9,10 +9,12 @@ answer; the call that was begun goes along in its scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
@@ -176,7 +178,7 @@ class Exchange:
         self.fast: FastCall | None = None
         self.long: raw_json.RequestLine | None = None
         """A request for a list that takes longer than a turn."""
-        self.response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self.response = Reply()
         """The response; None: the transport is to serve the request."""
         self._fast_path = fast_path
         self._sender = sender
@@ -247,7 +249,7 @@ class Exchange:
 
     def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
         self._then = then
-        self._resolve(response)
+        self.response.give(response)
 
     def refuse(self, error: MCPError) -> None:
         response = error_line(self._request_id, error)
@@ -263,8 +265,66 @@ class Exchange:
         self._resolve(error_line(self._request_id, MCPError(REQUEST_CANCELLED, "Request cancelled")))
 
     def _resolve(self, response: bytes | None) -> None:
-        if not self.response.done():
-            self.response.set_result(response)
+        self.response.give(response, later=True)
+
+
+class Reply:
+    """What a request's task waits for. The task goes on as soon as it is given, and not in the next turn of the event
+    loop: it is what asyncio takes for a future (`asyncio.isfuture`), whose callbacks come in a turn of their own.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_is_cancelled", "_is_done", "_loop", "_response", "_waiter")
+
+    def __init__(self) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = asyncio.get_running_loop()
+        self._response: bytes | None = None
+        self._is_done = self._is_cancelled = False
+        self._waiter: tuple[Callable[[Reply], object], Context] | None = None
+
+    def give(self, response: bytes | None, *, later: bool = False) -> None:
+        """Give it, unless it was given; `later` where the giver has more to do before the task goes on."""
+        if self._is_done:
+            return
+        self._response, self._is_done = response, True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            callback, context = waiter
+            if later or asyncio.current_task(self._loop) is not None:
+                self._loop.call_soon(callback, self, context=context)
+            else:
+                context.run(callback, self)
+
+    def __await__(self) -> Generator[Any, Any, bytes | None]:
+        if not self._is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    # As asyncio's tasks ask for it.
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Reply], object], *, context: Context) -> None:
+        if self._is_done:
+            self._loop.call_soon(callback, self, context=context)
+        else:
+            self._waiter = callback, context
+
+    def cancel(self, msg: object = None) -> bool:
+        """The task is cancelled while it waits."""
+        if self._is_done:
+            return False
+        self._is_cancelled = True
+        self.give(None, later=True)
+        return True
+
+    def result(self) -> bytes | None:
+        """Raises: CancelledError: the task was cancelled."""
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        return self._response
 
 
 @dataclass(frozen=True, slots=True)
