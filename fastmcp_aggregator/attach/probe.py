@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
@@ -115,18 +115,27 @@ class Work:
         self._first = self._last = processor_time(self._process)
 
     def goes_on(self) -> bool:
-        """Whether it has had some of the processor since this was asked last, and little altogether."""
-        last, self._last = self._last, processor_time(self._process)
-        if self._first is None or last is None or self._last is None:
+        """Whether it has had some of the processor since this was asked last, or waits for it, and has had little."""
+        last, now = self._last, processor_time(self._process)
+        self._last = now
+        if self._first is None or last is None or now is None:
             return False
-        return last < self._last < self._first + MOST_WORK
+        return (now.is_wanted or now.seconds > last.seconds) and now.seconds < self._first.seconds + MOST_WORK
 
 
-def processor_time(process: int | None) -> float | None:
-    """Seconds of the processor that a process has had; None: the system does not tell."""
+class ProcessorTime(NamedTuple):
+    """What a process has had of the processor, in seconds, and whether it could use it now."""
+
+    seconds: float
+    is_wanted: bool
+
+
+def processor_time(process: int | None) -> ProcessorTime | None:
+    """That of a process; None: the system does not tell."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return ProcessorTime(seconds, fields[0] == b"R")
     except (OSError, ValueError, IndexError):
         return None

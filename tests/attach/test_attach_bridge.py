@@ -209,7 +209,7 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
     monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.01)
     monkeypatch.setattr(bridge, "_WORK_INTERVAL", 0.01)
     looks = itertools.count()
-    monkeypatch.setattr(probe, "processor_time", lambda _: next(looks) * 0.01)
+    monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(next(looks) * 0.01, False))
     late = Bridged()
     peer, _ = said_first(hub)
     with peer, peer.makefile("rb") as heard:
@@ -224,19 +224,29 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "goes_on"),
-    [([1.0, 1.1], True), ([1.0, 1.0], False), ([1.0, 11.1], False), ([None, 1.0], False), ([1.0, None], False)],
-    ids=["works", "stands still", "has had enough", "was not known", "is gone"],
+    ("before", "now", "goes_on"),
+    [
+        ((1.0, False), (1.1, False), True),
+        ((1.0, False), (1.0, True), True),
+        ((1.0, False), (1.0, False), False),
+        ((1.0, True), (11.1, True), False),
+        (None, (1.0, True), False),
+        ((1.0, True), None, False),
+    ],
+    ids=["works", "waits for the processor", "stands still", "has had enough", "was not known", "is gone"],
 )
-def test_a_hub_that_is_late_works_if_it_has_had_some_of_the_processor_and_not_much(
-    seconds: list[float | None], goes_on: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_hub_that_is_late_works_if_it_has_some_of_the_processor_or_waits_for_it_and_has_not_had_much(
+    before: tuple[float, bool] | None, now: tuple[float, bool] | None, goes_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = iter(seconds)
+    told = iter(None if each is None else probe.ProcessorTime(*each) for each in (before, now))
     monkeypatch.setattr(probe, "processor_time", lambda _: next(told))
     assert probe.Work({"pid": 1}).goes_on() is goes_on
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it of any process")
 def test_the_processor_time_is_told_of_processes_that_are_there() -> None:
-    assert (probe.processor_time(os.getpid()) or 0) > 0
+    told = probe.processor_time(os.getpid())
+    assert told is not None
+    assert told.seconds > 0
+    assert told.is_wanted
     assert probe.processor_time(None) is None
