@@ -58,7 +58,7 @@ def _measured(here: Machine, command: str, servers: dict[str, Any], of_clients: 
     for client in connected:  # not before: of a server that has just begun to start, `serve` may list nothing yet
         lists.append([tool["name"] for tool in client.request("tools/list")["result"]["tools"]])
     pids = {*here.processes(), *here.servers()}
-    memory = sum(_pss(pid) for pid in pids) / 1024
+    memory = sum(pss(pid) for pid in pids) / 1024
     for client in connected:
         client.leave()
     for client in connected:
@@ -66,7 +66,7 @@ def _measured(here: Machine, command: str, servers: dict[str, Any], of_clients: 
     return {"processes": len(pids), "MiB": memory, "lists": lists, "answers": answers}
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
     """KiB that the process has, and its share of what it has with others."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()

@@ -4,12 +4,13 @@
 //     node typescript_client.mjs '{"sdk": 1, "era": "legacy", "modules": DIR, "server": {"command": …, "args": […]}}'
 //     node typescript_client.mjs '{"sdk": 2, "era": "auto", "modules": DIR, "server": {"url": …}, "separator": ":"}'
 //
-// `modules` is where the packages are installed. With a `separator` the server is behind an aggregator.
+// `modules` is where the packages are installed. With a `separator` the server is behind an aggregator. With `calls`, a
+// list of [name, arguments], it makes these and nothing else, and prints its `tools` and the `answers`.
 
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const { sdk, era, modules, server, separator } = JSON.parse(process.argv[2]);
+const { sdk, era, modules, server, separator, calls } = JSON.parse(process.argv[2]);
 const resolve = createRequire(pathToFileURL(`${modules}/`)).resolve;
 const load = async (name) => import(pathToFileURL(resolve(name)));
 const name = (original) => (separator ? `everything${separator}${original}` : original);
@@ -37,15 +38,25 @@ const heard = [];
 let version;
 const client = await makeClient();
 const isModern = client.getProtocolEra?.() === "modern";
-const names = {
-  "tools/list": await settledTools(),
-  "resources/list": (await client.listResources()).resources.map((resource) => resource.uri),
-  "resources/templates/list": (await client.listResourceTemplates()).resourceTemplates.map((each) => each.uriTemplate),
-  "prompts/list": (await client.listPrompts()).prompts.map((prompt) => prompt.name),
-};
-await goThrough();
+const got = calls ? await called() : { names: await listed(), heard: await goThrough() };
 await client.close();
-console.log(JSON.stringify({ version, names, heard }));
+console.log(JSON.stringify({ version, ...got }));
+
+async function listed() {
+  return {
+    "tools/list": await settledTools(),
+    "resources/list": (await client.listResources()).resources.map((resource) => resource.uri),
+    "resources/templates/list": (await client.listResourceTemplates()).resourceTemplates.map((each) => each.uriTemplate),
+    "prompts/list": (await client.listPrompts()).prompts.map((prompt) => prompt.name),
+  };
+}
+
+async function called() {
+  const tools = (await client.listTools()).tools.map((tool) => tool.name);
+  const answers = [];
+  for (const [name, args] of calls) answers.push((await client.callTool({ name, arguments: args })).content);
+  return { tools, answers };
+}
 
 async function makeClient() {
   const capabilities = { sampling: {}, elicitation: { form: {}, url: {} } };
@@ -109,6 +120,7 @@ async function goThrough() {
   while (!heard.some(([, method]) => method === UPDATED)) await new Promise((done) => setTimeout(done, 5));
   await call("toggle-subscriber-updates", {});
   await leave();
+  return heard;
 }
 
 async function call(tool, args) {
