@@ -67,11 +67,14 @@ def require_short(path: str) -> None:
 
 
 def known_hubs() -> list[str]:
-    """The ids of the hubs that have left a socket or a lock, whether they run, end, or have ended."""
-    try:
-        names = os.listdir(hub_folder()) if hasattr(os, "getuid") else []
-    except OSError:
+    """The ids of the hubs that have left a socket or a lock, whether they run, end, or have ended.
+
+    None in a folder that another user may have made: what is noted there of a hub is believed.
+    """
+    folder = hub_folder() if hasattr(os, "getuid") else ""
+    if not _is_private(folder):
         return []
+    names = os.listdir(folder)
     return sorted({name.rpartition(".")[0] for name in names if name.endswith((".sock", ".lock"))})
 
 

@@ -115,7 +115,10 @@ def _record_in(data: bytes) -> Mapping[str, Any] | None:
         record = json.loads(data)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("pid"), int) else None
+    if not isinstance(record, dict):
+        return None
+    pid = record.get("pid")
+    return record if isinstance(pid, int) and pid > 1 else None
 
 
 def note_serving(lock: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tempfile
@@ -92,3 +93,17 @@ def test_a_socket_that_is_no_stream_is_not_spoken_to(place: Path) -> None:
         other.bind(socket_of(HUB.id))
         with pytest.raises(Unusable, match="cannot be used"):
             starting.connected(HUB.id)
+
+
+def test_hubs_of_a_folder_that_others_may_have_made_are_not_believed(place: Path) -> None:
+    """Who could write there could name any process as a hub, for `stop` to end."""
+    assert starting.begin(HUB)
+    assert folder.known_hubs() == [HUB.id]
+    place.chmod(0o770)
+    assert folder.known_hubs() == []
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, "7", None])
+def test_what_is_no_process_of_a_hub_is_not_taken_for_one(pid: object) -> None:
+    assert starting._record_in(json.dumps({"pid": pid}).encode()) is None
+    assert starting._record_in(b'{"pid": 4242}') == {"pid": 4242}

@@ -365,6 +365,18 @@ async def test_whatever_connects_to_a_hub_disturbs_nobody(said: bytes, tmp_path:
         assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}
 
 
+async def test_what_all_clients_share_starts_where_the_config_is_and_not_where_a_client_works(
+    tmp_path: Path, runtime: Path
+) -> None:
+    """A client's folder may be somebody's repository, with settings for `npx` and modules in it."""
+    path = written(tmp_path, a=lean())
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    async with bridge(path, cwd=repository) as server:
+        pid = (await server.client.call("a:pid"))["pid"]
+        assert os.readlink(f"/proc/{pid}/cwd") == os.path.realpath(tmp_path)
+
+
 async def test_another_version_has_a_hub_of_its_own_and_disturbs_nobody(tmp_path: Path, runtime: Path) -> None:
     package = Path(fastmcp_aggregator.__file__).parent
     copied = tmp_path / "other" / package.name

@@ -45,6 +45,7 @@ _MOST_TO_END = 60.0
 
 def run(options: argparse.Namespace) -> int:
     date_stderr()
+    _go_to(os.path.dirname(options.config))
     listener = _listener(options.id)
     try:
         return _run(options, listener)
@@ -59,6 +60,17 @@ def run(options: argparse.Namespace) -> int:
         for path in (socket_of(options.id), lock_of(options.id)):
             with suppress(OSError):
                 os.unlink(path)
+
+
+def _go_to(folder: str) -> None:
+    """Work where the config is, not where the first client does: that may be somebody's repository, and the servers
+    that all clients share start here. `npx`, for one, takes its settings from where it starts.
+    """
+    try:
+        os.chdir(folder)
+    except OSError:
+        with suppress(OSError):
+            os.chdir(os.path.expanduser("~"))
 
 
 def _listener(hub_id: str) -> socket.socket:
