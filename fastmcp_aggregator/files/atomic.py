@@ -19,6 +19,17 @@ PUBLIC = 0o644
 """For everybody to read."""
 
 
+def require_no_link_to_nothing(path: Path) -> None:
+    """Nobody has seen what is written through such a link, which may have come with somebody's repository.
+
+    Raises:
+        AggregatorError: the path is a link to a file that is not there.
+    """
+    if path.is_symlink() and not path.exists():
+        target = path.resolve()
+        raise AggregatorError(f"{path} is a link to {target}, which is not there: name that, or remove the link")
+
+
 def write_whole(path: Path, text: str, *, mode: int, keeps_readers: bool = False) -> None:
     """Replace the file's content; who reads it meanwhile gets the old or the new. A link is followed, not replaced.
 

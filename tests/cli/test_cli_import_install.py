@@ -180,6 +180,21 @@ def test_import_refuses_to_choose_and_to_overwrite_by_itself(run: Run, here: Mac
     assert (here.project / "mcp.json").read_text() == "mine"
 
 
+@pytest.mark.parametrize("option", ["--output", "--env-file"])
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_import_writes_through_no_link_to_a_file_that_is_not_there(
+    option: str, more: tuple[str, ...], run: Run, here: Machine, tmp_path: Path
+) -> None:
+    target = tmp_path / "elsewhere"
+    (here.project / "a.json").symlink_to(target)
+    names = {"--output": "mcp.json", "--env-file": "servers.env", option: "a.json"}
+    options = [each for pair in names.items() for each in pair]
+    ended = run("import", *options, "--secrets-as-variables", "--rename", *more)
+    assert ended.code != 0
+    assert f"a.json is a link to {target}, which is not there" in ended.err
+    assert not target.exists()
+
+
 @pytest.mark.parametrize(("choice", "keys"), [("2", ["github", "time"]), ("3", ["github", "github-cursor", "time"])])
 def test_on_a_terminal_import_asks(
     choice: str, keys: list[str], run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,16 @@ def test_another_key_of_the_same_name_is_said_with_the_ids_of_both(
     assert said in capfd.readouterr().err
 
 
+def test_a_key_is_not_written_through_a_link_to_a_file_that_is_not_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link, target = tmp_path / "keys.json", tmp_path / "elsewhere"
+    link.symlink_to(target)
+    assert main(["keys", "create", "alice", "--file", str(link)]) != 0
+    assert f"{link} is a link to {target}, which is not there" in capfd.readouterr().err
+    assert [*tmp_path.iterdir()] == [link]
+
+
 def test_each_action_has_its_result_as_json_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "keys.json")
 

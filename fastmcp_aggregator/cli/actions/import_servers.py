@@ -24,7 +24,7 @@ from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import stamp_of
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing, write_whole
 
 Servers = dict[str, dict[str, Any]]
 
@@ -147,6 +147,7 @@ def _differences(definition: ServerDefinition, known: Sequence[ServerDefinition]
 
 
 def _require_free(path: Path, *, overwrites: bool) -> None:
+    require_no_link_to_nothing(path)
     if path.exists() and not overwrites and not (may_ask() and agrees(f"{path} exists. Replace it?")):
         raise UsageError(f"{path} exists; give --overwrite to replace it, or another name")
 

@@ -14,6 +14,7 @@ from fastmcp_aggregator.access.roles import CALL, EVERYTHING, ROLES, USUAL
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.files.atomic import require_no_link_to_nothing
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,6 +50,7 @@ def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json:
     groups, roles = rights
     key, kept = new_key(name, groups, expires, roles)
     others: list[str] = []
+    require_no_link_to_nothing(path)
 
     def with_it(known: tuple[ApiKey, ...]) -> list[ApiKey]:
         others.extend(each.id for each in known if each.name == name)
