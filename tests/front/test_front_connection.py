@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import uvicorn
 from support.harness import until
 from uvicorn.server import ServerState
@@ -123,3 +124,31 @@ async def test_a_request_tells_whether_its_body_has_come() -> None:
     protocol.data_received(b"dy")
     await until(lambda: len(sock.written) == 2)
     assert told == [True, False]
+
+
+@pytest.mark.parametrize("before", [b"", HEAD + b"body"], ids=["first", "second"])
+@pytest.mark.parametrize("trailers", [False, True], ids=["head", "trailers"])
+async def test_a_request_has_no_more_than_some_fields(before: bytes, trailers: bool) -> None:
+    served: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await answer(scope, receive, send)
+
+    def request(fields: int) -> bytes:
+        many = b"".join(b"x-%d: y\r\n" % number for number in range(fields))
+        if trailers:
+            return b"POST /many HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + many + b"\r\n"
+        return b"GET /many HTTP/1.1\r\nhost: a\r\n" + many + b"\r\n"
+
+    sock, protocol = connected(app)
+    for data in filter(None, (before, request(100))):
+        protocol.data_received(data)
+        await until(lambda: not protocol.tasks)
+    assert served[-1] == "/many"
+    assert b"".join(sock.written).count(b" 200 ") == len(served)
+    before_it = len(served)
+    protocol.data_received(request(3000))
+    assert sock.written[-1].startswith(b"HTTP/1.1 431 ")
+    assert sock.is_closed
+    assert trailers or len(served) == before_it

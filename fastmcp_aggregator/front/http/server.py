@@ -47,6 +47,8 @@ _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-afte
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
+_MOST_FIELDS = 128
+"""Fields of a head, and of trailers, at most: each is looked at in turn by all that read them."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
@@ -102,10 +104,12 @@ class ClientConnection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self.logger.warning(_INVALID)
-            self.send_400_response(_INVALID)
+            if self._overhead <= HEAD_LIMIT:
+                self.logger.warning(_INVALID)
+                self.send_400_response(_INVALID)
         if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
-            if not getattr(self.cycle, "response_started", False):
+            last = getattr(self, "cycle", None)
+            if last is None or last.response_complete or not last.response_started:
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
 
@@ -137,6 +141,12 @@ class ClientConnection(HttpToolsProtocol):
         self._overhead = 0
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= _MOST_FIELDS:
+            self._overhead = HEAD_LIMIT + 1
+            raise httptools.HttpParserError("too many fields")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
