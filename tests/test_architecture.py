@@ -33,6 +33,7 @@ FLOORS = [
         "libraries",
         "library_internals",
         "message_streams",
+        "attach.systems",
         "children.process_groups",
         "service",
     ],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach import greeting, systems
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.starting import connected, record_of
 
@@ -46,18 +45,22 @@ def end(hub_id: str, patience: float) -> bool:
     record = record_of(hub_id)
     if record is None:
         return False
-    peer = connected(hub_id)
-    if peer is not None:  # or it is ending already
-        with peer:
-            _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else patience)
-    if not _is_gone(hub_id, patience):
-        raise Unusable(f"the hub {hub_id} has not ended for {patience:g} s")
+    until, is_told = time.monotonic() + patience, False
+    while record_of(hub_id) is not None:
+        peer = None if is_told else connected(hub_id)
+        if peer is not None:  # or it is ending already or, on Windows, just starting
+            with peer:
+                _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else patience)
+            until, is_told = time.monotonic() + patience, True
+        if time.monotonic() > until:
+            raise Unusable(f"the hub {hub_id} has not ended for {patience:g} s")
+        time.sleep(_LOOK_INTERVAL)
     return True
 
 
 def kill(hub_id: str) -> bool:
     """End the process of a hub that does not end when it is asked: SIGTERM, then SIGKILL; whether it is gone."""
-    for numbers in ((signal.SIGTERM, signal.SIGCONT), (signal.SIGKILL,)):
+    for numbers in systems.ENDING_SIGNALS:
         record = record_of(hub_id)
         if record is None:
             return True

@@ -9,14 +9,13 @@ which order it is told is decided here: the repeated handshake, the rest of what
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.client_end import ClientEnd
+from fastmcp_aggregator.attach import greeting, systems
+from fastmcp_aggregator.attach.client_end import ClientEnd, client_of_process
 from fastmcp_aggregator.attach.client_session import ClientSession
 from fastmcp_aggregator.attach.connection import Connection, ConnectionState
 from fastmcp_aggregator.attach.envelope import read as envelope_of
@@ -68,7 +67,7 @@ class Bridge:
         self._about = about
         self._own_arguments = own_arguments
         self._answers = answers
-        self._client = client or ClientEnd()
+        self._client = client or client_of_process()
         self._session = ClientSession()
         self._connection: Connection | None = None
         self._greeting_timeout = HUB_START_TIMEOUT
@@ -87,7 +86,7 @@ class Bridge:
         """Whether a hub that is gone has served the client."""
         self._wanted_since = time.monotonic()
         self._next_attempt = 0.0
-        self._poll = select.poll()
+        self._poll = systems.poll()
         self._watched: dict[int, int] = {}
         """What is waited for, by descriptor."""
         self._failures = 0
@@ -129,7 +128,7 @@ class Bridge:
         if connection is None or not self._is_relaying(connection):
             return
         hub = connection.peer.fileno()
-        self._watch({hub: select.POLLIN, client.stdin: select.POLLIN})
+        self._watch({hub: systems.POLLIN, client.stdin: systems.POLLIN})
         while True:
             patience = self._check_liveness(connection)
             if not self._is_relaying(connection):
@@ -174,9 +173,9 @@ class Bridge:
                 connection.flush()
             if self._probe.descriptor is not None and self._probe.descriptor in ready:
                 self._probe.heard()
-            if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & select.POLLIN:
+            if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & systems.POLLIN:
                 self._from_hub(connection)
-        if client.stdin in ready and masks.get(client.stdin, 0) & select.POLLIN:
+        if client.stdin in ready and masks.get(client.stdin, 0) & systems.POLLIN:
             self._from_client(client.read())
 
     def _masks(self) -> dict[int, int]:
@@ -184,17 +183,17 @@ class Bridge:
         client, connection, masks = self._client, self._connection, dict[int, int]()
         has_room = self._held_bytes < _MOST_HELD and (connection is None or connection.has_room)
         if not client.has_left and has_room and not self._is_warming_up:
-            masks[client.stdin] = select.POLLIN
+            masks[client.stdin] = systems.POLLIN
         if client.has_unwritten:
-            masks[client.stdout] = masks.get(client.stdout, 0) | select.POLLOUT
+            masks[client.stdout] = masks.get(client.stdout, 0) | systems.POLLOUT
         if connection is not None:
             if client.has_room:  # and not with an empty mask, for an end is told unasked
-                masks[connection.peer.fileno()] = select.POLLIN
+                masks[connection.peer.fileno()] = systems.POLLIN
             if connection.has_unwritten:
                 outlet = connection.outlet.fileno()
-                masks[outlet] = masks.get(outlet, 0) | select.POLLOUT
+                masks[outlet] = masks.get(outlet, 0) | systems.POLLOUT
         if self._probe.descriptor is not None:
-            masks[self._probe.descriptor] = select.POLLIN
+            masks[self._probe.descriptor] = systems.POLLIN
         return masks
 
     def _patience(self) -> float | None:
@@ -268,7 +267,7 @@ class Bridge:
 
         Seconds until there is something to do; None: nothing is expected.
         """
-        if not self._session.is_waiting or connection.process is not None or not self._client.has_room:
+        if not self._session.is_waiting or connection.exit_code is not None or not self._client.has_room:
             self._probe.rest()
             return None
         patience = self._probe.look()
@@ -304,8 +303,8 @@ class Bridge:
             self._unsaid = f"No hub serves this client: {why}. It has servers of its own."
         else:
             greeting.say(f"No hub serves this client: {why}. It gets servers of its own.")
-        output, input_, process = own_server(self._own_arguments)
-        self._connection = Connection(output, outlet=input_, process=process)
+        output, input_, exit_code = own_server(self._own_arguments)
+        self._connection = Connection(output, outlet=input_, exit_code=exit_code)
         self._attached(self._connection)
 
     def _attached(self, connection: Connection) -> None:
@@ -416,8 +415,8 @@ class Bridge:
         was = connection.state
         self._drop(connection)
         self._wanted_since = time.monotonic()
-        if connection.process is not None:
-            self._lost_own_server(connection.process)
+        if connection.exit_code is not None:
+            self._lost_own_server(connection.exit_code)
             return
         self._tell_lost(_LOST)
         self._was_served |= was is not ConnectionState.GREETING
@@ -433,13 +432,13 @@ class Bridge:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")
 
-    def _lost_own_server(self, process: int) -> None:
+    def _lost_own_server(self, exit_code: Callable[[], int]) -> None:
         if self._was_served and self._why_alone:
             why, self._why_alone, self._unsaid = self._why_alone, "", ""
-            self._wait_for_mending(f"{why}, and a server of its own has ended with code {_exit_code_of(process)}")
+            self._wait_for_mending(f"{why}, and a server of its own has ended with code {exit_code()}")
         else:
             self._tell_lost(_LOST)
-            self._exit_code = _exit_code_of(process)
+            self._exit_code = exit_code()
 
     def _wait_for_mending(self, why: str) -> None:
         """No hub starts, and a server of its own fails alike: the client's next request tries again."""
@@ -464,12 +463,6 @@ class Bridge:
 def _milliseconds(patience: float | None) -> float | None:
     """For a poll, so that it does not end before."""
     return None if patience is None else patience * 1000 + 1
-
-
-def _exit_code_of(process: int) -> int:
-    _, status = os.waitpid(process, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 1
 
 
 def about_client(group: str | None, tool_search: bool | None) -> dict[str, Any]:

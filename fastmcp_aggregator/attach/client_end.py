@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from fastmcp_aggregator.attach.connection import HIGH_WATER
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
@@ -23,7 +24,8 @@ class ClientEnd:
         """Whether nobody reads our stdout."""
         self._lines = LineSplitter(LINE_LIMIT)
         self._unwritten = bytearray()
-        self._was_blocking = _does_not_block(stdout)
+        self._was_blocking = False
+        self._unblock()
 
     @property
     def has_room(self) -> bool:
@@ -36,7 +38,7 @@ class ClientEnd:
     def read(self) -> list[bytes]:
         """The lines that have come."""
         try:
-            data = os.read(self.stdin, _CHUNK)
+            data = self._receive()
         except BlockingIOError:
             return []
         except OSError:
@@ -59,25 +61,59 @@ class ClientEnd:
 
     def close(self) -> None:
         """Write the rest, for as long as it takes, and leave the descriptor as it was."""
-        if self._was_blocking:
+        if sys.platform != "win32" and self._was_blocking:
             os.set_blocking(self.stdout, True)
         while self._unwritten and not self.is_gone:
             self.flush()
 
     def _written(self, data: bytes | bytearray) -> int:
         try:
-            return os.write(self.stdout, data)
+            return self._send(data)
         except BlockingIOError:
             return 0
         except OSError:
             self.is_gone = True
             return len(data)
 
+    def _receive(self) -> bytes:
+        return os.read(self.stdin, _CHUNK)
 
-def _does_not_block(descriptor: int) -> bool:
-    """Let writing to a pipe or socket not block; whether it did."""
-    mode = os.fstat(descriptor).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) or not os.get_blocking(descriptor):
-        return False
-    os.set_blocking(descriptor, False)
-    return True
+    def _send(self, data: bytes | bytearray) -> int:
+        return os.write(self.stdout, data)
+
+    def _unblock(self) -> None:
+        """Let writing to a pipe or socket not block."""
+        mode = os.fstat(self.stdout).st_mode
+        if sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(self.stdout):
+            self._was_blocking = True
+            os.set_blocking(self.stdout, False)
+
+
+class PumpedClientEnd(ClientEnd):
+    """The same where only sockets can be waited for: two threads read and write."""
+
+    def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
+        from fastmcp_aggregator.attach.systems import pumps  # noqa: PLC0415 - elsewhere a bridge has no threads
+
+        self._inlet = pumps.reading(stdin)
+        self._outlet, self._writing = pumps.writing(stdout)
+        super().__init__(self._inlet.fileno(), self._outlet.fileno())
+
+    def close(self) -> None:
+        self._outlet.setblocking(True)
+        super().close()
+        self._outlet.close()
+        self._writing.join()
+
+    def _receive(self) -> bytes:
+        return self._inlet.recv(_CHUNK)
+
+    def _send(self, data: bytes | bytearray) -> int:
+        return self._outlet.send(data)
+
+    def _unblock(self) -> None:
+        self._outlet.setblocking(False)
+
+
+def client_of_process() -> ClientEnd:
+    return PumpedClientEnd() if sys.platform == "win32" else ClientEnd()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from enum import Enum, auto
 
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
@@ -31,15 +32,15 @@ class Connection:
         *,
         outlet: socket.socket | None = None,
         greeting: bytes = b"",
-        process: int | None = None,
+        exit_code: Callable[[], int] | None = None,
     ) -> None:
-        """`outlet` is what is written to, if it is another socket than the one that is read; `process` the id of a
-        server of the bridge's own, which needs no greeting.
+        """`outlet` is what is written to, if it is another socket than the one that is read; `exit_code`
+        waits for that of a server of the bridge's own, which needs no greeting.
         """
         self.peer = peer
         self.outlet = peer if outlet is None else outlet
-        self.process = process
-        self.state = ConnectionState.OPEN if process is not None else ConnectionState.GREETING
+        self.exit_code = exit_code
+        self.state = ConnectionState.OPEN if exit_code is not None else ConnectionState.GREETING
         self._began = time.monotonic()
         self.is_lost = False
         self._lines = LineSplitter(LINE_LIMIT)

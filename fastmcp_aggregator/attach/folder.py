@@ -1,9 +1,13 @@
-"""The folder of a user's hubs: a socket and a lock for each, for this user alone; and that of their logs."""
+"""The folder of a user's hubs: a socket and a lock for each, for this user alone; and that of their logs.
+
+On Windows a hub has a named pipe instead, and what is in the user's own folder is the user's alone as a rule.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from fastmcp_aggregator.early.answers import cache_folder
 
@@ -20,6 +24,8 @@ def hub_folder() -> str:
     """Where the sockets are: with what lasts as long as the user's session, or in the user's cache folder; if its path
     is too long for them, in one of the user's own in /tmp.
     """
+    if sys.platform == "win32":
+        return os.path.join(cache_folder(), "hubs")
     for runtime in (os.environ.get("XDG_RUNTIME_DIR", "").strip(), f"/run/user/{os.getuid()}"):
         if runtime and os.path.isabs(runtime) and _is_private(runtime):
             return os.path.join(runtime, "fastmcp-aggregator")
@@ -47,6 +53,8 @@ def made_hub_folder() -> str:
 
 def socket_of(hub_id: str) -> str:
     """The path of a hub's socket."""
+    if sys.platform == "win32":
+        return rf"\\.\pipe\fastmcp-aggregator-{hub_id}"
     return os.path.join(hub_folder(), f"{hub_id}.sock")
 
 
@@ -71,7 +79,7 @@ def known_hubs() -> list[str]:
 
     None in a folder that another user may have made: what is noted there of a hub is believed.
     """
-    folder = hub_folder() if hasattr(os, "getuid") else ""
+    folder = hub_folder()
     if not _is_private(folder):
         return []
     names = os.listdir(folder)
@@ -83,4 +91,6 @@ def _is_private(path: str) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
+    if sys.platform == "win32":
+        return stat.S_ISDIR(found.st_mode)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from fastmcp_aggregator.escaping import printable
@@ -54,17 +52,6 @@ def read(data: bytes) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(message, dict) or not isinstance(message.get("hub"), str):
         raise MalformedGreeting
     return message["hub"], message
-
-
-def tell_waiting(listener: socket.socket, word: bytes) -> None:
-    """Tell it all whose connections have not been accepted, and close these."""
-    listener.setblocking(False)
-    with suppress(OSError):
-        while True:
-            peer, _ = listener.accept()
-            with peer, suppress(OSError):
-                peer.setblocking(False)
-                peer.sendall(word)
 
 
 def say(text: str) -> None:

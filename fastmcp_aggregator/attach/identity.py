@@ -66,7 +66,7 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
     else:
         parts = _parts_of_environment(options, config, environ)
         served = [*arguments, parts]
-    digest = digest_of(json.dumps([program, os.getuid(), served], sort_keys=True).encode())
+    digest = digest_of(json.dumps([program, _user(), served], sort_keys=True).encode())
     parts |= {
         "its options": digest_of(json.dumps(arguments).encode()),
         _VERSION: VERSION,
@@ -74,6 +74,13 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
         _PLACE: os.path.dirname(__file__),
     }
     return HubIdentity(digest[:16], options.hub, config, arguments, options.debug, parts)
+
+
+def _user() -> int | str:
+    """Whose hub it is: the user's number or, on Windows, which has none, folder."""
+    if sys.platform == "win32":
+        return os.path.expanduser("~")
+    return os.getuid()
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:

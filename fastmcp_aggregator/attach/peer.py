@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 
 _LOCAL_PEERCRED = 1
 """Of <sys/un.h> on macOS and BSD, at the level 0."""
@@ -26,5 +27,5 @@ def user_of(peer: socket.socket) -> int | None:
 
 
 def is_of_this_user(peer: socket.socket) -> bool:
-    """Whether it is us."""
-    return user_of(peer) == os.getuid()
+    """Whether it is us. Windows lets nobody else open a hub's pipe."""
+    return sys.platform == "win32" or user_of(peer) == os.getuid()

@@ -44,6 +44,9 @@ FileState = tuple[str, int, int]
 
 def cache_folder() -> str:
     """The user's cache folder of this program; the same as platformdirs says, which takes longer."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "").strip() or os.path.expanduser(r"~\AppData\Local")
+        return os.path.join(base, "fastmcp-aggregator", "Cache")
     if sys.platform == "darwin":
         base = os.path.expanduser("~/Library/Caches")
     else:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.peer import is_of_this_user, user_of
+from fastmcp_aggregator.attach.systems import Listener
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.early_answers import Keep
@@ -51,7 +50,7 @@ class LocalHub:
     def __init__(
         self,
         app: Aggregator,
-        listener: socket.socket,
+        listener: Listener,
         about: HubAbout,
         *,
         keep_for: KeepFor,
@@ -70,8 +69,6 @@ class LocalHub:
         self._why = "a signal has told it to"
         """Why it ends."""
         self._dashboard = HubDashboard(app, self._ending)
-        self._enders: list[socket.socket] = []
-        """Who has told it to end, and waits until it has."""
         self._idling: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[Any], HubClient | None] = {}
         """Those of connections; None: it is not a client's, or not known yet."""
@@ -106,7 +103,7 @@ class LocalHub:
                     task.cancel()
                 await asyncio.gather(accepting, ready, *told, return_exceptions=True)
                 self._ending.set()
-                self._close_listener()
+                self._listener.close(self._last_word)
                 await self._end_clients()
                 await self._dashboard.close()
         return self._why
@@ -122,13 +119,6 @@ class LocalHub:
         now = time.monotonic()
         clients = [client.status(now) for client in self.clients]
         return {**report_of(self._about, self._app), "since": now - self._began, "clients": clients}
-
-    def _close_listener(self) -> None:
-        """From now on, a client that needs a hub starts another one, once this one has ended."""
-        with suppress(OSError):
-            os.unlink(self._listener.getsockname())
-        greeting.tell_waiting(self._listener, self._last_word)
-        self._listener.close()
 
     async def _end_clients(self) -> None:
         for client in self.clients:
@@ -146,18 +136,16 @@ class LocalHub:
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        self._listener.setblocking(False)
         while True:
             try:
-                peer, _ = await loop.sock_accept(self._listener)
+                peer = await self._listener.accept(loop)
             except OSError as error:
                 logger.warning("clients cannot connect for now; trying again: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue
-            peer.setblocking(False)
             if not is_of_this_user(peer):
-                who, socket_name = f"user {user_of(peer)}", os.path.basename(self._listener.getsockname())
-                self._app.policies.authentication_failed(who, socket_name, "the hub is another user's")
+                who = f"user {user_of(peer)}"
+                self._app.policies.authentication_failed(who, self._listener.name, "the hub is another user's")
                 peer.close()
             else:
                 task = asyncio.create_task(self._meet(peer), name="client of the hub")
@@ -180,7 +168,6 @@ class LocalHub:
 
     async def _serve(self, peer: socket.socket, what: str, about: Mapping[str, Any], rest: bytes) -> None:
         if what == greeting.STOP:
-            self._enders.append(peer.dup())
             self.end("`fastmcp-aggregator stop` has told it to")
             await _say(peer, greeting.line(greeting.STOPPING))
         elif what == greeting.OPEN:

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO
 
+from fastmcp_aggregator.attach.systems import open_log
+
 LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
 """Seconds between looks at its size."""
@@ -70,7 +72,7 @@ def rotate_if_full(path: str) -> None:
     if here.st_size <= LOG_SIZE_LIMIT or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
         return
     os.replace(path, f"{path}.1")
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_log(path)
     try:
         for target in (1, 2):
             os.dup2(descriptor, target)

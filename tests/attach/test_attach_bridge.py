@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 from support.harness import PATIENCE
 
-from fastmcp_aggregator.attach import bridge, greeting, probe
+from fastmcp_aggregator.attach import bridge, greeting, probe, systems
 from fastmcp_aggregator.attach.bridge import Bridge
-from fastmcp_aggregator.attach.client_end import ClientEnd
+from fastmcp_aggregator.attach.client_end import ClientEnd, PumpedClientEnd
 from fastmcp_aggregator.attach.folder import made_hub_folder, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
+from fastmcp_aggregator.attach.systems import pumps
 from fastmcp_aggregator.early.answers import digest_of, signature_of
 
 LIST = b'{"tools":[]}'
@@ -60,12 +61,11 @@ def said_first(hub: socket.socket) -> tuple[socket.socket, dict[str, Any]]:
 class Bridged:
     """A bridge that runs, and the ends of its client."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_end: type[ClientEnd]) -> None:
         (self._stdin, to_bridge), (from_bridge, self._stdout) = os.pipe(), os.pipe()
         self.client, self.answers = os.fdopen(to_bridge, "wb", buffering=0), os.fdopen(from_bridge, "rb")
-        self.bridge = Bridge(
-            HubIdentity("h", None, "c", (), False, {}), {}, (), "", ClientEnd(self._stdin, self._stdout)
-        )
+        client = client_end(os.dup(self._stdin), os.dup(self._stdout))
+        self.bridge = Bridge(HubIdentity("h", None, "c", (), False, {}), {}, (), "", client)
         self._running = Thread(target=self.bridge.run, daemon=True)
         self._running.start()
 
@@ -81,12 +81,15 @@ class Bridged:
         os.close(self._stdout)
 
 
-@pytest.fixture
-def bridged(hub: socket.socket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bridged]:
+@pytest.fixture(params=["descriptors", "sockets alone"])
+def bridged(hub: socket.socket, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Bridged]:
+    """One that waits for descriptors, or for sockets alone, as on Windows."""
+    if request.param == "sockets alone":
+        monkeypatch.setattr(systems, "poll", pumps.Poll)
     signature = signature_of(HELLO["protocolVersion"], HELLO["capabilities"], {"name": "x", "version": "1"})
     known = {signature: {"initialize": b"{}", "tools/list": LIST}}
     monkeypatch.setattr(bridge, "read_answers", lambda _: known)
-    one = Bridged()
+    one = Bridged(ClientEnd if request.param == "descriptors" else PumpedClientEnd)
     yield one
     one.close()
 
@@ -165,13 +168,12 @@ def test_a_client_that_was_served_is_told_why_no_hub_starts_and_the_next_request
 def test_a_client_that_was_served_outlives_hubs_and_a_server_of_its_own_that_all_end_at_once(
     hub: socket.socket, bridged: Bridged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def own_server(_: object) -> tuple[socket.socket, socket.socket, int]:
+    def own_server(_: object) -> tuple[socket.socket, socket.socket, Callable[[], int]]:
         (output, stdout), (input_, stdin) = socket.socketpair(), socket.socketpair()
         with stdout, stdin:
-            return output, input_, 0
+            return output, input_, lambda: 9
 
     monkeypatch.setattr(bridge, "own_server", own_server)
-    monkeypatch.setattr(bridge, "_exit_code_of", lambda _: 9)
     monkeypatch.setattr(bridge, "_SHORTEST_LIFE", 0.0)
     peer, _ = said_first(hub)
     with peer:
@@ -210,7 +212,7 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
     monkeypatch.setattr(bridge, "_WORK_INTERVAL", 0.01)
     looks = itertools.count()
     monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(next(looks) * 0.01, False))
-    late = Bridged()
+    late = Bridged(ClientEnd)
     peer, _ = said_first(hub)
     with peer, peer.makefile("rb") as heard:
         late.request(1, "tools/list", {})

@@ -14,6 +14,7 @@ import pytest
 from fastmcp_aggregator.attach import folder, starting
 from fastmcp_aggregator.attach.folder import Unusable, lock_of, made_hub_folder, require_short, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
+from fastmcp_aggregator.attach.systems import posix
 
 HUB = HubIdentity("0123456789abcdef", None, "mcp.json", ())
 
@@ -21,7 +22,7 @@ HUB = HubIdentity("0123456789abcdef", None, "mcp.json", ())
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of hubs; none is started."""
-    monkeypatch.setattr(starting, "_detach", lambda *_: None)
+    monkeypatch.setattr(posix, "_detach", lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="hub-") as made:  # a socket's path must be short
         monkeypatch.setenv("XDG_RUNTIME_DIR", made)
         yield Path(made_hub_folder())
@@ -50,13 +51,13 @@ def test_what_is_in_the_place_of_a_socket_is_replaced_and_no_link_is_followed(pl
 def test_a_hub_that_starts_is_not_taken_for_the_one_before_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one may have been killed, and its note says that it serves; who serves has to greet at once."""
     Path(lock_of(HUB.id)).write_text('{"pid": 1, "serves": true}')
-    listening, noted = starting._listening, []
+    listening, noted = posix._listening, []
 
     def observed(path: str) -> socket.socket:
         noted.append(starting.record_of(HUB.id))
         return listening(path)
 
-    monkeypatch.setattr(starting, "_listening", observed)
+    monkeypatch.setattr(posix, "_listening", observed)
     assert starting.begin(HUB)
     assert noted == [{}]
 

@@ -23,7 +23,7 @@ from support.harness import ServerProcess, config, lean, running, talking, until
 from support.processes import is_gone, pids_in
 
 import fastmcp_aggregator
-from fastmcp_aggregator.version import VERSION
+from fastmcp_aggregator.version import PROGRAM, VERSION
 
 pytestmark = pytest.mark.process
 
@@ -381,7 +381,7 @@ async def test_another_version_has_a_hub_of_its_own_and_disturbs_nobody(tmp_path
     package = Path(fastmcp_aggregator.__file__).parent
     copied = tmp_path / "other" / package.name
     shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "version.py").write_text('VERSION = "99.0"\n')
+    (copied / "version.py").write_text(f'PROGRAM = "{PROGRAM}"\nVERSION = "99.0"\n')
     path = written(tmp_path, a=lean())
     async with (
         bridge(path) as old,

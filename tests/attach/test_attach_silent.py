@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import importlib
 import json
 import os
 import shutil
@@ -22,7 +21,6 @@ from typing import Any
 import pytest
 from support.harness import PATIENCE
 
-import fastmcp_aggregator.attach
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
@@ -91,16 +89,6 @@ def test_a_hub_that_could_note_nothing_is_not_taken_for_one_that_has_ended(
     assert running_hubs() == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
     assert stop.run(argparse.Namespace(hub="a", all=False)) == FAILED
     assert "the hub a has not ended for 0.05 s, and which process it is could not be noted" in capfd.readouterr().err
-
-
-def test_where_there_can_be_no_hubs_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Windows, where other instances can be asked all the same."""
-    monkeypatch.delattr(os, "getuid")
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setattr(fastmcp_aggregator.attach, "starting", None)
-    monkeypatch.delitem(sys.modules, "fastmcp_aggregator.attach.starting")
-    importlib.import_module("fastmcp_aggregator.attach.starting")
-    assert running_hubs() == []
 
 
 def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from support.command_line import Ended, run_main
 from support.harness import PATIENCE, lean
 from support.machines import machine, put
 
-from fastmcp_aggregator.cli.actions import import_servers
+from fastmcp_aggregator.cli.actions import import_servers, install
 from fastmcp_aggregator.cli.running.given_files import env_text, variables_of
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import backup_of
@@ -707,3 +709,12 @@ def test_install_puts_an_empty_line_before_the_next_table_of_toml(run: Run, here
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
     assert run("install", "codex", "--config", "mcp.json", "--yes").code == 0
     assert '\n\n[profiles.o3]\nmodel = "o3"\n' in path.read_text()
+
+
+@pytest.mark.parametrize(("hub", "written"), [(None, "serve"), ("mine", "attach")])
+def test_on_windows_a_client_shares_a_hub_only_if_it_is_named(
+    hub: str | None, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "sys", SimpleNamespace(platform="win32"))
+    files = dict.fromkeys(("env_file", "settings", "groups", "group"))
+    assert install._arguments(argparse.Namespace(config="mcp.json", hub=hub, own=False, **files))[0] == written

@@ -151,4 +151,5 @@ def _pieces(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_writable(descriptor: int) -> bool:
-    return bool(select.select([], [descriptor], [], 0)[1])
+    # Windows tells it of sockets alone.
+    return sys.platform == "win32" or bool(select.select([], [descriptor], [], 0)[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,8 @@ def _arguments(options: argparse.Namespace) -> list[str]:
         arguments += ["--group", options.group]
     if options.hub is not None:
         arguments += ["--hub", options.hub]
-    return ["serve" if options.own else "attach", *arguments, "--no-strict"]
+    is_own = options.own or (sys.platform == "win32" and options.hub is None)  # tried under Wine only
+    return ["serve" if is_own else "attach", *arguments, "--no-strict"]
 
 
 def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:

@@ -92,4 +92,5 @@ def _takes_more(stream: TextIO) -> bool:
         descriptor = stream.fileno()
     except OSError:  # there is no file behind it
         return True
-    return bool(select.select([], [descriptor], [], 0)[1])
+    # Windows tells it of sockets alone.
+    return sys.platform == "win32" or bool(select.select([], [descriptor], [], 0)[1])

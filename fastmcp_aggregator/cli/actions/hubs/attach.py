@@ -7,20 +7,17 @@ import os
 import signal
 import sys
 
+from fastmcp_aggregator.attach.bridge import Bridge, about_client
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.greeting import say
 from fastmcp_aggregator.attach.identity import answers_name, identity_of
+from fastmcp_aggregator.attach.starting import connected
 from fastmcp_aggregator.early.ancestors import why_recursive
 from fastmcp_aggregator.early.reading import read_bytes
 
 
 def run(options: argparse.Namespace) -> int:
     own = _arguments_of_serve(options, sys.argv[2:])
-    if sys.platform == "win32":
-        return _serve_alone("there are no hubs on Windows", own)
-    from fastmcp_aggregator.attach.bridge import Bridge, about_client  # noqa: PLC0415 - POSIX only
-    from fastmcp_aggregator.attach.starting import connected  # noqa: PLC0415 - as above
-
     if why := why_recursive(options.config):
         say(why)
         return 2
@@ -33,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
     if os.isatty(0):
         say(f"Waiting for an MCP client on stdin. To see what it is served: fastmcp-aggregator list {options.config}")
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        signal.signal(getattr(signal, name), lambda *_: os._exit(0))
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: os._exit(0))
     about = about_client(options.group, options.tool_search)
     answers = answers_name(identity.id, options.group, options.tool_search)
     return Bridge(identity, about, own, answers).run()

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import logging
 import os
-import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of, log_of, socket_of
 from fastmcp_aggregator.attach.identity import answers_name
-from fastmcp_aggregator.attach.starting import LISTENER, LOCK, note_serving
+from fastmcp_aggregator.attach.starting import note_serving
+from fastmcp_aggregator.attach.systems import Listener
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
@@ -46,20 +46,17 @@ _MOST_TO_END = 60.0
 def run(options: argparse.Namespace) -> int:
     date_stderr()
     _go_to(os.path.dirname(options.config))
-    listener = _listener(options.id)
+    try:
+        listener = Listener.inherited(socket_of(options.id), lock_of(options.id))
+    except OSError:
+        raise UsageError("a hub is started by `attach`") from None
     try:
         return _run(options, listener)
     except BaseException as error:
-        with suppress(OSError):  # who comes from now on is told of the next start, not of this one
-            os.unlink(socket_of(options.id))
-        with suppress(OSError):  # it was closed
-            reason = str(error) if isinstance(error, AggregatorError) else ""
-            greeting.tell_waiting(listener, greeting.failed(reason))
+        listener.close(greeting.failed(str(error) if isinstance(error, AggregatorError) else ""))
         raise
     finally:
-        for path in (socket_of(options.id), lock_of(options.id)):
-            with suppress(OSError):
-                os.unlink(path)
+        listener.finish()
 
 
 def _go_to(folder: str) -> None:
@@ -73,25 +70,7 @@ def _go_to(folder: str) -> None:
             os.chdir(os.path.expanduser("~"))
 
 
-def _listener(hub_id: str) -> socket.socket:
-    """The socket that this process was started with; it and the lock are for no process that is started from here.
-
-    Raises:
-        UsageError: it was started otherwise.
-    """
-    refusal = UsageError("a hub is started by `attach`")
-    try:
-        listener = socket.socket(fileno=LISTENER)
-        os.set_inheritable(LOCK, False)
-    except OSError:
-        raise refusal from None
-    listener.set_inheritable(False)
-    if listener.getsockname() != socket_of(hub_id):
-        raise refusal
-    return listener
-
-
-def _run(options: argparse.Namespace, listener: socket.socket) -> int:
+def _run(options: argparse.Namespace, listener: Listener) -> int:
     environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
     settings = settings.model_copy(update=defaults_of_hub(settings))
@@ -140,7 +119,7 @@ async def _serve(
     settings: AggregatorSettings,
     groups: Groups,
     options: argparse.Namespace,
-    listener: socket.socket,
+    listener: Listener,
     environ: Mapping[str, str],
 ) -> int:
     catalogues = CatalogueStore(is_of_hub=True)
@@ -175,7 +154,7 @@ async def _serve(
                 name = options.hub or options.id
                 tell(f"the hub {name} begins, as process {os.getpid()}, and serves {options.config}")
                 about = HubAbout(options.id, options.hub, options.config)
-                note_serving(LOCK)
+                note_serving(listener)
                 hub = LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle, on_ending=_require_end)
                 why = await hub.run()
                 tell(f"the hub {name} ends: {why}")
