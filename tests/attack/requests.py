@@ -31,6 +31,22 @@ async def _post(
     return await hub.raw("\r\n".join([*head, "", ""]).encode("latin-1") + body, seconds=20)
 
 
+async def _apart(hub: Hub, *packets: bytes, seconds: float) -> bytes:
+    """What comes back when something is sent in packets."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    got = b""
+    with suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(seconds):
+            for packet in packets:
+                writer.write(packet)
+                await writer.drain()
+                await asyncio.sleep(0.1)
+            while part := await reader.read(65536):
+                got += part
+    writer.transport.abort()
+    return got
+
+
 def _status(got: bytes) -> int:
     return int(got.split()[1]) if got.startswith(b"HTTP/") else 0
 
@@ -216,6 +232,34 @@ async def smuggle(hub: Hub) -> str:
 
 
 @attack(
+    "wire-upgrade",
+    "requests that ask for another protocol (h2c, WebSocket), whose bodies are requests of their own",
+    "no upgrade; one answer, and what is hidden is not served",
+    room="open",
+)
+async def upgrade(hub: Hub) -> str:
+    head = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    hidden = (head + b"content-length: %d\r\n\r\n%b") % (b"/mcp/tools/call", len(_CALL), _CALL)
+    count = 0
+    for fields in (
+        b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+        b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+        b"proxy-connection: Upgrade\r\nupgrade: h2c\r\n",
+    ):
+        for framed in (
+            b"content-length: %d\r\n\r\n%b" % (len(hidden), hidden),
+            b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden),
+        ):
+            lines, blank, body = framed.partition(b"\r\n\r\n")
+            got = await _apart(hub, head % b"/mcp/ping" + fields + lines + blank, body, seconds=2)
+            assert got.count(b"HTTP/1.1 ") <= 1, f"{got.count(b'HTTP/1.1 ')} answers"
+            assert not _is_served(got), "what was hidden is served"
+            assert not got.startswith(b"HTTP/1.1 101"), "the protocol is changed"
+            count += 1
+    return f"nothing hidden is served in {count} variations"
+
+
+@attack(
     "wire-split",
     "line breaks in names, addresses, versions and paths that could stand in a header of an answer or to a server",
     "no header is added",
@@ -300,17 +344,7 @@ async def trailers(hub: Hub) -> str:
 
 async def _in_parts(hub: Hub, head: str, body: bytes) -> bytes:
     """The same, with the trailers in a packet of their own."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
-    try:
-        for part in (head.encode() + body[:-60], body[-60:]):
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(0.05)
-        return await asyncio.wait_for(reader.read(65536), 20)
-    except (TimeoutError, ConnectionError):
-        return b""
-    finally:
-        writer.transport.abort()
+    return await _apart(hub, head.encode() + body[:-60], body[-60:], seconds=20)
 
 
 @attack(
