@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 QUEUE_BYTES = 16 * 1024**2
 """Bytes of the queue, at most."""
 _TEXT_LIMIT = 2048
-"""Characters of one text in an entry, at most: clients may send names and addresses of any length."""
+"""Bytes of one text in an entry, at most: clients may send names and addresses of any length."""
+_ESCAPED = 12
+"""Bytes that a character may take: two escapes."""
 _ALARM_PAUSE = 60.0
 """Seconds between two alarms, at least."""
 _CLOSE_BOUND = 5.0
@@ -197,7 +199,9 @@ _numbers = itertools.count(1)
 def _line(event: str, fields: Mapping[str, Any]) -> bytes:
     time_ = datetime.now(UTC).isoformat(timespec="milliseconds")
     told = {
-        k: v if type(v) is not str or len(v) <= _TEXT_LIMIT else _cut(v) for k, v in fields.items() if v is not None
+        k: v if type(v) is not str or len(v) <= _TEXT_LIMIT // _ESCAPED else cut(v)
+        for k, v in fields.items()
+        if v is not None
     }
     entry = {"time": time_, "event": event, **told, "id": f"{_RUN}-{next(_numbers)}"}
     return _as_ascii(entry) + b"\n"
@@ -212,5 +216,11 @@ def _as_ascii(entry: Mapping[str, Any]) -> bytes:
     return _encode_anything(entry).encode()
 
 
-def _cut(text: str) -> str:
-    return text[:_TEXT_LIMIT] + "…"
+def cut(text: str, most: int = _TEXT_LIMIT) -> str:
+    """What of a text takes no more bytes in an entry, where all but printable ASCII is escaped."""
+    size = 0
+    for number, character in enumerate(text[: most + 1]):
+        size += 1 if " " <= character <= "~" else _ESCAPED if character > "\uffff" else 6
+        if size > most:
+            return text[:number] + "…"
+    return text

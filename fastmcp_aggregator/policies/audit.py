@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.files.rotating import RotatingFile
-from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
+from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput, cut
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.policy import CallEnd, Policy, Rejected
 from fastmcp_aggregator.protocol import raw_json
@@ -32,6 +32,14 @@ _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
+_NAME_LIMIT = 256
+"""Bytes of a name or an address that leads nowhere, at most."""
+_BURST, _RATE = 100, 10
+"""Refusals of one caller that have entries at once, and so many more a second. The others are counted, for they must
+not push everything else out of the log.
+"""
+_MOST_CALLERS = 1000
+"""Callers whose refusals are counted."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 """Types of values that all encoders write alike; the usual one takes three times as long as a faster one."""
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -56,8 +64,9 @@ class Audit(Policy):
         """`with_arguments`: whether arguments are written out, where otherwise there is their digest."""
         self.log = log
         self._with_arguments = with_arguments
-        # Failed authentications must not push everything else out of the log.
-        self._unauthenticated_rate = TokenBucket(burst=100, rate=10)
+        self._refused: dict[str, TokenBucket] = {}
+        """By principal."""
+        self._unauthenticated_rate = TokenBucket(burst=_BURST, rate=_RATE)
         self._unnamed = 0
 
     def before(self, call: Call) -> None:
@@ -67,14 +76,16 @@ class Audit(Policy):
             raise Rejected(SERVER_UNAVAILABLE, reason, retry_in=_RETRY_IN)
 
     def after(self, call: Call, end: CallEnd) -> None:
-        is_call = call.server or end.outcome != "denied"
-        self.log.record(
+        is_denied = end.outcome == "denied"
+        is_call = call.server or not is_denied
+        record = self._record_refusal if is_denied else self.log.record
+        record(
             "call" if is_call else "denied",
             {
                 "principal": call.principal.name,
                 "group": call.group,
                 "server": call.server or None,
-                _kind(call.method, call.name): call.name or None,
+                _kind(call.method, call.name): (call.name if is_call else cut(call.name, _NAME_LIMIT)) or None,
                 "method": call.method,
                 "duration_ms": round(end.seconds * 1000, 3),
                 "outcome": end.outcome,
@@ -92,17 +103,17 @@ class Audit(Policy):
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
         """Record what was refused inside of a request; `name` is what was asked for."""
         what = {
-            _kind(method, name): name or None,
+            _kind(method, name): cut(name, _NAME_LIMIT) or None,
             "method": method,
             "outcome": "denied",
             "request_id": request_id or None,
         }
-        self.log.record("denied", {"principal": principal.name, "group": group, **what, "reason": reason})
+        self._record_refusal("denied", {"principal": principal.name, "group": group, **what, "reason": reason})
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused to somebody who has authenticated."""
         who = {"principal": principal.name, "group": group}
-        self.log.record("denied", {**who, "path": path, "outcome": "denied", "reason": reason})
+        self._record_refusal("denied", {**who, "path": cut(path, _NAME_LIMIT), "outcome": "denied", "reason": reason})
 
     def operated(self, principal: Principal, operation: str, server: str | None, about: Mapping[str, Any]) -> None:
         """Record what an operator has done."""
@@ -117,11 +128,30 @@ class Audit(Policy):
         """Record an HTTP request without valid credentials; `client` is its address. Of a flood, some are counted."""
         self._unauthenticated("authentication_failed", client, path, reason)
 
+    def _record_refusal(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Record what was refused to somebody; of a flood, some, with how many were not."""
+        principal = fields["principal"]
+        rate = self._refused.get(principal)
+        if rate is None:
+            if len(self._refused) >= _MOST_CALLERS:
+                self._forget(next(iter(self._refused)))
+            rate = self._refused[principal] = TokenBucket(burst=_BURST, rate=_RATE)
+        if rate.take(time.monotonic()):
+            self.log.record(event, {**fields, "unrecorded": rate.rejected or None})
+            rate.rejected = 0
+
+    def _forget(self, principal: str) -> None:
+        if more := self._refused.pop(principal).rejected:
+            self.log.record("denied", {"principal": principal, "outcome": "denied", "unrecorded": more})
+
     def _unauthenticated(self, event: str, client: str, path: str, reason: str) -> None:
         if not self._unauthenticated_rate.take(time.monotonic()):
             self._unnamed += 1
             return
-        who, what = {"principal": ANYONE, "client": client}, {"path": path, "outcome": "denied", "reason": reason}
+        who, what = (
+            {"principal": ANYONE, "client": client},
+            {"path": cut(path, _NAME_LIMIT), "outcome": "denied", "reason": reason},
+        )
         self.log.record(event, {**who, **what, "unrecorded": self._unnamed or None})
         self._unnamed = 0
 

@@ -123,6 +123,16 @@ def test_texts_without_end_are_cut(tmp_path: Path) -> None:
     assert entry["uri"] == "x" * 2048 + "…"
 
 
+@pytest.mark.parametrize("character", ["x", "é", "\x1b", "\U0001f600"])
+def test_a_text_is_cut_by_what_it_takes_in_the_log(character: str, tmp_path: Path) -> None:
+    with log_in(tmp_path / "audit") as log:
+        log.record("denied", {"uri": character * 4000})
+    text = (tmp_path / "audit").read_text()
+    (entry,) = entries_of(text)
+    assert 2000 < len(text) < 2300
+    assert entry["uri"].strip(character) == "…"
+
+
 def test_on_stdout_entries_are_lines_too(capfd: pytest.CaptureFixture[str]) -> None:
     with AuditLog(StandardOutput()) as log:
         log.record("call", {"n": 1})

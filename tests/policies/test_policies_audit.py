@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,49 @@ def test_a_flood_of_failed_authentication_is_counted_and_not_written_out() -> No
     }
     assert len(entries.all) > 100
     assert failures == len(entries.all) + entries.all[-1][1]["unrecorded"]
+
+
+REFUSE: dict[str, Callable[[Audit, Principal, str], None]] = {
+    "inside of a request": lambda audit, who, name: audit.denied(who, "web", "tools/call", name, "7", "not yours"),
+    "a request": lambda audit, who, name: audit.request_denied(who, "web", name, "not yours"),
+}
+
+
+@pytest.mark.parametrize("refuse", REFUSE.values(), ids=REFUSE)
+def test_a_flood_of_refusals_of_one_caller_is_counted_and_not_written_out(
+    refuse: Callable[[Audit, Principal, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    entries = Entries()
+    audit = Audit(entries)
+    for _ in range(5000):
+        refuse(audit, ANN, "db:drop")
+    assert len(entries.all) == 100
+    refuse(audit, Principal("bob"), "db:drop")
+    assert entries.all[-1][1]["principal"] == "bob"
+    now = 0.11
+    refuse(audit, ANN, "db:drop")
+    assert (len(entries.all), entries.all[-1][1]["unrecorded"]) == (102, 4900)
+
+
+def test_nobody_is_forgotten_whose_refusals_were_counted() -> None:
+    entries = Entries()
+    audit = Audit(entries)
+    for _ in range(200):
+        audit.request_denied(ANN, "web", "/", "not yours")
+    for number in range(2000):
+        audit.request_denied(Principal(f"p{number}"), "web", "/", "not yours")
+    of_ann = [fields for _, fields in entries.all if fields["principal"] == "ann"]
+    assert sum(fields.get("unrecorded", 1) for fields in of_ann) == 200
+    assert len(audit._refused) <= 1000
+
+
+@pytest.mark.parametrize("refuse", REFUSE.values(), ids=REFUSE)
+def test_a_name_that_leads_nowhere_takes_little_of_the_log(refuse: Callable[[Audit, Principal, str], None]) -> None:
+    entries = Entries()
+    refuse(Audit(entries), ANN, "\U0001f600" * 4000)
+    assert len(json.dumps(entries.all[-1][1])) < 600
 
 
 def test_without_a_setting_there_is_no_audit() -> None:
