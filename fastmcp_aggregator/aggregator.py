@@ -361,7 +361,9 @@ class Aggregator(VirtualServer):
         def make_app(group_id: str) -> Any:
             return self.group(group_id).http_app_behind_checks(path, options)
 
-        return self._make_http_app(path, options, beside=lambda app: add_hub(app, self, path, make_app))
+        return self._make_http_app(
+            path, options, beside=lambda app: add_hub(app, self, path, make_app, self._backend.places.refused)
+        )
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""

@@ -32,7 +32,7 @@ _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
-_NAME_LIMIT = 256
+_NAME_LIMIT = 512
 """Bytes of a name or an address that leads nowhere, at most."""
 _BURST, _RATE = 100, 10
 """Refusals of one caller that have entries at once, and so many more a second. The others are counted, for they must

@@ -42,6 +42,11 @@ class RefusedCallers:
         if not lately.allowance.take(now):
             lately.until = now + _LASTS
 
+    async def refuse(self, holder: Holder) -> None:
+        """A request is to be refused: wait until it may be."""
+        self.refused(holder)
+        await self.turn(holder)
+
     async def turn(self, holder: Holder) -> None:
         """Wait until a request of this holder may begin; at once, unless too many were refused lately."""
         lately = self.lately.get(holder)

@@ -22,6 +22,7 @@ from fastmcp_aggregator.auth.resource_metadata import GroupMetadata
 from fastmcp_aggregator.front.http.security import Membership, OnDenied
 from fastmcp_aggregator.groups import is_group_id
 from fastmcp_aggregator.library_internals import route_path
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
 MakeApp = Callable[[str], ASGIApp]
 GuardApp = Callable[[ASGIApp], ASGIApp]
@@ -36,14 +37,17 @@ class GroupApps:
         groups: RunningGroups,
         guard: GuardApp,
         on_denied: OnDenied,
+        refused: RefusedCallers,
         metadata: GroupMetadata | None,
     ) -> None:
-        """`guard` rejects who has not authenticated; `on_denied` is called for callers that may not use the group;
-        `metadata` is what clients are pointed to that have no valid token, if there is any.
+        """`guard` rejects who has not authenticated; `on_denied` is called for callers that may not use the group,
+        who take turns at `refused`; `metadata` is what clients are pointed to that have no valid token, if there is
+        any.
         """
         self._app = app
         self._groups = groups
         self._on_denied = on_denied
+        self._refused = refused
         self._metadata = metadata
         self._mount = Mount("/groups/{group_id}", app=guard(self._let_in))
         self._nothing = guard(_nothing)
@@ -78,7 +82,9 @@ class GroupApps:
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         group_id = scope["path_params"]["group_id"]
         serve = partial(self._serve, group_id)
-        await Membership(serve, group_id, path="", on_denied=self._on_denied)(scope, receive, send)
+        await Membership(serve, group_id, path="", on_denied=self._on_denied, refused=self._refused)(
+            scope, receive, send
+        )
 
     async def _serve(self, group_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         running = self._groups.find(group_id)

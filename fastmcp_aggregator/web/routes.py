@@ -34,6 +34,7 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.accounts import AccountPages
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
@@ -42,15 +43,16 @@ from fastmcp_aggregator.web.openapi import description
 from fastmcp_aggregator.web.operations import forbidden, operator_routes
 
 
-def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp) -> Middleware:
+def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp, refused: RefusedCallers) -> Middleware:
     """Serve what a hub has, with an app whose MCP endpoint is at `path`; the layer that serves other groups' apps.
 
-    `make_app` makes the app of a group.
+    `make_app` makes the app of a group; at `refused` callers take turns that may not use theirs.
     """
     groups = RunningGroups(hub.has_group, make_app)
     metadata = group_metadata(hub.auth, path)
     on_denied = hub.policies.request_denied
-    layer = Middleware(GroupApps, groups=groups, guard=guard_of(app), on_denied=on_denied, metadata=metadata)
+    options: Any = {"guard": guard_of(app), "on_denied": on_denied, "refused": refused, "metadata": metadata}
+    layer = Middleware(GroupApps, groups=groups, **options)
     if metadata is not None:
         app.router.routes.append(metadata.route())
     app.router.routes.extend([*_routes(hub, path), *operator_routes(hub)])

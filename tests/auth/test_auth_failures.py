@@ -9,15 +9,20 @@ from typing import Any
 
 import httpx2
 import pytest
-from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth import AccessToken, AuthProvider
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.authentication import SimpleUser
 from starlette.responses import PlainTextResponse
 from support.credentials import Credentials
 from support.memory import build_aggregator
 from support.virtual_time import VirtualTimeLoop
 
-from fastmcp_aggregator.front.http.security import AuthenticationFailures
+from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.front.http.security import AuthenticationFailures, HostGuard, Membership
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
 NOBODY = "there are no credentials"
+CLAIMS = claim_of("ann", ["web"])
 STRANGER = "the credentials are not valid"
 
 
@@ -81,6 +86,62 @@ def test_an_address_that_goes_on_with_wrong_credentials_is_answered_in_turns() -
         await told_of(401, [], app=app, client=("198.51.100.1", 9))
 
     app = AuthenticationFailures(PlainTextResponse("", 401), lambda *failure: None)
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(flood())
+        assert 0.1 < loop.time() < 0.5
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "user", "is_slowed"),
+    [
+        ("/unknown", 404, None, True),
+        ("/", 200, None, True),
+        ("/mcp", 405, None, True),
+        ("/mcp", 200, SimpleUser("ann"), False),
+        ("/health", 200, None, False),
+    ],
+)
+def test_what_is_answered_without_credentials_takes_turns_but_no_look(
+    path: str, status: int, user: Any, is_slowed: bool
+) -> None:
+    async def flood() -> None:
+        for _ in range(40):
+            assert (await told_of(0, [], app=app, path=path, user=user))[1] == status
+
+    app = AuthenticationFailures(PlainTextResponse("", status), lambda *failure: None)
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(flood())
+        assert (0.1 < loop.time() < 0.5) if is_slowed else loop.time() == 0
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("group", ["web", "docs"])
+def test_who_asks_for_groups_of_others_takes_turns(group: str) -> None:
+    async def flood() -> None:
+        user = AuthenticatedUser(AccessToken(token="t", client_id="ann", scopes=[], claims=CLAIMS))
+        for _ in range(40):
+            await told_of(0, [], app=app, user=user)
+
+    app = Membership(PlainTextResponse(""), group, "/mcp", lambda *_: None, RefusedCallers())
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(flood())
+        assert (0.1 < loop.time() < 0.5) if group == "docs" else loop.time() == 0
+    finally:
+        loop.close()
+
+
+def test_requests_for_another_host_take_turns() -> None:
+    async def flood() -> None:
+        for _ in range(40):
+            assert (await told_of(0, [(b"host", b"evil.example")], app=app, server=("127.0.0.1", 80)))[1] == 421
+
+    app = HostGuard(PlainTextResponse(""), {"mode": "auto"}, (), lambda *_: None, RefusedCallers())
     loop = VirtualTimeLoop()
     try:
         loop.run_until_complete(flood())

@@ -5,17 +5,38 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from fastmcp_aggregator.front.http.boundary import Pace
 
 
 async def nothing(*_: Any) -> None: ...
 
 
+def request(method: str, path: str) -> dict[str, Any]:
+    return {"type": "http", "method": method, "path": path}
+
+
+async def test_looks_take_turns_of_their_own_one_by_one() -> None:
+    begun = list[str]()
+
+    async def app(scope: Any, *_: Any) -> None:
+        begun.append(scope["path"])
+
+    pace = Pace(app)
+    tasks = [asyncio.create_task(pace(request("GET", "/health"), nothing, nothing)) for _ in range(50)]  # type: ignore[arg-type]
+    tasks.append(asyncio.create_task(pace(request("POST", "/mcp"), nothing, nothing)))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert begun == ["/health", "/mcp"]
+    await asyncio.gather(*tasks)
+    assert begun.count("/health") == 50
+
+
 async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
     pace, begun = Pace(nothing), list[int]()
 
     async def request(number: int) -> None:
-        await pace._turn()
+        await pace._turns.take()
         begun.append(number)
 
     tasks = [asyncio.create_task(request(number)) for number in range(50)]
@@ -30,7 +51,7 @@ async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
 
 async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
     pace = Pace(nothing)
-    tasks = [asyncio.create_task(pace._turn()) for _ in range(3 * Pace.most)]
+    tasks = [asyncio.create_task(pace._turns.take()) for _ in range(3 * Pace.most)]
     await asyncio.sleep(0)
     for task in tasks[Pace.most : 2 * Pace.most]:
         task.cancel()
@@ -43,33 +64,35 @@ async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
 async def test_it_begins_anew_after_a_pause() -> None:
     pace = Pace(nothing)
     for _ in range(3):
-        await asyncio.gather(*(pace._turn() for _ in range(2 * Pace.most)))
+        await asyncio.gather(*(pace._turns.take() for _ in range(2 * Pace.most)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert pace._begun == 0
+        assert pace._turns.begun == 0
 
 
-async def test_a_request_that_looks_waits_for_no_turn() -> None:
+@pytest.mark.parametrize("others", [("POST", "/mcp"), ("GET", "/"), ("HEAD", "/"), ("OPTIONS", "/mcp")])
+async def test_a_request_that_looks_waits_for_no_turn_of_others(others: tuple[str, str]) -> None:
     seen, gate = list[str](), asyncio.Event()
 
     async def app(scope: Any, *_: Any) -> None:
-        seen.append(scope["method"])
+        seen.append(scope["path"])
         await gate.wait()
 
     pace = Pace(app)
-    methods = ["POST"] * (5 * Pace.most) + ["GET"]
-    tasks = [asyncio.create_task(pace({"type": "http", "method": each}, nothing, nothing)) for each in methods]  # type: ignore[arg-type]
+    tasks = [
+        asyncio.create_task(pace(request(*each), nothing, nothing)) for each in [*[others] * 50, ("GET", "/health")]
+    ]  # type: ignore[arg-type]
     await asyncio.sleep(0)
-    assert "GET" in seen
-    assert seen.count("POST") <= 2 * Pace.most
+    assert "/health" in seen
+    assert seen.count(others[1]) <= 2 * Pace.most
     gate.set()
     await asyncio.gather(*tasks)
-    assert seen.count("POST") == 5 * Pace.most
-    assert (pace._served, pace._begun) == (0, 0)
+    assert seen.count(others[1]) == 50
+    assert (pace._served, pace._turns.begun) == (0, 0)
 
 
 async def test_a_few_requests_begin_at_once_and_cost_the_loop_nothing() -> None:
     pace = Pace(nothing)
     for _ in range(3 * Pace.most):
         await pace({"type": "http", "method": "POST"}, nothing, nothing)  # type: ignore[arg-type]
-    assert (pace._served, pace._begun) == (0, 0)
+    assert (pace._served, pace._turns.begun) == (0, 0)

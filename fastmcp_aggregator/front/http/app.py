@@ -35,6 +35,7 @@ from fastmcp_aggregator.front.http.security import (
 )
 from fastmcp_aggregator.library_internals import SessionEndpoint
 from fastmcp_aggregator.oauth.vault.vault import Vault
+from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.replicas.changes import Changes
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -98,6 +99,7 @@ def stack_of(
     auth, policies = parts.auth, parts.policies
     is_of_keys = isinstance(auth, KeyVerifier)
     group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
+    refused = parts.places.refused
     outer: list[Middleware] = []
     if checks is not None:
         outer = [
@@ -112,11 +114,16 @@ def stack_of(
                 auth is not None,
                 AuthenticationFailures,
                 on_failure=policies.authentication_failed,
-                refused=parts.places.refused,
+                refused=refused,
             ),
             *_if(auth is not None and not is_of_keys, RequestContextMiddleware),  # a token verifier may look it up
             # Before CORS and authentication: a page of another site is told nothing.
-            *_checked(checks.host_guard, options.get("allowed_origins") or (), policies.address_denied),
+            *_checked(
+                checks.host_guard,
+                options.get("allowed_origins") or (),
+                policies.address_denied,
+                None if auth is not None else refused,  # which the layer outside of it tells
+            ),
             # Before authentication, because a preflight has no credentials.
             *cors(parts.settings.cors_origins),
             *(auth.get_middleware() if auth is not None else ()),
@@ -127,7 +134,7 @@ def stack_of(
     return [
         *outer,
         # Before the gate: who may not use the group takes nobody's place.
-        *_if(auth is not None, Membership, **group),
+        *_if(auth is not None, Membership, **group, refused=refused),
         # Around the gate, because a key may be revoked while its request waits there.
         *_if(auth is not None, Revocation, **group, grace=parts.settings.call_timeout),
         *_if(
@@ -158,10 +165,12 @@ def stack_of(
     ]
 
 
-def _checked(host_guard: Mapping[str, Any] | None, origins: Sequence[str], on_failure: OnRefused) -> list[Middleware]:
+def _checked(
+    host_guard: Mapping[str, Any] | None, origins: Sequence[str], on_failure: OnRefused, refused: RefusedCallers | None
+) -> list[Middleware]:
     """The check of Host and Origin, if it is on."""
     ours: Any = HostGuard
-    return [] if host_guard is None else [Middleware(ours, host_guard, origins, on_failure)]
+    return [] if host_guard is None else [Middleware(ours, host_guard, origins, on_failure, refused)]
 
 
 def _can_be_short(options: dict[str, Any]) -> bool:

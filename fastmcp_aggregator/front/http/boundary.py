@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.concurrency import limiter
-from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, reject
+from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, is_look, reject
 from fastmcp_aggregator.front.wire.errors import unexpected
 from fastmcp_aggregator.observability.telemetry import is_tracing
 
@@ -177,8 +177,9 @@ class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
     in order.
 
-    So a look at whether the hub is ready, which is not counted, is not behind all that came at the same time; nor is
-    any request behind more than a few of a caller that floods the hub.
+    So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
+    is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
+    as long as its client listens, so it is not counted among those that are served.
     """
 
     most = 4
@@ -187,42 +188,55 @@ class Pace:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._served = 0
-        self._begun = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._turns = Lane(self.most)
+        self._looks = Lane(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "GET":
+            await (self._looks if is_look(scope) else self._turns).take()
             await self._app(scope, receive, send)
             return
         self._served += 1
         try:
             if self._served > self.most:
-                await self._turn()
+                await self._turns.take()
             await self._app(scope, receive, send)
         finally:
             self._served -= 1
 
-    async def _turn(self) -> None:
-        """Wait until a request may begin."""
+
+class Lane:
+    """Lets a few begin in each turn of the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Wait until one may begin."""
         loop = asyncio.get_running_loop()
-        if self._begun < self.most:
-            if not self._begun:
-                loop.call_soon(self._next_turn)
-            self._begun += 1
+        if self.begun < self._most:
+            if not self.begun:
+                loop.call_soon(self._next)
+            self.begun += 1
             return
         begins: asyncio.Future[None] = loop.create_future()
         self._waiting.append(begins)
         await begins
 
-    def _next_turn(self) -> None:
-        self._begun = 0
-        while self._waiting and self._begun < self.most:
+    def _next(self) -> None:
+        self.begun = 0
+        while self._waiting and self.begun < self._most:
             begins = self._waiting.popleft()
             if not begins.done():  # its request was cancelled
                 begins.set_result(None)
-                self._begun += 1
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+                self.begun += 1
+        if self.begun:
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 class RemoteParent:

@@ -329,7 +329,7 @@ class Gate:
                 scope[CONNECTION].holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
-            if is_let_in and route_path(scope) not in _SIGNS_OF_LIFE:
+            if is_let_in and not is_look(scope):
                 request = self._places.pacer.request_of(scope[HOLDER])
                 await Charged(request, self._get_in_turn(request, scope, receive, send))
             else:
@@ -443,14 +443,17 @@ class Gate:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
         """Reject what its holder has no place for, in the turn of those who go on after that."""
-        holder, refused = scope[HOLDER], self._places.refused
-        refused.refused(holder)
-        await refused.turn(holder)
+        await self._places.refused.refuse(scope[HOLDER])
         await reject(scope, receive, send, reason)
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
+
+
+def is_look(scope: Scope) -> bool:
+    """Whether a GET asks for a sign of life."""
+    return route_path(scope) in _SIGNS_OF_LIFE
 
 
 def _ignore() -> None: ...

@@ -24,6 +24,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.endpoints import head_of
+from fastmcp_aggregator.front.http.gate import is_look
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -86,20 +87,36 @@ class HostGuard:
     nothing that changes, and to work it out takes as long as a tenth of a call: so it is asked once for each Host.
     """
 
-    def __init__(self, app: ASGIApp, options: Mapping[str, Any], origins: Sequence[str], on_failure: OnRefused) -> None:
-        """`options` are those of FastMCP's; `on_failure` is told of each request that is refused."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        options: Mapping[str, Any],
+        origins: Sequence[str],
+        on_failure: OnRefused,
+        refused: RefusedCallers | None = None,
+    ) -> None:
+        """`options` are those of FastMCP's; `on_failure` is told of each request that is refused, and `refused` of its
+        address, unless somebody else tells it.
+        """
         self._app = app
         self._guard = HostOriginGuardMiddleware(self._pass_on, **options)
         self._is_any = "*" in origins
         self._allowed = frozenset(map(_origin, origins))
         self._on_failure = on_failure
+        self._refused = refused
         self._known: set[tuple[bytes, tuple[Any, ...]]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _host_of(scope) in self._known:
             await self._app(scope, receive, send)
             return
-        await self._guard(scope, receive, send)
+
+        async def in_turn(message: Message) -> None:
+            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope and self._refused is not None:
+                await self._refused.refuse(network_of(_address(scope)))
+            await send(message)
+
+        await self._guard(scope, receive, in_turn)
         if _IS_ADDRESSED not in scope:
             self._on_failure(_address(scope), scope["path"], _why_misdirected(scope))
 
@@ -179,23 +196,26 @@ class Membership:
     Who has not authenticated is rejected by the app itself.
     """
 
-    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied) -> None:
+    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied, refused: RefusedCallers) -> None:
         """`path` is that of the group's MCP endpoint; what else it has is below."""
         self._app = app
         self._on_denied = on_denied
         self._group_id = group_id
         self._path = path
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and route_path(scope).startswith(self._path):
-            is_known = getattr(scope.get("user"), "is_authenticated", False)
+            is_somebody = is_known(scope)
             principal = principal_in(scope)
-            if is_known and not principal.may_call:
+            if is_somebody and not principal.may_call:
                 self._on_denied(principal, self._group_id, scope["path"], "the caller lacks the role `call`")
+                await self._refused.refuse(principal.bare)
                 await PlainTextResponse("Forbidden: you lack the role `call`", status_code=403)(scope, receive, send)
                 return
-            if is_known and not principal.may_use(self._group_id):
+            if is_somebody and not principal.may_use(self._group_id):
                 self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
+                await self._refused.refuse(principal.bare)
                 await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -236,8 +256,9 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 
 
 class AuthenticationFailures:
-    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason. Many
-    of one address take turns.
+    """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason. Of one
+    address, many of those take turns, and of all else that is answered without credentials, for the gate counts none of
+    it; but looks do not, which are cheap, and must not wait for what others of that address ask.
 
     What FastMCP tells who has sent a wrong API key is about tokens that a client gets by itself: here it is about keys.
     Who has sent nothing is told nothing by it: here, what to send.
@@ -254,11 +275,13 @@ class AuthenticationFailures:
 
         async def watched(message: Message) -> None:
             nonlocal body
-            if message["type"] == "http.response.start" and (reason := _rejection_reason(scope, message)):
+            reason = None
+            if message["type"] == "http.response.start":
+                reason = _rejection_reason(scope, message)
+                if reason or not (is_known(scope) or is_look(scope)):
+                    await self._refused.refuse(network_of(_address(scope)))
+            if reason:
                 self._on_failure(_address(scope), scope["path"], reason)
-                network = network_of(_address(scope))
-                self._refused.refused(network)
-                await self._refused.turn(network)
                 body = _body_of(message["status"], reason, scope)
                 if body is not None:
                     message["headers"] = _headers_of(body, message["headers"])
@@ -293,6 +316,11 @@ def _headers_of(body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> list[tup
     return [*others, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
 
 
+def is_known(scope: Scope) -> bool:
+    """Whether who sends a request has authenticated."""
+    return bool(getattr(scope.get("user"), "is_authenticated", False))
+
+
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
@@ -300,7 +328,7 @@ def _address(scope: Scope) -> str:
 
 def _rejection_reason(scope: Scope, start: Message) -> str | None:
     """Why authentication has refused a request; None if it has not, or its credentials have ended since."""
-    if start["status"] == 401 and not getattr(scope.get("user"), "is_authenticated", False):
+    if start["status"] == 401 and not is_known(scope):
         has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
         return "the credentials are not valid" if has_any else NO_CREDENTIALS
     if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
