@@ -152,3 +152,25 @@ async def test_a_request_has_no_more_than_some_fields(before: bytes, trailers: b
     assert sock.written[-1].startswith(b"HTTP/1.1 431 ")
     assert sock.is_closed
     assert trailers or len(served) == before_it
+
+
+@pytest.mark.parametrize(
+    "behind", [b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 5000, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" + b"no HTTP\r\n\r\n"]
+)
+async def test_a_pipeline_without_end_or_with_an_error_ends_and_no_answer_is_taken_for_that_of_another_request(
+    behind: bytes,
+) -> None:
+    served: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await asyncio.Event().wait()
+
+    sock, protocol = connected(app)
+    protocol.data_received(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n" + behind)
+    assert sock.is_closed
+    assert sock.written == []
+    assert len(protocol.pipeline) <= 64
+    await until(lambda: served == ["/first"])
+    for task in protocol.tasks:
+        task.cancel()

@@ -49,6 +49,8 @@ HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
 _MOST_FIELDS = 128
 """Fields of a head, and of trailers, at most: each is looked at in turn by all that read them."""
+_MOST_PIPELINED = 64
+"""Requests that wait for the answers before theirs, at most: all that a read brings are parsed in one turn."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
@@ -104,7 +106,9 @@ class ClientConnection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            if self._overhead <= HEAD_LIMIT:
+            if self.pipeline:  # an answer would be taken for one of theirs
+                self.transport.close()
+            elif self._overhead <= HEAD_LIMIT:
                 self.logger.warning(_INVALID)
                 self.send_400_response(_INVALID)
         if self._overhead > HEAD_LIMIT and not self.transport.is_closing():
@@ -138,6 +142,8 @@ class ClientConnection(HttpToolsProtocol):
         return b"\r\n".join((b"%b %b HTTP/%b" % (method, self.url, version), *fields, b"", b""))
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            raise httptools.HttpParserError("too many requests at once")
         self._overhead = 0
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
