@@ -207,7 +207,9 @@ class _Scanner:
             raise self.error(position, fault)
         try:
             return Node(position, found.end(), json.loads(found[0]))
-        except ValueError:
+        except json.JSONDecodeError as error:
+            if "escape" in error.msg:
+                raise self.error(position + error.pos, "a backslash in a string is written twice: `\\\\`") from None
             raise self.error(position, "it is not a value of JSON") from None
 
     def _members(self, node: Node, closing: str, depth: int) -> Node:

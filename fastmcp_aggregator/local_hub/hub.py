@@ -194,7 +194,7 @@ class LocalHub:
 
     def _why_refused(self, about: Mapping[str, Any]) -> str | None:
         if about.get("version") != VERSION:
-            return f"the hub is of another version ({VERSION}); `fastmcp-aggregator stop` ends it"
+            return f"the hub is of another version ({VERSION}); restart this client, to use that one, too"
         if len(self.clients) >= MOST_CLIENTS:
             return f"the hub has {MOST_CLIENTS} clients already"
         group = about.get("group")

@@ -106,7 +106,8 @@ def test_a_member_is_removed_with_its_comma(text: str, rest: str) -> None:
         ("{} {}", "something follows after the end"),
         ('{"a": 1', "is missing"),
         ("[" * 300, "nested too deeply"),
-        ('{"a": "\\x"}', "it is not a value of JSON"),
+        ('{"a": "C:\\Users"}', "column 10: a backslash in a string is written twice: `\\\\`"),
+        ('{"a": "\\u12"}', "a backslash in a string is written twice"),
     ],
 )
 def test_what_is_no_json_is_said_with_its_place_and_without_its_content(text: str, words: str) -> None:
