@@ -105,6 +105,10 @@ class ChildServerError(AggregatorError):
             lines += ["its last lines on stderr:", *(f"  {line}" for line in self.stderr_tail)]
         super().__init__("\n".join(lines))
 
+    def for_log(self) -> ChildServerError:
+        """Return the error without the last lines on stderr, which are in the log already."""
+        return ChildServerError(self.server_key, self.phase, self.reason)
+
     def for_others(self) -> ChildServerError:
         """Return the error for callers that are not on this machine: with `public_reason`, without stderr."""
         return ChildServerError(

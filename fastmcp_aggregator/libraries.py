@@ -45,6 +45,7 @@ OF_SERVING: Parts = {
     "fastmcp.server.server.FastMCP": ("_lifespan_manager", "_mcp_server", "_transforms"),
     "fastmcp.server.transforms.search.BM25SearchTransform": ("_make_call_tool", "_make_search_tool", "_search"),
     "fastmcp.tools.Tool": ("_validate_tool_name",),
+    "httpcore2.AsyncConnectionPool": ("_network_backend",),
     "mcp.client.session.ClientSession": (
         "_build_capabilities",
         "_dispatcher",
@@ -85,6 +86,7 @@ OF_SERVING: Parts = {
 
 _LIBRARIES = {
     "fastmcp": "fastmcp",
+    "httpcore2": "httpcore2",
     "mcp": "mcp",
     "mcp_types": "mcp",
     "sse_starlette": "sse-starlette",

@@ -142,6 +142,7 @@ def test_looking_loads_nothing() -> None:
 LIBRARIES = {"fastmcp", "mcp", "mcp_types", "sse_starlette", "starlette", "uvicorn"}
 USES_PRIVATE_PARTS = {
     "library_internals.py": "of FastMCP, the SDK's server and Starlette",
+    "children/http/network.py": "of the HTTP client's connections",
     "children/session/session.py": "of the SDK's client",
     "children/process_groups/windows.py": "of the SDK's job objects",
 }

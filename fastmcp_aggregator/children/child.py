@@ -351,8 +351,7 @@ class Child:
             logger.debug("%s", failure)
             return
         self.past_failure = failure
-        # Without the last lines on stderr, which are in the log already.
-        logger.warning("server %r failed during %s: %s", failure.server_key, failure.phase, failure.reason)
+        logger.warning("%s", failure.for_log())
         self.offer.leave_soon()
 
     def _left(self, kinds: frozenset[Kind]) -> None:
