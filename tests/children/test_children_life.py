@@ -74,9 +74,9 @@ async def test_the_log_has_what_a_server_wrote_to_stderr_once(caplog: pytest.Log
     document = config(leaves=lean(exit_at_start=3, stderr=["out of order", "bye"]))
     async with build_aggregator(document, strict=False):
         pass
-    (failure,) = [line for line in caplog.messages if "failed during" in line]
-    assert "it exited with code 3" in failure
-    assert "\n" not in failure
+    failures = [line for line in caplog.messages if "failed during" in line]
+    assert failures
+    assert all("it exited with code 3" in failure and "\n" not in failure for failure in failures)
 
 
 async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_is_wrong() -> None:
@@ -84,7 +84,7 @@ async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_i
     async with build_aggregator(document, strict=False) as app, connected(app) as client:
         assert {name.split(":")[0] for name in await client.names()} == {"good"}
         status = app.health()["missing"]
-        assert status.state is ChildState.FAILED
+        assert status.state in (ChildState.FAILED, ChildState.INITIALIZING)  # it is tried again by and by
         assert "command not found" in (status.last_error or "")
         for name in ("missing:anything", "missing__anything"):
             error = await client.error("tools/call", {"name": name})

@@ -1,9 +1,9 @@
 """Windows: the named pipe of a hub, the lock that it has as long as it lives, and the start of programs.
 
-The lock is a file that one process can open for writing. Who has it makes the pipe, and starts the hub with both, as
-its stdin and stdout: it has the lock until it ends, however it ends, so there is never a second one. Only this user may
-open the pipe, and a client looks whose it is, for anybody may make one of its name (as .NET does for
-`PipeOptions.CurrentUserOnly`). All this was tried under Wine, and on no Windows yet.
+The lock is a file that one process can open for writing, and the hub is started with it as its stdin: it has the lock
+until it ends, however it ends, so there is never a second one. The hub makes the pipe; handed over like the lock, it
+lost messages under Wine. Only this user may open the pipe, and a client looks whose it is, for anybody may make one of
+its name (as .NET does for `PipeOptions.CurrentUserOnly`). All this was tried under Wine, and on no Windows yet.
 """
 
 from __future__ import annotations
@@ -123,11 +123,9 @@ class Listener:
         locked = os.dup(0)
         if not os.path.samestat(os.stat(lock), os.fstat(locked)):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        process, given = _winapi.GetCurrentProcess(), msvcrt.get_osfhandle(1)
-        instance = _winapi.DuplicateHandle(process, given, process, 0, False, _winapi.DUPLICATE_SAME_ACCESS)
+        instance = _instance(path, _FIRST_INSTANCE)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        os.dup2(2, 1)
         os.close(null)
         return cls(path, instance, lock, locked)
 
@@ -231,12 +229,10 @@ def begin(path: str, lock: str, log: str, command: Sequence[str], note: Callable
     except PermissionError:
         return False
     try:
-        instance = msvcrt.open_osfhandle(_instance(path, _FIRST_INSTANCE), 0)
         output = open_log(log)
         try:
-            _note(locked, note(_detached(command, locked, instance, output)))
+            _note(locked, note(_detached(command, locked, output)))
         finally:
-            os.close(instance)
             os.close(output)
     finally:
         os.close(locked)
@@ -276,10 +272,10 @@ def open_log(path: str) -> int:
     return msvcrt.open_osfhandle(_opened(path, _APPEND | _SYNCHRONIZE, _SHARE_ALL, _OPEN_ALWAYS), os.O_APPEND)
 
 
-def _detached(command: Sequence[str], stdin: int, stdout: int, stderr: int) -> int:
+def _detached(command: Sequence[str], stdin: int, output: int) -> int:
     """The id of a process with no console of ours, that outlives the job of the client."""
     try:
-        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, creationflags=_DETACHED)
+        process = subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, creationflags=_DETACHED)
     except PermissionError:
         raise PermissionError(errno.EPERM, "its client ends all that it has started with itself") from None
     process.returncode = 0  # nobody waits for it
