@@ -28,8 +28,7 @@ from ctypes import wintypes
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.attach.systems import pumps
-from fastmcp_aggregator.attach.systems.pumps import POLLIN, POLLOUT
+from fastmcp_aggregator.attach.systems.pumps import CHUNK, POLLIN, POLLOUT, finish, of_client, of_hub, reading, writing
 from fastmcp_aggregator.attach.systems.pumps import Poll as poll
 
 if TYPE_CHECKING:  # a bridge does without
@@ -73,18 +72,18 @@ class _Pipe:
         self._is_cancelled = False
 
     def read(self) -> bytes:
-        reading, _ = _winapi.ReadFile(self._handle, pumps.CHUNK, overlapped=True)
-        self._reading = reading
+        overlapped, _ = _winapi.ReadFile(self._handle, CHUNK, overlapped=True)
+        self._reading = overlapped
         if self._is_cancelled:
-            reading.cancel()
-        size, error = reading.GetOverlappedResult(True)
+            overlapped.cancel()
+        size, error = overlapped.GetOverlappedResult(True)
         if error == _winapi.ERROR_OPERATION_ABORTED:
             raise BrokenPipeError
-        return bytes((reading.getbuffer() or b"")[:size])
+        return bytes((overlapped.getbuffer() or b"")[:size])
 
     def write(self, message: bytes) -> None:
-        writing, _ = _winapi.WriteFile(self._handle, message, overlapped=True)
-        writing.GetOverlappedResult(True)
+        overlapped, _ = _winapi.WriteFile(self._handle, message, overlapped=True)
+        overlapped.GetOverlappedResult(True)
 
     def cancel(self) -> None:
         self._is_cancelled = True
@@ -152,7 +151,7 @@ class Listener:
 
     def finish(self) -> None:
         """The hub has ended: pass on all that it has said, and take away what others would find of it."""
-        pumps.finish(_LAST_WRITES)
+        finish(_LAST_WRITES)
         os.close(self._locked)
         with suppress(OSError):  # somebody else has it
             os.unlink(self._lock)
@@ -176,7 +175,7 @@ class Listener:
                     break
                 following = _instance(self._path)  # first, so that there always is one
                 pipe, self._instance = self._instance, following
-                self._connected.append(pumps.of_hub(_Pipe(pipe)))
+                self._connected.append(of_hub(_Pipe(pipe)))
                 if self._loop is not None:
                     self._loop.call_soon_threadsafe(self._wake)
             except OSError as problem:
@@ -211,7 +210,7 @@ def connect(path: str) -> socket.socket | None:
         _winapi.CloseHandle(handle)
         raise PermissionError(errno.EACCES, "it is another user's")
     _winapi.SetNamedPipeHandleState(handle, _winapi.PIPE_READMODE_MESSAGE, None, None)
-    peer = pumps.of_client(_Pipe(handle))
+    peer = of_client(_Pipe(handle))
     peer.setblocking(False)
     return peer
 
@@ -261,7 +260,7 @@ def own_server(command: Sequence[str]) -> tuple[socket.socket, socket.socket, Ca
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin as stdin, process.stdout as stdout:
-        output, (input_, _) = pumps.reading(os.dup(stdout.fileno())), pumps.writing(os.dup(stdin.fileno()))
+        output, (input_, _) = reading(os.dup(stdout.fileno())), writing(os.dup(stdin.fileno()))
     for end in (output, input_):
         end.setblocking(False)
     return output, input_, process.wait
@@ -294,7 +293,7 @@ def _instance(path: str, flags: int = 0) -> int:
     attributes = _SecurityAttributes(ctypes.sizeof(_SecurityAttributes), descriptor, False)
     mode = _winapi.PIPE_TYPE_MESSAGE | _winapi.PIPE_READMODE_MESSAGE | _winapi.PIPE_WAIT | _REJECT_REMOTE_CLIENTS
     access = _winapi.PIPE_ACCESS_DUPLEX | _winapi.FILE_FLAG_OVERLAPPED | flags
-    size, most = pumps.CHUNK, _winapi.PIPE_UNLIMITED_INSTANCES
+    size, most = CHUNK, _winapi.PIPE_UNLIMITED_INSTANCES
     try:
         return _winapi.CreateNamedPipe(path, access, mode, most, size, size, 0, ctypes.addressof(attributes))
     finally:
