@@ -103,8 +103,7 @@ class FairShare:
         if not self.has_room(holder, amount):
             self.refused += 1
             return False
-        self.taken += amount
-        self._held[holder] = self._held.get(holder, 0) + amount
+        self.force_acquire(holder, amount)
         return True
 
     def force_acquire(self, holder: Holder, amount: int = 1) -> None:

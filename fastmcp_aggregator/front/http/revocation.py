@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
 from mcp.server.auth.provider import AccessToken
@@ -76,15 +76,19 @@ class Revocation:
     async def _until_expiry(
         self, token: AccessToken, answering: EndableWork, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with nullcontext() if token.expires_at is None else ExitStack() as stack:
-            if stack is not None:
-                assert token.expires_at is not None
-                _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
-                scope = {**scope, ON_LISTENING: _ending_stream(scope, token.expires_at, stack, answering.end)}
-            if scope["method"] == "GET" and (on_listening := scope.get(ON_LISTENING)) is not None:
-                on_listening()
-            if not answering.was_ended:
-                await self._app(scope, receive, send)
+        if token.expires_at is None:
+            await self._serve(answering, scope, receive, send)
+            return
+        with ExitStack() as stack:
+            _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
+            on_listening = _ending_stream(scope, token.expires_at, stack, answering.end)
+            await self._serve(answering, {**scope, ON_LISTENING: on_listening}, receive, send)
+
+    async def _serve(self, answering: EndableWork, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET" and (on_listening := scope.get(ON_LISTENING)) is not None:
+            on_listening()
+        if not answering.was_ended:
+            await self._app(scope, receive, send)
 
     def _end(self, scope: Scope, answering: EndableWork, reason: str) -> None:
         self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
