@@ -35,6 +35,13 @@ pytestmark = [
 
 VIEWS = ["servers", "groups", "tools", "tools/coding/git%3Agit_log", "calls"]
 MARKUP = '<img src="x" onerror="alert(1)"><script>alert(1)</script>'
+HELD_BACK = """end => {
+    const { fetch } = window;
+    window.fetch = async (...request) => {
+        if (String(request[0]).endsWith(end)) await new Promise(go => { window.go = go; });
+        return await fetch(...request);
+    };
+}"""
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
 
 
@@ -441,6 +448,17 @@ def test_resources_and_prompts_are_there_beside_tools(chromium: Browser, hub: st
             page.locator("#tools-list a").first.click()
             page.locator("form.call button.primary").click()
             expect(page.locator(".verdict")).to_be_visible()
+
+
+def test_nothing_of_another_kind_can_be_chosen_while_a_list_is_loaded(chromium: Browser, hub: str) -> None:
+    with page_of(chromium, hub) as page:
+        opened(page, "tools")
+        page.evaluate(HELD_BACK, "resources/list")
+        page.get_by_label("Kind").select_option("resources")
+        expect(page.locator("#tools-summary")).to_have_text("Loading…")
+        expect(page.locator("#tools-list a")).to_have_count(0)
+        page.evaluate("() => go()")
+        page.locator("#tools-list a").first.wait_for()
 
 
 def test_calls_are_filtered_and_made_again(chromium: Browser, hub: str) -> None:

@@ -333,7 +333,21 @@ class Talk(Child):
         self.go_on(play)
 
 
+class SignalledTalk(Talk):
+    """It plays the script that was kept when SIGUSR1 comes, between two messages: not while it writes one."""
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGUSR1, lambda *_: self.play_outside(*self.kept))
+        super().serve()
+
+    def take(self, message: Message) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        try:
+            super().take(message)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
+
 if __name__ == "__main__":
-    child = Talk(**(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))
-    signal.signal(signal.SIGUSR1, lambda *_: child.play_outside(*child.kept))
+    child = SignalledTalk(**(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))
     child.serve()

@@ -45,10 +45,10 @@ export async function showTools(view, { group: id, name }) {
   showChoice(view, group);
   if (!group) return false;
   const kind = kindChosen();
-  if (listed.group !== group.id || listed.kind !== kind || listed.edition !== group.edition) {
+  if (listed.group !== group.id || listed.kind !== kind) showLoading(group, kind);
+  if (listed.edition !== group.edition) {
     const found = await list(group, kind, view.servers.map((server) => server.key));
     if (turn !== turns) return false;
-    if (listed.group !== group.id || listed.kind !== kind) folded = new Map();
     listed = found;
   }
   shownServers = new Map(view.servers.map((server) => [server.key, server]));
@@ -57,9 +57,16 @@ export async function showTools(view, { group: id, name }) {
   return true;
 }
 
+/** Nothing of another group or kind stays to be chosen while this one's list is loaded. */
+function showLoading(group, kind) {
+  folded = new Map();
+  listed = { group: group.id, kind, edition: null, items: [], servers: [] };
+  showList(group, null);
+  setText(byId("tools-summary"), "Loading…");
+}
+
 async function list(group, kind, keys) {
   const { method, field, id } = KINDS[kind];
-  if (listed.group !== group.id || listed.kind !== kind) setText(byId("tools-summary"), "Loading…");
   const [found, names] = await Promise.all([listAll(group.endpoint, method, field), kind === "tools" ? toolNames() : {}]);
   const owners = new Map();
   for (const [key, owned] of Object.entries(names[group.id] ?? {})) {
