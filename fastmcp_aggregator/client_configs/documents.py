@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.client_configs.known import Format
+from fastmcp_aggregator.client_configs.known import ClientConfig, Format
 from fastmcp_aggregator.config import jsonc
 from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.config.toml import parsed_toml
@@ -34,6 +34,15 @@ def read(text: str, format_: Format, source: str) -> dict[str, Any]:
             return value
         place.report("must be an object", code="invalid_schema")
     raise ConfigError(source, place.problems)
+
+
+def why_unreadable(text: str, client: ClientConfig) -> str | None:
+    """What keeps the client itself from reading a text that is read here; None: nothing that is known."""
+    refused = client.refuses and {extra: line for extra, line in jsonc.extras(text).items() if extra in client.refuses}
+    if not refused:
+        return None
+    what = ", ".join(f"line {line} has {extra}" for extra, line in refused.items())
+    return f"{client.label} cannot read this file: {what}. It reads plain JSON, and starts nothing until that is mended"
 
 
 def with_entry(text: str, format_: Format, path: Sequence[str], key: str, entry: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.client_configs.documents import read
+from fastmcp_aggregator.client_configs.documents import read, why_unreadable
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, STANDARD, ClientConfig, Machine
 from fastmcp_aggregator.client_configs.translation import Translated, translated
 from fastmcp_aggregator.config.documents import text_of
@@ -26,12 +26,13 @@ class FoundServer:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A config of a client; `error` says why it could not be read."""
+    """A config of a client; `error` says why it could not be read, `unreadable` why the client itself cannot."""
 
     client: ClientConfig
     path: Path
     servers: tuple[FoundServer, ...] = ()
     error: str | None = None
+    unreadable: str | None = None
     is_of_project: bool = False
     """Whether it was found in the folder that is worked in: whoever made that has written it."""
 
@@ -56,7 +57,7 @@ def given_file(path: Path, machine: Machine) -> FoundFile:
     text = text_of(path)
     document = read(text, "toml" if path.suffix == ".toml" else "json", str(path))
     client, folder = _owner(path, document, machine)
-    return _servers(client, path, folder, machine, document)
+    return replace(_servers(client, path, folder, machine, document), unreadable=why_unreadable(text, client))
 
 
 def _owner(path: Path, document: Mapping[str, Any], machine: Machine) -> tuple[ClientConfig, Path | None]:
@@ -85,10 +86,11 @@ def _folder_with(relative: str, machine: Machine) -> Path | None:
 
 def _file(client: ClientConfig, path: Path, folder: Path | None, machine: Machine) -> FoundFile:
     try:
-        document = read(text_of(path), client.format, str(path))
+        text = text_of(path)
+        document = read(text, client.format, str(path))
     except ConfigError as error:
         return FoundFile(client, path, error="; ".join(str(detail) for detail in error.details))
-    return _servers(client, path, folder, machine, document)
+    return replace(_servers(client, path, folder, machine, document), unreadable=why_unreadable(text, client))
 
 
 def _servers(

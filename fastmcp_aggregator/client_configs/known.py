@@ -13,6 +13,8 @@ Sources, read in November 2026:
 - Cline: docs.cline.bot/mcp/configuring-mcp-servers (`timeout` in seconds; the extension's and the CLI's file)
 - Gemini CLI: geminicli.com/docs/tools/mcp-server (`httpUrl`; there `url` means SSE)
 - Codex: developers.openai.com/codex/mcp (`[mcp_servers.NAME]`, `CODEX_HOME`)
+- What they refuse in JSON: Claude Desktop anthropics/claude-code#81355 (`JSON.parse`, which takes no byte order mark);
+  Claude Code #9906 (comments and commas; a byte order mark it takes by now); Cline `McpHub.ts` (`JSON.parse`).
 
 FastMCP's discovery knows some of these files as well; it parses them into models that drop what they do not know, and
 has no way to change one, so it serves as the yardstick of the tests.
@@ -26,6 +28,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from fastmcp_aggregator.config.jsonc import Extra
 
 Format = Literal["json", "toml"]
 Variables = Literal["braced", "bare", "env", "input", "predefined"]
@@ -66,7 +70,8 @@ class ClientConfig:
 
     `variables` is what it replaces in a value; `timeout_unit` how many milliseconds its `timeout` counts by, if it has
     one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count;
-    `entry` what an entry for it has besides.
+    `entry` what an entry for it has besides; `refuses` what of JSON as people write it makes a file one that it cannot
+    read.
     """
 
     id: str
@@ -80,6 +85,7 @@ class ClientConfig:
     plain_url: Literal["http", "sse"] | None = None
     advice: str = ""
     entry: Mapping[str, Any] = field(default_factory=dict)
+    refuses: frozenset[Extra] = frozenset()
 
 
 def _claude_code(machine: Machine) -> list[Path]:
@@ -104,6 +110,7 @@ def _codex(machine: Machine) -> list[Path]:
 
 
 _RESTART = "Quit it and start it again."
+_STRICT: frozenset[Extra] = frozenset({"a byte order mark", "a comment", "a comma after the last item"})
 
 CLIENT_CONFIGS: dict[str, ClientConfig] = {
     client.id: client
@@ -113,6 +120,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             "Claude Desktop",
             lambda machine: [machine.config_home / "Claude" / "claude_desktop_config.json"],
             advice=_RESTART,
+            refuses=_STRICT,
         ),
         ClientConfig(
             "claude-code",
@@ -122,6 +130,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             variables=frozenset({"braced"}),
             entry={"type": "stdio"},
             advice="It writes this file itself while it runs: close it first, and start it again afterwards.",
+            refuses=_STRICT - {"a byte order mark"},
         ),
         ClientConfig(
             "cursor",
@@ -164,6 +173,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             timeout_unit=1000,
             plain_url="sse",
             advice="Cline takes it up at once.",
+            refuses=_STRICT,
         ),
         ClientConfig(
             "gemini-cli",

@@ -10,12 +10,23 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 _SPACE = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*+", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*+"')
 _SCALAR = re.compile(r"[-+.\w]+")
 _LINE_END = re.compile(r"[ \t\r]*\n")
+_EXTRA = re.compile(
+    rf"{_STRING.pattern}|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<comma>,)(?={_SPACE.pattern}[\]}}])|(?P<mark>\ufeff)",
+    re.DOTALL,
+)
+Extra = Literal["a byte order mark", "a comment", "a comma after the last item"]
+"""What is read here beyond JSON."""
+_EXTRAS: dict[str, Extra] = {
+    "mark": "a byte order mark",
+    "comment": "a comment",
+    "comma": "a comma after the last item",
+}
 _DEEPEST = 200
 
 
@@ -71,6 +82,15 @@ def parse(text: str) -> Node:
     if scanner.space(node.end) != len(text):
         raise scanner.error(scanner.space(node.end), "something follows after the end")
     return node
+
+
+def extras(text: str) -> dict[Extra, int]:
+    """What a text that can be parsed has beyond JSON, each with the first line that has it, from 1."""
+    first: dict[Extra, int] = {}
+    for found in _EXTRA.finditer(text):
+        if found.lastgroup is not None:
+            first.setdefault(_EXTRAS[found.lastgroup], found.start())
+    return {extra: line_of(text, position) for extra, position in first.items()}
 
 
 def line_of(text: str, position: int) -> int:

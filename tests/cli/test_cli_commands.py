@@ -137,13 +137,27 @@ def test_check_of_a_config_without_servers_is_fine(run: Run) -> None:
     assert ended.out.endswith("\n0 of 0 servers running, 0 tools, 0 resources, 0 prompts\n")
 
 
-def test_check_tells_every_problem_of_the_config_and_ends_with_code_2(run: Run) -> None:
-    ended = run("check", a={"command": 1}, b={"url": "ftp://x"})
+def test_check_tells_every_problem_at_once_with_its_line_and_ends_with_code_2(run: Run, tmp_path: Path) -> None:
+    unpinned = {"command": "npx", "args": ["-y", "some-server"]}
+    ended = run("check", a={"command": 1}, b={"url": "ftp://x"}, c=WITHOUT_VALUE, d=MISSING, e=unpinned)
     assert ended.code == 2
-    assert ended.out == ""
+    path = f"({tmp_path}/config.json:1)"
+    assert f"  a: `command`: must be a string, not a number; write it in quotes {path}\n" in ended.out
+    assert re.search(rf"^  b: `url`: must begin with http.* {re.escape(path)}$", ended.out, re.MULTILINE)
+    assert f"  c: {NOT_SET}" in ended.out
+    assert "  d: command not found" in ended.out
+    assert "  e: some-server has no version" in ended.out
+    refused = "config.json is refused without --no-strict: 2 problems of its entries, 1 variable without a value\n"
+    assert ended.err.endswith(refused)
+
+
+def test_check_says_where_a_file_is_wrong_and_that_there_may_be_more(run: Run, tmp_path: Path) -> None:
+    ended = run("check", **{"a:b": lean(), "c": {"command": 1}})
+    assert (ended.code, ended.out) == (2, "")
     assert "2 problems" in ended.err
-    assert "$.mcpServers.a.command: must be a string" in ended.err
-    assert "$.mcpServers.b.url: must begin with http" in ended.err
+    assert '$.mcpServers["a:b"] (line 1): the name of a server must not contain `:`' in ended.err
+    assert "$.mcpServers.c.command (line 1): must be a string" in ended.err
+    assert ended.err.endswith("\nWhat else there is to find is looked for once this is mended.\n")
 
 
 @pytest.mark.parametrize("command", [["check"], ["check", "--connect"], ["list"], ["call", "a:echo"]])
@@ -154,7 +168,8 @@ def test_a_groups_file_is_examined_before_anything_is_started(run: Run, tmp_path
     ended = run(name, *arguments, "--groups", str(groups), a=lean(record=str(record)))
     assert (ended.code, ended.out) == (2, "")
     assert f"{groups}: 1 problem" in ended.err
-    assert "$.web.servers[1]: there is no server 'aa'; did you mean 'a'?" in ended.err
+    place = "$.web.servers[1] (line 1)" if name == "check" else "$.web.servers[1]"
+    assert f"{place}: there is no server 'aa'; did you mean 'a'?" in ended.err
     assert not record.exists()
 
 
@@ -186,7 +201,7 @@ def test_the_problems_of_config_and_settings_are_told_together(run: Run, tmp_pat
     ended = run("check", "--settings", str(settings), a={})
     assert ended.code == 2
     assert "2 problems" in ended.err
-    assert "config.json $.mcpServers.a: " in ended.err
+    assert "config.json $.mcpServers.a (line 1): " in ended.err
     assert "settings.toml $.nonsense: " in ended.err
     assert run("check", "--settings", str(settings), a=MISSING).code == 2
 
@@ -311,7 +326,7 @@ def test_check_connect_tells_what_a_server_shows_while_it_starts(run: Run, monke
     assert connected["isolation"]["a"]["isolation"] == "directory"
 
 
-@pytest.mark.parametrize("command", [["check"], ["list"], ["call", "good:echo"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["list"], ["call", "good:echo"]], ids=" ".join)
 def test_an_entry_that_is_wrong_is_refused_and_without_strict_it_is_one_server_that_fails(
     run: Run, command: list[str]
 ) -> None:

@@ -406,6 +406,26 @@ def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here
     assert run("uninstall", "cursor", "--yes").code == 1
 
 
+def test_a_file_that_the_client_itself_cannot_read_is_said(run: Run, here: Machine) -> None:
+    path = CLIENT_CONFIGS["claude-desktop"].user_files(here)[0]
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    path.write_text('\ufeff{\n  // a "//"\n  "a": "/* , ] */ //",\n  "b": [1, 2,],\n  "mcpServers": {}\n}')
+    told = (
+        "Claude Desktop cannot read this file: line 1 has a byte order mark, line 2 has a comment, line 4 has a comma "
+        "after the last item. It reads plain JSON, and starts nothing until that is mended"
+    )
+    line = ["install", "claude-desktop", "--config", "mcp.json", "--yes"]
+    for _ in range(2):  # the second time, it is there already
+        assert f"warning: {told}.\n" in run(*line).err
+    assert "Claude Desktop starts the aggregator once that is mended." in run(*line, "--name", "other").err
+    assert told.replace("line 1 has a byte order mark, ", "") in run("import").out
+    assert "cannot read this file" not in run("install", "zed", *line[2:], "--client-config", str(path)).err
+    path.write_text('{"a": "// , ]"}')
+    ended = run(*line)
+    assert "cannot read this file" not in ended.err
+    assert "Claude Desktop starts the aggregator from now on." in ended.err
+
+
 @pytest.mark.parametrize("options", [[], ["--move"]])
 def test_the_file_that_the_aggregator_is_put_into_is_not_served_by_it(
     options: list[str], run: Run, here: Machine

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -25,6 +26,7 @@ from fastmcp_aggregator.cli.output.report import WHOSE, is_running, line_of, sum
 from fastmcp_aggregator.cli.running.starting import load, load_named_groups, run_command, started, tolerant
 from fastmcp_aggregator.cli.terminal.console import counted, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import CONFIGURATION, FINE, SERVER_FAILED
+from fastmcp_aggregator.cli.terminal.logs import tell
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Source
@@ -47,20 +49,21 @@ _FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last.
 def run(options: argparse.Namespace) -> int:
     groups_file = options.groups
     try:
-        config, settings = load(options)
+        config, settings = load(options, examines=True)
         groups_file = str(settings.groups_file)
         named_groups = load_named_groups(options, config, settings)
     except ConfigError as error:
-        if not options.json:
-            raise
-        file = groups_file if error.source == groups_file else options.config
-        put_json({"config": options.config, "problems": _problems(error.details, file)})
+        problems = _problems(error.details, groups_file if error.source == groups_file else options.config)
+        if options.json:
+            put_json({"config": options.config, "problems": problems})
+        else:
+            _tell_refusal(error, [problem["line"] for problem in problems])
         return CONFIGURATION
     examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
     code = _check(options, config, settings, named_groups, examination)
     refused = _refused(config, settings)
     if refused and not options.json:
-        say(f"{config.source} is refused without --no-strict: {counted(len(refused), 'variable')} without a value")
+        say(f"{config.source} is refused without --no-strict: {_counted(refused)}")
     return CONFIGURATION if _has_errors(examination, settings) else code
 
 
@@ -68,6 +71,23 @@ def _has_errors(examination: Examination, settings: AggregatorSettings) -> bool:
     """Whether there is an error; those of servers do not count if it is right to go on without them."""
     errors = (finding for finding in examination.findings if finding.severity == "error")
     return any(settings.strict or finding.server is None for finding in errors)
+
+
+def _tell_refusal(error: ConfigError, lines: Sequence[int | None]) -> None:
+    places = [
+        problem if line is None else replace(problem, path=f"{problem.path} (line {line})")
+        for problem, line in zip(error.details, lines, strict=True)
+    ]
+    tell(str(ConfigError(error.source, places)), logging.ERROR)
+    if error.code != "file_not_found":
+        tell("What else there is to find is looked for once this is mended.")
+
+
+def _counted(problems: Sequence[ConfigProblem]) -> str:
+    lacking = sum(problem.code == "missing_env_var" for problem in problems)
+    wrong = len(problems) - lacking
+    told = [counted(wrong, "problem") + " of its entries"] if wrong else []
+    return ", ".join([*told, *([counted(lacking, "variable") + " without a value"] if lacking else [])])
 
 
 def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
@@ -82,7 +102,7 @@ def _check(
     named_groups: Groups,
     examination: Examination,
 ) -> int:
-    """Tell what is found of the servers, also if some of them have variables without a value."""
+    """Tell what is found of the servers, also if the entries of some of them cannot be used."""
     groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     if not options.json:
         told = _in_full if options.all else _in_brief

@@ -187,6 +187,8 @@ def _shown(files: Sequence[FoundFile]) -> Iterator[str]:
         yield f"{file.client.label}  {file.path}"
         if file.error:
             yield f"  {file.error}"
+        elif file.unreadable:
+            yield f"  {file.unreadable}"
         elif not file.servers:
             yield "  no servers"
         width = max((len(server.key) for server in file.servers), default=0)

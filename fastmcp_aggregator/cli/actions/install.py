@@ -15,7 +15,7 @@ from fastmcp_aggregator.cli.running.given_files import add_variables_of, variabl
 from fastmcp_aggregator.cli.terminal.console import put_diff, put_json, put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import NOTHING_WRITTEN, agrees, may_ask
-from fastmcp_aggregator.client_configs.documents import read
+from fastmcp_aggregator.client_configs.documents import read, why_unreadable
 from fastmcp_aggregator.client_configs.installing import (
     Change,
     FileChanged,
@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
             _show(change, entry, unset, options.env_file)
             for finding in missing:
                 say(f"warning: {finding.server}: {finding.message}.")
+            if why := why_unreadable(change.after or "", client):
+                say(f"warning: {why}.")
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE
@@ -202,5 +204,7 @@ def _tell(options: argparse.Namespace, client: ClientConfig, change: Change, bac
     if change.before is None:
         say(f"There was no {change.path}; if {client.label} reads another file, give it with --client-config FILE.")
     if change.before != change.after:
-        say(f"{client.label} starts the aggregator from now on. {client.advice}")
+        is_readable = why_unreadable(change.after or "", client) is None
+        when = "from now on" if is_readable else "once that is mended"
+        say(f"{client.label} starts the aggregator {when}. {client.advice}")
         say(f"To undo it: fastmcp-aggregator {shlex.join(['uninstall', client.id, *_whose_file(options)])}")

@@ -47,11 +47,13 @@ _GRACE = 0.5
 """Seconds in which a command that is interrupted ends its calls and its servers; what is left is killed."""
 
 
-def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfig, AggregatorSettings]:
+def load(
+    options: argparse.Namespace, *, serves: bool = False, examines: bool = False
+) -> tuple[McpConfig, AggregatorSettings]:
     """The config and the settings that the options name. From now on the log is as they say.
 
     A server with a variable that has no value is one that fails, unless the config is to be served and strict; one
-    whose entry is wrong only if not strict.
+    whose entry is wrong only if not strict, or if the config is examined.
 
     Raises:
         ConfigError: with the problems of both.
@@ -65,7 +67,7 @@ def load(options: argparse.Namespace, *, serves: bool = False) -> tuple[McpConfi
     except ConfigError as error:
         raise _with_problems_of_config(error, options.config) from None
     config = load_config(options.config, strict=serves and settings.strict)
-    if settings.strict:
+    if settings.strict and not examines:
         require_right_entries(config)
     reject_recursive_config(options.config)
     set_up_logging(debug=options.debug, profile=settings.profile)
