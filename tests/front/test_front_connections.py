@@ -143,7 +143,7 @@ async def echoing(*proxies: str) -> AsyncIterator[Served]:
     with listening_socket("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(serve_http(app, listener, stop, on_listening=listening.set, proxies=proxies))
         await asyncio.wait_for(listening.wait(), PATIENCE)
-        yield Served(app, url_of(listener, "127.0.0.1"), stop, None)  # type: ignore[arg-type]
+        yield Served(app, url_of(listener, "127.0.0.1"), stop, None, None)  # type: ignore[arg-type]
         stop.set()
         await serving
 

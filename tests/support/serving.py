@@ -34,11 +34,14 @@ uvicorn.server.asyncio = _Asyncio()  # type: ignore[assignment]
 class Served:
     """An app that is served; its clients are closed with it. `stop` ends the server, as a signal does."""
 
-    def __init__(self, asgi: Any, origin: str, stop: asyncio.Event, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, asgi: Any, origin: str, stop: asyncio.Event, stack: AsyncExitStack, server: asyncio.Task[None]
+    ) -> None:
         self.asgi = asgi
         self.origin = origin
         self.stop = stop
         self._stack = stack
+        self._server = server
 
     @property
     def url(self) -> str:
@@ -70,6 +73,11 @@ class Served:
         self._stack.push_async_callback(client.close)
         return client
 
+    async def abort(self) -> None:
+        """End now, whatever it waits for."""
+        self._server.cancel()
+        await asyncio.wait({self._server})
+
     def browser(self, path: str = "", **headers: str) -> httpx2.AsyncClient:
         """A plain HTTP client, to be entered; its addresses begin with the origin, and with this path."""
         return httpx2.AsyncClient(base_url=self.origin + path, headers=headers, trust_env=False, timeout=PATIENCE)
@@ -95,10 +103,11 @@ async def served(
             ready.cancel()
             assert listening.is_set(), "the app has not started"
             async with AsyncExitStack() as clients:
-                yield Served(asgi, url_of(listener, "127.0.0.1"), stop, clients)
+                yield Served(asgi, url_of(listener, "127.0.0.1"), stop, clients, server)
         finally:
             stop.set()
-            await asyncio.wait_for(server, PATIENCE)
+            if not server.cancelled():
+                await asyncio.wait_for(server, PATIENCE)
 
 
 @asynccontextmanager

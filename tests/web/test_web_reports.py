@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import SLOW_RETRIES, config, lean, timed, until
+from support.harness import PATIENCE, SLOW_RETRIES, config, lean, timed, until
 from support.memory import build_aggregator
 from support.serving import browser, served
 from support.wire import until_answered
@@ -63,7 +63,7 @@ async def test_it_is_not_ready_while_calls_are_refused_for_want_of_an_audit_log(
 
 async def test_it_serves_everything_for_a_while_after_it_was_told_to_end_and_says_that_it_is_not_ready() -> None:
     app = build_aggregator(config(a=lean()))
-    async with served(app, drain_wait=0.2) as front, front.browser() as http, app:
+    async with served(app, drain_wait=PATIENCE) as front, front.browser() as http, app:
         legacy, modern = await front.connect(), await front.connect(modern=True)
         before = await http.get("/ready")
         assert "connection" not in before.headers
@@ -73,6 +73,7 @@ async def test_it_serves_everything_for_a_while_after_it_was_told_to_end_and_say
         assert await modern.call("a:pid")
         called = await http.post("/mcp/tools/call", json={"name": "a:pid"})
         assert (called.status_code, called.headers["connection"]) == (200, "close")
+        await front.abort()
 
 
 async def test_it_is_not_ready_while_it_ends() -> None:
