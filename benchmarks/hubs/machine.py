@@ -139,6 +139,14 @@ class Client:
         self.send(method="notifications/initialized")
         return answer
 
+    def said(self) -> str:
+        """What it has written to stderr and nobody has read, up to 64 KiB."""
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), False)
+        with suppress(BlockingIOError):
+            return os.read(self.process.stderr.fileno(), 65536).decode()
+        return ""
+
     def rss(self) -> int:
         """KiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()

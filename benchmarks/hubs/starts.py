@@ -23,33 +23,38 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=500.0, help="no further round after these")
     options = parser.parse_args()
-    began, done, most_hubs, left = time.monotonic(), 0, 0, 0
+    began, done, most_hubs, apart, left = time.monotonic(), 0, 0, 0, 0
     slowest = 0.0
     with machine(hub_idle="0.2") as here:
         config = here.config(lean=lean())
         while done < options.rounds and time.monotonic() - began < options.seconds:
-            seconds, hubs, remaining = _round(here, config, options.clients, options.at_once, crash=done % 5 == 4)
+            seconds, hubs, others, remaining = _round(
+                here, config, options.clients, options.at_once, crash=done % 5 == 4
+            )
             done, slowest = done + 1, max(slowest, seconds)
-            print(f"round {done}: {seconds:.1f} s", file=sys.stderr, flush=True)
-            most_hubs, left = max(most_hubs, hubs), left + remaining
+            print(f"round {done}: {seconds:.1f} s", *others, sep="\n  ", file=sys.stderr, flush=True)
+            most_hubs, apart, left = max(most_hubs, hubs), apart + len(others), left + remaining
     print(
         f"{done} rounds of {options.clients} cold starts, {min(options.clients, options.at_once)} at the same moment:"
     )
-    print(f"at most {most_hubs} hub in each, {left} left")
+    print(f"at most {most_hubs} hub in each, {apart} clients not served by it, {left} left")
     print(f"slowest round until all were served: {slowest:.1f} s")
 
 
-def _round(here: Machine, config: str, count: int, at_once: int, *, crash: bool) -> tuple[float, int, int]:
-    """Seconds until all were served, hubs at that time, and processes and files that were left.
+def _round(here: Machine, config: str, count: int, at_once: int, *, crash: bool) -> tuple[float, int, list[str], int]:
+    """Seconds until all were served, hubs at that time, what became of each client that another server process has
+    served than the others, and processes and files that were left.
 
     `crash`: the hub of the round before has not ended, but was killed, and its socket and lock file are still there.
     """
     groups = [_Group(here, config, min(at_once, count - first)) for first in range(0, count, at_once)]
     began = time.monotonic()
-    pids = {pid for group in groups for pid in group.begin()}
+    served = [each for group in groups for each in group.begin()]
     seconds = time.monotonic() - began
     hubs = here.hubs()
-    assert len(pids) == 1, f"{len(pids)} servers"
+    answers = [answer for _, answer in served]
+    usual = max(answers, key=answers.count)
+    others = [f"{answer}: {client.said()}" for client, answer in served if answer != usual]
     if crash:
         os.kill(hubs[0], signal.SIGKILL)
     clients = [client for group in groups for client in group.clients]
@@ -61,7 +66,7 @@ def _round(here: Machine, config: str, count: int, at_once: int, *, crash: bool)
         client.close()
     until(lambda: not here.processes() and not here.servers(), 60)
     files = [] if crash else [*here.root.rglob("*.sock"), *here.root.rglob("*.lock")]
-    return seconds, len(hubs), len(here.processes()) + len(here.servers()) + len(files)
+    return seconds, len(hubs), others, len(here.processes()) + len(here.servers()) + len(files)
 
 
 class _Group:
@@ -77,15 +82,16 @@ class _Group:
             client.send(method="notifications/initialized")
             client.send(id=1, method="tools/call", params={"name": "lean:pid", "arguments": {}})
 
-    def begin(self) -> set[str]:
-        """Have them begin, and wait until all are served; which processes the servers are that have served them."""
+    def begin(self) -> list[tuple[Client, str]]:
+        """Have them begin, and wait until all are served; of each, the process of its server, or the error."""
         os.close(self._gate)
-        pids = set()
+        served = []
         for client in self.clients:
             while (message := client.read()).get("id") != 1:
                 pass
-            pids.add(message["result"]["content"][0]["text"])
-        return pids
+            is_served = "result" in message
+            served.append((client, message["result"]["content"][0]["text"] if is_served else str(message["error"])))
+        return served
 
 
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

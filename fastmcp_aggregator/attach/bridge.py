@@ -21,7 +21,8 @@ from fastmcp_aggregator.attach.connection import Connection, ConnectionState
 from fastmcp_aggregator.attach.envelope import read as envelope_of
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
 from fastmcp_aggregator.attach.identity import HubIdentity, difference
-from fastmcp_aggregator.attach.probe import Probe, Work
+from fastmcp_aggregator.attach.peer import has_sent
+from fastmcp_aggregator.attach.probe import WORK_INTERVAL, Probe, Work
 from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
@@ -30,8 +31,6 @@ HUB_START_TIMEOUT = 30.0
 """Seconds that a hub which starts has to greet: it imports FastMCP first."""
 GREETING_TIMEOUT = 8.0
 """Seconds that a hub which serves already has; many clients give a server 10 s to begin."""
-_WORK_INTERVAL = 5.0
-"""Seconds between looks at what a hub does that has not greeted in time."""
 _END_TIMEOUT = 60.0
 """Seconds that a hub which ends may keep the next one from being started."""
 _RETRY = 0.02
@@ -255,12 +254,15 @@ class Bridge:
     def _look_at_greeting(self, connection: Connection) -> None:
         if connection.age > _WARM:
             self._read_known()
-        if connection.age > self._greeting_timeout:
-            if self._work.goes_on():
-                self._greeting_timeout = connection.age + _WORK_INTERVAL
-                return
-            self._drop(connection)
-            self._serve_alone(f"the hub has not answered for {self._greeting_timeout:g} s")
+        if connection.age <= self._greeting_timeout:
+            return
+        if self._client.has_room and has_sent(connection.peer):
+            return  # it came while this process had no processor, and is read now
+        if self._work.goes_on():
+            self._greeting_timeout = connection.age + WORK_INTERVAL
+            return
+        self._drop(connection)
+        self._serve_alone(f"the hub has not answered for {self._greeting_timeout:g} s")
 
     def _check_liveness(self, connection: Connection) -> float | None:
         """A hub that serves and then hangs is left: it keeps its lock, so there can be no other.

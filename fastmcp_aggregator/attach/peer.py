@@ -1,4 +1,4 @@
-"""The user at the other end of a socket, as the kernel says."""
+"""The other end of a socket: which user it is, as the kernel says, and whether it has sent something."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ def user_of(peer: socket.socket) -> int | None:
 def is_of_this_user(peer: socket.socket) -> bool:
     """Whether it is us. Windows lets nobody else open a hub's pipe."""
     return sys.platform == "win32" or user_of(peer) == os.getuid()
+
+
+def has_sent(peer: socket.socket) -> bool:
+    """Whether something can be read, or the end, of a socket that does not block."""
+    try:
+        peer.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -3,8 +3,8 @@
 A hub that serves a client may be silent for as long as a server takes. So when requests are open and nothing has come
 for a while, it is asked, over a connection of its own: that of the client may be full.
 
-A hub that has not greeted in time may only have had little of the processor. If all its clients took servers of their
-own then, an overloaded machine would have one aggregator to start for each, and the hub even less.
+A hub that has not greeted or answered in time may only have had little of the processor. If all its clients took
+servers of their own then, an overloaded machine would have one aggregator to start for each, and the hub even less.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.attach.starting import connected
+from fastmcp_aggregator.attach.peer import has_sent
+from fastmcp_aggregator.attach.starting import connected, record_of
 
 SILENCE = 5.0
 """Seconds without a sign of life after which the hub is asked for one."""
 PROBE_TIMEOUT = 10.0
 """Seconds that it has to answer."""
+WORK_INTERVAL = 5.0
+"""Seconds between looks at what a hub does that has not greeted or answered in time."""
 MOST_WORK = 10.0
-"""Seconds of the processor in which a hub greets, however long it has to wait for them."""
+"""Seconds of the processor in which a hub greets or answers, however long it has to wait for them."""
 _MOST_UNANSWERED = 2
 """In a row: after one, it may be that we and the hub stood still, as while a machine sleeps."""
 
@@ -37,7 +40,9 @@ class Probe:
         self._heard: float | None = None
         """When something came last, or began to be expected; None: nothing is expected."""
         self._peer: socket.socket | None = None
-        self._asked = 0.0
+        self._work = Work({})
+        """What the hub does since it was asked first."""
+        self._answer_due = 0.0
         self._unanswered = 0
 
     @property
@@ -69,7 +74,7 @@ class Probe:
     @property
     def _due(self) -> float:
         assert self._heard is not None
-        return self._heard + SILENCE if self._peer is None else self._asked + PROBE_TIMEOUT
+        return self._heard + SILENCE if self._peer is None else self._answer_due
 
     def look(self) -> float:
         """Something is expected: ask, if it is time, or give up an answer; seconds until there is something to do."""
@@ -80,6 +85,12 @@ class Probe:
         if now < due:
             return due - now
         if self._peer is not None:
+            if has_sent(self._peer):  # while this process had no processor
+                self.heard()
+                return SILENCE
+            if self._work.goes_on():
+                self._answer_due = now + WORK_INTERVAL
+                return WORK_INTERVAL
             self.close()
             self._unanswered += 1
         if not self.is_dead:
@@ -99,7 +110,9 @@ class Probe:
         if peer is None:  # it ends, and says so, or has ended: reading tells
             self.heard()
             return
-        self._peer, self._asked = peer, time.monotonic()
+        if not self._unanswered:
+            self._work = Work(record_of(self._hub_id) or {})
+        self._peer, self._answer_due = peer, time.monotonic() + PROBE_TIMEOUT
         try:
             peer.send(greeting.line(greeting.PING))
         except OSError:
@@ -107,7 +120,7 @@ class Probe:
 
 
 class Work:
-    """That of one hub until it greets, as far as the system tells."""
+    """That of one hub until it greets or answers, as far as the system tells."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         """`record` is what is noted of the hub."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,7 +210,7 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
 ) -> None:
     """On an overloaded machine. Otherwise each of its clients would start an aggregator beside it."""
     monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.01)
-    monkeypatch.setattr(bridge, "_WORK_INTERVAL", 0.01)
+    monkeypatch.setattr(bridge, "WORK_INTERVAL", 0.01)
     looks = itertools.count()
     monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(next(looks) * 0.01, False))
     late = Bridged(ClientEnd)
@@ -223,6 +224,73 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
         assert json.loads(late.answers.readline())["id"] == 1
     late.close()
     assert capfd.readouterr().err == ""
+
+
+def test_a_greeting_that_came_while_the_bridge_had_no_processor_is_read(
+    hub: socket.socket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.1)
+    monkeypatch.setattr(bridge, "own_server", lambda _: pytest.fail("it was not read"))
+    peer: socket.socket | None = None
+
+    def read_answers_late(_: object) -> dict[str, dict[str, bytes]]:
+        nonlocal peer
+        peer, _ = said_first(hub)
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        connection = late.bridge._connection
+        assert connection is not None
+        until_true(lambda: connection.age > 0.1)
+        return {}
+
+    monkeypatch.setattr(bridge, "read_answers", read_answers_late)
+    late = Bridged(ClientEnd)
+    late.request(1, "tools/list", {})
+    until_true(lambda: peer is not None)
+    assert peer is not None
+    with peer, peer.makefile("rb") as heard:
+        assert json.loads(heard.readline())["id"] == 1
+        peer.sendall(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+        assert json.loads(late.answers.readline())["id"] == 1
+    late.close()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of a probe, in seconds."""
+    now = [0.0]
+    monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+@pytest.mark.parametrize(
+    ("share", "is_wanted", "left_after"),
+    [(0.001, False, None), (0.0, True, None), (0.0, False, 25.0), (1.0, True, 25.0), (0.9, True, 30.0)],
+    ids=["works", "waits for the processor", "stands still", "spins", "spins, with most of the processor"],
+)
+@pytest.mark.usefixtures("hub")
+def test_a_hub_that_serves_and_answers_no_probe_is_left_unless_it_works_and_gets_little_of_the_processor(
+    share: float, is_wanted: bool, left_after: float | None, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(clock[0] * share, is_wanted))
+    one = probe.Probe("h")
+    while not one.is_dead and clock[0] < 600:
+        clock[0] += one.look()
+    one.close()
+    assert (clock[0] if one.is_dead else None) == left_after
+
+
+def test_an_answer_to_a_probe_counts_that_came_while_the_bridge_had_no_processor(
+    hub: socket.socket, clock: list[float]
+) -> None:
+    one = probe.Probe("h")
+    clock[0] += one.look()
+    clock[0] += one.look()
+    peer, _ = said_first(hub)
+    with peer:
+        peer.sendall(greeting.line(greeting.PING))
+    assert one.look() == probe.SILENCE
+    assert one.descriptor is None
 
 
 @pytest.mark.parametrize(
