@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -281,6 +282,34 @@ async def test_what_is_listed_as_before_is_neither_checked_nor_reported_again(ca
     session.protocol_version = "2025-06-18"
     offered.append(["x", "y"])
     assert (await session.catalogue(checked=checked)).of(Kind.TOOL) is not third.of(Kind.TOOL)
+
+
+async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> None:
+    def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
+        at = int(cursor or 0)
+        (item,) = named(kind, f"t{at}")
+        return {SPECS[kind].list_key: [{**item, "description": str(at) * 1024**2}], "nextCursor": str(at + 1)}
+
+    tracemalloc.start()
+    catalogue = await Session(lambda kind, at: answer(kind, at) if at != "200" else {}, {"tools": {}}).catalogue()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == ["t0", "t1", "t2", "t3", "t4", "t5", "t6"]
+    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(7, 200)}
+    assert most < 32 * 1024**2
+
+
+@pytest.mark.parametrize("long", ["name", "nextCursor"])
+async def test_no_more_pages_are_read_once_names_or_cursors_alone_are_too_large(long: str) -> None:
+    def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
+        at = str(int((cursor or "0").lstrip("_")) + 1)
+        of = {"name": at, "nextCursor": at, long: at.rjust(1024**2, "_")}
+        return page(kind, of["name"], next_cursor=of["nextCursor"])
+
+    session = Session(answer, {"tools": {}})
+    catalogue = await session.catalogue()
+    assert catalogue.left_out[Kind.TOOL] is None
+    assert 8 < len(session.asked) < 20
 
 
 async def test_of_very_large_lists_the_first_are_used_and_the_rest_keeps_its_names() -> None:

@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
 
-from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, KindSpec, ids_of, usable
+from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, ids_of, usable
 from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.session import ChildSession
@@ -111,7 +111,7 @@ async def _read_kind(
 ) -> tuple[tuple[Component, ...], CacheHint | None, frozenset[str] | None]:
     """What can be served of a kind; for how long; and the ids of all that is listed, None if that is not known."""
     try:
-        items, hint = await _read_pages(session, SPECS[kind])
+        pages = await _read_pages(server_key, session, kind)
     except MCPError as error:
         if error.code == METHOD_NOT_FOUND:
             return (), None, frozenset()  # servers answer this for what they don't have
@@ -119,48 +119,67 @@ async def _read_kind(
             raise
         logger.warning("server %r cannot list its %s, which are left out: %s", server_key, kind, error.message)
         return (), None, None
-    version, before = session.protocol_version, checked.get(kind)
+    version, items, before = session.protocol_version, pages.items, checked.get(kind)
     if before is None or (before.protocol_version, before.items) != (version, items):
         kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
-        kept = await _small_enough(server_key, kind, kept)
         before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items))
-    return before.kept, hint, before.ids
+    return before.kept, pages.hint, before.ids | pages.rest if pages.are_known else None
 
 
-async def _small_enough(server_key: str, kind: Kind, kept: tuple[Component, ...]) -> tuple[Component, ...]:
-    """Those that are not too large together, from the first on. Others have their turns in between."""
-    total = step = 0
-    for number, component in enumerate(kept):
-        size = json_size(component)
-        total, step = total + size, step + size
-        if total > _LONGEST:
-            logger.warning(
-                "server %r lists %d %s that are too large; the first %d are used", server_key, len(kept), kind, number
-            )
-            return kept[:number]
-        if step > _STEP:
-            step = 0
-            await asyncio.sleep(0)
-    return kept
+@dataclass(slots=True)
+class _Pages:
+    """Of the pages of a kind: the items that are not too large together, from the first on; of the rest the ids."""
+
+    items: list[Any] = field(default_factory=list)
+    rest: frozenset[str] = frozenset()
+    hint: CacheHint | None = None
+    """What the first page says of how long they may be kept."""
+    left: int = _LONGEST
+    left_for_ids: int = _LONGEST
+    """And for the cursors, by which it is seen that a list goes in a circle."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known what is in them; if not, no more are read."""
+        return self.left_for_ids >= 0
+
+    async def take(self, kind: Kind, listed: list[Any]) -> None:
+        """The items of the next page. Others have their turns in between."""
+        fitting = step = 0
+        for item in listed:
+            self.left -= (size := json_size(item))
+            if self.left < 0:
+                break
+            fitting, step = fitting + 1, step + size
+            if step > _STEP:
+                step = 0
+                await asyncio.sleep(0)
+        self.items += listed[:fitting]
+        ids = ids_of(kind, listed[fitting:]) - self.rest
+        self.left_for_ids -= sum(map(len, ids))
+        if self.are_known:
+            self.rest |= ids
 
 
-async def _read_pages(session: ChildSession, spec: KindSpec) -> tuple[list[Any], CacheHint | None]:
-    """All items, and what the first page says of how long they may be kept."""
-    items: list[Any] = []
+async def _read_pages(server_key: str, session: ChildSession, kind: Kind) -> _Pages:
+    spec, pages = SPECS[kind], _Pages()
     seen: set[str] = set()
     params: dict[str, str] | None = None
-    hint: CacheHint | None = None
-    while len(seen) < _PAGE_LIMIT:
+    while pages.are_known and len(seen) < _PAGE_LIMIT:
         page = await session.request(spec.list_method, params)
-        hint = hint or _hint_of(page)
+        pages.hint = pages.hint or _hint_of(page)
         listed = page.get(spec.list_key)
-        items += listed if isinstance(listed, list) else []
+        await pages.take(kind, listed if isinstance(listed, list) else [])
         cursor = page.get("nextCursor")
         if not isinstance(cursor, str) or cursor in seen:
             break
         seen.add(cursor)
+        pages.left_for_ids -= len(cursor)
         params = {"cursor": cursor}
-    return items, hint
+    if pages.rest or not pages.are_known:
+        used = len(pages.items)
+        logger.warning("server %r lists %s that are too large together; the first %d are used", server_key, kind, used)
+    return pages
 
 
 def _hint_of(page: dict[str, Any]) -> CacheHint | None:
