@@ -157,8 +157,10 @@ class ApiKeyHeader:
             await answer(scope, receive, send)
             return
         rest = [header for header in scope["headers"] if header[0] != _STANDARD_HEADER]
-        # First, where all find it at once who look for it.
-        await self._app({**scope, "headers": [(_STANDARD_HEADER, bearer), *rest]}, receive, send)
+        # First, where all find it at once who look for it; and in the same scope, for layers outside of this one look
+        # there at whom authentication has found.
+        scope["headers"] = [(_STANDARD_HEADER, bearer), *rest]
+        await self._app(scope, receive, send)
 
 
 def _comparable(authorization: bytes) -> bytes:

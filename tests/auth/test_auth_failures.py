@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,9 @@ from support.credentials import Credentials
 from support.memory import build_aggregator
 from support.virtual_time import VirtualTimeLoop
 
-from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.access.keys_file import FollowedKeys
+from fastmcp_aggregator.auth.claims import CLAIM, claim_of
+from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.front.http.security import AuthenticationFailures, HostGuard, Membership
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 
@@ -118,6 +121,52 @@ def test_what_is_answered_without_credentials_takes_turns_but_no_look(
         assert (0.1 < loop.time() < 0.5) if is_slowed else loop.time() == 0
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key"])
+@pytest.mark.parametrize("accepted", ["keys", "keys and tokens"])
+def test_who_has_a_key_waits_for_nobody_else_of_the_address(tmp_path: Path, header: str, accepted: str) -> None:
+    credentials = Credentials(tmp_path, {"ann": None})
+    key = credentials.keys["ann"]
+    sent = {header: f"Bearer {key}" if header == "authorization" else key}
+    auth = credentials.auth if accepted == "keys and tokens" else KeyVerifier(FollowedKeys(credentials.file))
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        async with unstarted(auth) as http:
+            flood = [asyncio.create_task(http.get(path)) for path in ("/", "/unknown") for _ in range(60)]
+            await asyncio.sleep(0.1)
+            began = loop.time()
+            for _ in range(40):
+                assert (await http.get("/status", headers=sent)).status_code == 200
+            assert loop.time() == began
+            assert not all(each.done() for each in flood)
+            await asyncio.gather(*flood)
+
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()
+
+
+def test_who_has_authenticated_but_lacks_a_scope_slows_nobody_else_of_the_address() -> None:
+    refusal = PlainTextResponse("", 403, {"www-authenticate": 'Bearer error="insufficient_scope"'})
+    refused = RefusedCallers()
+    app = AuthenticationFailures(refusal, lambda *_: None, refused)
+
+    async def flood() -> None:
+        user = AuthenticatedUser(AccessToken(token="t", client_id="ann", scopes=[], claims=CLAIMS))
+        for _ in range(40):
+            await told_of(0, [], app=app, user=user)
+
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(flood())
+        assert 0.1 < loop.time() < 0.5
+    finally:
+        loop.close()
+    assert [*refused.lately] == [CLAIMS[CLAIM].bare]
 
 
 @pytest.mark.parametrize("group", ["web", "docs"])

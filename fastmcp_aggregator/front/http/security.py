@@ -22,6 +22,7 @@ from fastmcp_aggregator.access.keys import KEY_PREFIX
 from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.gate import is_look
@@ -279,7 +280,7 @@ class AuthenticationFailures:
             if message["type"] == "http.response.start":
                 reason = _rejection_reason(scope, message)
                 if reason or not (is_known(scope) or is_look(scope)):
-                    await self._refused.refuse(network_of(_address(scope)))
+                    await self._refused.refuse(_whose(scope))
             if reason:
                 self._on_failure(_address(scope), scope["path"], reason)
                 body = _body_of(message["status"], reason, scope)
@@ -324,6 +325,11 @@ def is_known(scope: Scope) -> bool:
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
+
+
+def _whose(scope: Scope) -> Holder:
+    """Who is to answer for a request that is refused: who has authenticated, or else its client's address."""
+    return principal_in(scope).bare if is_known(scope) else network_of(_address(scope))
 
 
 def _rejection_reason(scope: Scope, start: Message) -> str | None:
