@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from typing import Any
 
 from fastmcp_aggregator.client_configs.documents import read, with_entry, without_entry
 from fastmcp_aggregator.client_configs.found import is_aggregator
-from fastmcp_aggregator.client_configs.known import ClientConfig
+from fastmcp_aggregator.client_configs.known import STANDARD, ClientConfig
+from fastmcp_aggregator.client_configs.translation import translated
 from fastmcp_aggregator.config.disclosure import DOTS
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.early.reading import read_bytes
@@ -83,9 +84,9 @@ def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[s
 
 
 def installation(
-    client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any], moved: Collection[str] = ()
+    client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any], moved: Mapping[str, Any] | None = None
 ) -> Change:
-    """What puts the entry into the client's file, and takes those of the names in `moved` out of it.
+    """What puts the entry into the client's file, and takes those out of it that are the same as one of `moved`.
 
     Raises:
         ConfigError: the file is not what it should be.
@@ -96,7 +97,7 @@ def installation(
     if name in known and not is_aggregator(known[name]):
         raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
     try:
-        after = _installed(client, before or "", name, entry, [key for key in known if key in moved and key != name])
+        after = _installed(client, before or "", name, entry, told_apart(client, known, moved or {})[0])
     except ValueError as error:
         raise _unusable(path, error) from None
     return Change(path, before, after)
@@ -126,6 +127,13 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     if _installed(client, backup or "", name, entry, moved) == now:
         return Change(path, now, backup), True
     return Change(path, now, without_entry(now, client.format, [client.servers_key], name)), False
+
+
+def told_apart(client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Of a client's entries the names of those that are in our config as well, and of those that only share a name."""
+    served = [translated(entry, STANDARD, None).entry for entry in ours.values()]
+    same = [name for name, entry in theirs.items() if translated(entry, client, None).entry in served]
+    return same, [name for name in theirs if name in ours and name not in same]
 
 
 def backup_of(path: Path) -> Path:

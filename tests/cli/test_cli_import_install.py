@@ -389,14 +389,14 @@ def test_the_file_to_write_missing_values_into_is_named(run: Run, here: Machine)
 def test_a_client_is_given_the_aggregator_and_becomes_what_it_was(run: Run, here: Machine) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = path.read_bytes()
-    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    run("import", "--from", "cursor", "--output", "mcp.json")
     ended = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert ended.code == 0
     entry = json.loads(path.read_text())["mcpServers"]["hub"]
     assert entry["args"][-3:] == ["attach", str(here.project / "mcp.json"), "--no-strict"]
     assert entry["env"] == {"PATH": entry["env"]["PATH"]}
     assert f"What was there before is kept in {backup_of(path)}." in ended.err
-    assert f"time: in {path} as well as in mcp.json. To take them out of {path}, add --move." in ended.err
+    assert f"github, time: in {path} as well as in mcp.json. To take them out of {path}, add --move." in ended.err
     again = run("install", "cursor", "--config", "mcp.json", "--yes")
     assert (again.code, again.out) == (0, f"{path} has it already\n")
     ended = run("uninstall", "cursor", "--yes")
@@ -683,13 +683,26 @@ def test_install_needs_a_config_that_can_be_served(run: Run, here: Machine) -> N
 def test_install_moves_servers_and_uninstall_brings_them_back(run: Run, here: Machine) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = path.read_bytes()
-    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    run("import", "--from", "cursor", "--output", "mcp.json")
+    config = json.loads((here.project / "mcp.json").read_text())
+    config["mcpServers"]["github-2"] = config["mcpServers"].pop("github")  # as --rename may have it
+    put(here.project / "mcp.json", json.dumps(config))
     ended = run("install", "cursor", "--config", "mcp.json", "--move", "--yes")
     assert (ended.code, "as well as" in ended.err) == (0, False)
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "hub"]
+    assert f"github, time: taken out of {path}, for mcp.json has the same." in ended.err
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["hub"]
     assert run("install", "cursor", "--config", "mcp.json", "--move", "--yes").out == f"{path} has it already\n"
     assert run("uninstall", "cursor", "--yes").err == f"{path} is what it was before.\n"
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("options", [[], ["--move"]])
+def test_another_server_of_the_same_name_stays_and_is_told(run: Run, here: Machine, options: list[str]) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    put(here.project / "mcp.json", json.dumps({"mcpServers": {"time": {"command": "x"}}}))
+    ended = run("install", "cursor", "--config", "mcp.json", "--yes", *options)
+    assert f"time: not the same in {path} as in mcp.json; both run. Delete one of them." in ended.err
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "hub"]
 
 
 def test_a_read_only_file_of_a_client_is_left_alone(run: Run, here: Machine) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from fastmcp_aggregator.client_configs.installing import (
     removal,
     restore,
     shown_diff,
+    told_apart,
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, ClientConfig, this_machine
 from fastmcp_aggregator.config import load_config
@@ -53,13 +54,15 @@ def run(options: argparse.Namespace) -> int:
     client, path = _client_file(options)
     _require_another_file(options.config, client, path)
     entry = entry_for(client, _arguments(options), os.environ)
-    unset = _unset(options.config, options.env_file)
+    served = _entries(options.config)
+    unset = _unset(served, options.env_file)
     missing = list(missing_programs(config, Source(options.config)))
     while True:
-        change = installation(client, path, options.name, entry, config.servers if options.move else ())
+        change = installation(client, path, options.name, entry, served if options.move else None)
         known = entries_of(client, change.before, path)
         if not options.json:
             _show(change, entry, unset, options.env_file)
+            _tell_of_others(options, path, *told_apart(client, known, served))
             for finding in missing:
                 say(f"warning: {finding.server}: {finding.message}.")
             if why := why_unreadable(change.after or "", client):
@@ -76,9 +79,6 @@ def run(options: argparse.Namespace) -> int:
             continue
         break
     _tell(options, client, change, backup)
-    twice = [key for key in known if key in config.servers and key != options.name]
-    if twice and not options.move:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. To take them out of {path}, add --move.")
     return FINE
 
 
@@ -154,12 +154,17 @@ def _arguments(options: argparse.Namespace) -> list[str]:
     return ["serve" if is_own else "attach", *arguments, "--no-strict"]
 
 
-def _unset(config: str, env_file: str | None) -> dict[str, tuple[str, ...]]:
+def _unset(entries: Mapping[str, Any], env_file: str | None) -> dict[str, tuple[str, ...]]:
     """By server, the variables that it needs and a client started from the desktop does not have."""
     known = {name for name, value in variables_of(env_file).items() if value} if env_file is not None else set[str]()
     environ = dict.fromkeys(_EVERYWHERE | known, "set")
-    entries = read(text_of(Path(config)), "json", config)["mcpServers"]
     return missing_variables(entries, environ)
+
+
+def _entries(config: str) -> Mapping[str, Any]:
+    """As they are written."""
+    entries: Mapping[str, Any] = read(text_of(Path(config)), "json", config)["mcpServers"]
+    return entries
 
 
 def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]], env_file: str | None) -> None:
@@ -178,6 +183,16 @@ def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, 
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
             f"started from the desktop does not know. {advice}; without them, these fail: {', '.join(unset)}."
         )
+
+
+def _tell_of_others(options: argparse.Namespace, path: Path, twice: Sequence[str], others: Sequence[str]) -> None:
+    """What becomes of servers that the client has already."""
+    if twice and options.move:
+        say(f"{', '.join(twice)}: taken out of {path}, for {options.config} has the same.")
+    elif twice:
+        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. To take them out of {path}, add --move.")
+    if others:
+        say(f"{', '.join(others)}: not the same in {path} as in {options.config}; both run. Delete one of them.")
 
 
 def _whose_file(options: argparse.Namespace) -> list[str]:
