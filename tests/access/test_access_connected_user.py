@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.connected_user import is_of_this_user
 
@@ -21,7 +22,7 @@ NOBODY = 65534
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as opened:
-        opened.settimeout(10)
+        opened.settimeout(PATIENCE)
         yield opened
 
 

@@ -38,6 +38,7 @@ from support.redis_server import RedisServer
 from support.serving import served
 from support.tokens import PAIR
 from support.two_replicas import post, replicas, session_of
+from support.wire import until_answered
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
@@ -927,15 +928,19 @@ async def _(around: Around) -> None:
         assert [(await post(front, session)).status_code for front in hub.fronts] == [200, 404]
 
 
-async def after_notice(notice: Any) -> int:
-    """What a session is answered, at the replica that has taken it over, after a notice."""
+async def after_notice(notice: Any, *, ends: bool = False) -> int:
+    """What a session is answered, at the replica that has taken it over, after a notice; `ends`: at last."""
     async with replicas(**one_server()) as hub:
         session = session_of(await hub.fronts[0].connect())
         assert (await post(hub.fronts[1], session)).status_code == 200
         hub.shared.documents.clear()  # or it would be opened again
         hub.apps[1]._backend.changes.on_notice({"kind": "session", **notice(session)})
         await asyncio.sleep(0.01)
-        return (await post(hub.fronts[1], session)).status_code
+
+        async def status() -> int:
+            return (await post(hub.fronts[1], session)).status_code
+
+        return int(await until_answered(status, lambda found: found == 404)) if ends else await status()
 
 
 @cell("ends of sessions, told by replicas", "missing")
@@ -943,7 +948,7 @@ async def _(around: Around) -> None:
     for notice in ({}, {"group": "default"}):
         assert await after_notice(lambda _, notice=notice: notice) == 200
     assert await after_notice(lambda session: {"id": session}) == 200
-    assert await after_notice(lambda session: {"group": "default", "id": session}) == 404
+    assert await after_notice(lambda session: {"group": "default", "id": session}, ends=True) == 404
 
 
 @cell("ends of sessions, told by replicas", "malformed")

@@ -36,8 +36,10 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="hub-"))  # a socket's path must be short
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     yield folder
-    for hub in hubs_of(folder):
-        os.kill(hub, signal.SIGKILL)
+    while left := hubs_of(folder):
+        for hub in left:
+            with suppress(ProcessLookupError):
+                os.kill(hub, signal.SIGKILL)
     shutil.rmtree(folder)
 
 
@@ -294,8 +296,8 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
 
 def patched_bridge(path: str, **constants: float) -> Any:
     """A bridge that waits for other times."""
-    words = {"greeting": "bridge", "silence": "probe", "answer": "probe"}
-    patches = "".join(f"{words[name.split('_')[0].lower()]}.{name} = {value}\n" for name, value in constants.items())
+    modules = {"GREETING_TIMEOUT": "bridge", "SILENCE": "probe", "PROBE_TIMEOUT": "probe"}
+    patches = "".join(f"{modules[name]}.{name} = {value}\n" for name, value in constants.items())
     code = (
         f"import sys; from fastmcp_aggregator.attach import bridge, probe\n{patches}"
         f"sys.argv = ['x', 'attach', {path!r}]\n"
@@ -324,7 +326,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
     tmp_path: Path, runtime: Path
 ) -> None:
     path = written(tmp_path, a=lean())
-    async with patched_bridge(path, SILENCE=0.1, ANSWER_TIMEOUT=0.3) as server:
+    async with patched_bridge(path, SILENCE=0.1, PROBE_TIMEOUT=2.0) as server:
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
@@ -338,7 +340,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
 
 async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
-    async with patched_bridge(path, SILENCE=0.05, ANSWER_TIMEOUT=1.0) as server:
+    async with patched_bridge(path, SILENCE=0.05) as server:
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await asyncio.sleep(0.5)  # as long as several probes take
         await server.client.call("a:release")

@@ -98,7 +98,7 @@ def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
         peer, _ = listener.accept()
         with peer:
             peer.recv(greeting.LONGEST)
-            asked.wait(10)
+            asked.wait(PATIENCE)
             peer.sendall(greeting.line(greeting.STATUS, id=hub_id))
 
     threads = []
@@ -126,7 +126,7 @@ def test_a_hub_that_hangs_while_it_ends_is_killed(
         process.stdout.readline()
         options = argparse.Namespace(hub="b", all=False)
         assert stop.run(options) == 0
-        assert process.wait(10) != 0
+        assert process.wait(PATIENCE) != 0
     assert f"has not ended for 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
 
 

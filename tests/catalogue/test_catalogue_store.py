@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.catalogue.persisted import store as module
 from fastmcp_aggregator.catalogue.persisted.document import MOST_KINDS, KnownCatalogue
@@ -46,7 +47,7 @@ def keep(store: CatalogueStore, entry: dict[str, Any], kind: str = "any") -> Pat
     fingerprint = known(store, entry).fingerprint
     assert fingerprint
     store.keep("a", fingerprint, kind, KNOWN)
-    assert store.flush(10)
+    assert store.flush(PATIENCE)
     return next(store.folder.glob("a~*.json"))
 
 
@@ -71,7 +72,7 @@ def test_what_a_server_has_shown_is_kept_beside_its_catalogue_and_added_to(folde
     store.keep_shown("a", fingerprint, frozenset({"asks_for_roots"}))
     keep(store, program())
     store.keep_shown("a", fingerprint, frozenset({"something_else"}))
-    assert store.flush(10)
+    assert store.flush(PATIENCE)
     again = known(CatalogueStore(folder), program())
     assert again.by_kind == {"any": KNOWN}
     assert again.shown == {"asks_for_roots", "something_else"}
@@ -90,7 +91,7 @@ def test_lists_that_differ_with_the_kind_of_client_in_one_version_are_told(
     assert fingerprint
     other = Catalogue(0, {Kind.TOOL: tuple({"name": name, "inputSchema": {}} for name in tools)})
     store.keep("a", fingerprint, "another", KnownCatalogue(other, version, "legacy"))
-    assert store.flush(10)
+    assert store.flush(PATIENCE)
     assert known(CatalogueStore(folder), program()).shown == ({"lists_by_client"} if is_shown else set())
 
 
@@ -259,7 +260,7 @@ def test_without_a_folder_that_can_be_used_nothing_is_kept_and_that_is_said_once
         assert not found.by_kind
         assert found.fingerprint
         store.keep("a", found.fingerprint, "any", KNOWN)
-        assert store.flush(10)
+        assert store.flush(PATIENCE)
     assert len(caplog.records) == 1
 
 

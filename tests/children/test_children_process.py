@@ -246,24 +246,22 @@ async def test_a_child_that_writes_faster_than_it_is_read_loses_nothing(start: S
 
 
 async def test_a_writer_waits_while_the_child_does_not_read(start: Start, tmp_path: Path) -> None:
-    go = tmp_path / "go"
+    go, size = tmp_path / "go", 8 * 1024 * 1024
     code = f"""
 import os, sys
 while not os.path.exists({str(go)!r}):
     os.sched_yield()
-print(len(sys.stdin.buffer.read()))
+print(len(sys.stdin.buffer.read({size})), flush=True)
 """
     process = await python(start, code)
     output = Output(process)
-    size = 8 * 1024 * 1024
     process.write(b"x" * size)
     drained = asyncio.create_task(process.drained())
     await asyncio.sleep(0)
     assert not drained.done()
     go.touch()
     await in_time(drained)
-    await process.stop()
-    assert output.lines == [str(size).encode()]
+    assert await output.line() == str(size).encode()
 
 
 async def test_a_line_over_the_limit_is_dropped_with_a_warning_and_the_next_one_comes_through(
@@ -319,11 +317,12 @@ async def test_a_writer_that_waits_for_room_is_told_when_the_process_goes(start:
 
 
 async def test_a_child_that_exits_when_its_stdin_is_closed_gets_no_signal(start: Start) -> None:
-    process = await python(start, "import sys; sys.stdin.read(); print('goodbye', flush=True)")
+    process = await python(start, "import sys; print('ready', flush=True); sys.stdin.read(); print('goodbye')")
     output = Output(process)
+    await output.line()
     await stop_within(process, PATIENCE)
     assert process.returncode == 0
-    assert output.lines == [b"goodbye"]
+    assert output.lines == [b"ready", b"goodbye"]
 
 
 async def test_a_child_that_ignores_eof_is_asked_by_signal_to_end_and_may_clean_up(start: Start) -> None:

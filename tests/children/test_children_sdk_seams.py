@@ -30,7 +30,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, SubscriptionsListenRequestParams
 from sse_starlette.sse import AppStatus
-from support.harness import MODERN, config, connected, lean, talking, until
+from support.harness import MODERN, PATIENCE, config, connected, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.sessions import session_with
@@ -552,7 +552,7 @@ async def test_dispatcher_allocate_id_gives_numbers_that_its_own_requests_do_not
 
 async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_counts_their_requests() -> None:
     app = build_aggregator(config(a=lean()))
-    async with served(app) as front, httpx2.AsyncClient(trust_env=False) as http:
+    async with served(app) as front, httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
         origin, endpoint = front.origin, session_endpoint_of(front.asgi, "/mcp")
         assert endpoint is not None
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

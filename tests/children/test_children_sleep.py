@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.harness import config, connected, lean, until
+from support.harness import PATIENCE, config, connected, lean, until
 from support.memory import Scripts, scripted
 from support.virtual_time import VirtualTimePolicy, now
 from support.wire import RawClient
@@ -41,7 +41,7 @@ async def run(
     prepare(scripts)
     async with app, connected(app) as client:
         yield app, scripts, client
-    assert app._backend._catalogues.flush(10)
+    assert app._backend._catalogues.flush(PATIENCE)
 
 
 async def names(client: RawClient) -> list[str]:
@@ -234,7 +234,7 @@ async def test_the_offer_of_one_kind_of_client_is_not_shown_to_another() -> None
     async with app, connected(app, capabilities={"sampling": {}}) as client:
         assert await names(client)
         assert len(scripts["a"].lives) == 1
-    assert app._backend._catalogues.flush(10)
+    assert app._backend._catalogues.flush(PATIENCE)
     app = build_aggregator(document, **AUTO)
     scripts = scripted(app, Timings(clock=now))
     app._backend.profile.expect_one()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.command_line import run_main
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.catalogue.persisted.document import KnownCatalogue
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
@@ -19,7 +20,7 @@ def fill(*servers: str) -> CatalogueStore:
     for server in servers:
         store._get_secret()
         store.keep(server, "f" * 64, "any", KnownCatalogue(catalogue, "2025-11-25", "legacy"))
-    assert store.flush(10)
+    assert store.flush(PATIENCE)
     return store
 
 

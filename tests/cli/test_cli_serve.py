@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from support.harness import PATIENCE, ServerProcess, config, lean, running, until
-from support.processes import are_gone
+from support.processes import are_gone, pids_in
 from support.wire import until_answered
 
 from fastmcp_aggregator import Aggregator
@@ -174,6 +174,7 @@ async def test_a_signal_while_a_server_starts_ends_it_with_code_0(tmp_path: Path
     slow = lean(record=str(record), wait_for_file=str(tmp_path / "never"))
     async with served(write(tmp_path, slow=slow, fast=lean())) as server:
         await server.said("fast: running")
+        await until(lambda: record.exists() and pids_in(record))
         server.process.send_signal(signal.SIGTERM)
         assert await server.wait() == 0
         assert "slow: " not in server.stderr.decode()

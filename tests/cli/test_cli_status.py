@@ -119,7 +119,7 @@ async def test_a_server_that_floods_stderr_is_said_also_of_what_it_wrote_before_
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await until(lambda: app.health()["loud"].dropped_stderr_lines == 400)
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
             metrics = (await http.get(f"{url}/metrics")).text
     assert out.splitlines()[3:] == ["loud floods stderr: 200 lines left out of the log"]
     assert 'fastmcp_aggregator_server_dropped_stderr_lines_total{server="loud"} 400.0' in metrics.splitlines()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from demo_hub import GROUPS, servers, text, tool
@@ -42,6 +43,13 @@ HELD_BACK = """end => {
         return await fetch(...request);
     };
 }"""
+ENTERED = """text => {
+    const input = document.getElementById("tools-filter");
+    input.value = text;
+    input.dispatchEvent(new Event("input"));
+    document.getElementById("tools-list").getBoundingClientRect();
+}"""
+COPIED = "begin => navigator.clipboard.readText().then(text => text.startsWith(begin))"
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
 
 
@@ -83,6 +91,7 @@ def page_of(browser: Browser, address: str, *, tolerates: str | None = None, **o
     """A page in a profile of its own. In the end nothing may have been logged, or asked for from elsewhere."""
     origin = "/".join(address.split("/", 3)[:3])
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+    context.set_default_timeout(PATIENCE * 1000)
     page = context.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
@@ -94,6 +103,15 @@ def page_of(browser: Browser, address: str, *, tolerates: str | None = None, **o
         assert [problem for problem in problems if tolerates is None or tolerates not in problem] == []
     finally:
         context.close()
+
+
+def processor_seconds(page: Page) -> float:
+    """What the page has had of the processor."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    session.detach()
+    return float(metrics["ThreadTime"])
 
 
 def row(page: Page, server: str) -> Any:
@@ -109,7 +127,8 @@ def opened(page: Page, view: str) -> None:
     """Open a part of the page, and wait until it is filled."""
     page.evaluate("view => { location.hash = view; }", view)
     filled = {"servers": "#servers-table tbody tr", "groups": "#groups-list .tools a", "calls": "#view-calls h2"}
-    selector = "form.call" if view.count("/") == 2 else filled.get(view, "#tools-list a")
+    name = unquote(view.rpartition("/")[2])
+    selector = f"form.call[aria-label='Call {name}']" if view.count("/") == 2 else filled.get(view, "#tools-list a")
     page.locator(selector).first.wait_for()
 
 
@@ -359,7 +378,7 @@ def test_definitions_are_approved_once_all_that_differs_was_shown(chromium: Brow
         expect(approve).to_be_hidden()
         page.get_by_role("button", name=re.compile("Show .* more")).click()
         expect(approve).to_be_visible()
-        assert differences.count() > 70
+        expect(differences.nth(70)).to_be_attached()
         approve.click()
         page.locator("dialog.question").get_by_role("button", name="Approve").click()
         expect(page.locator("#pins-summary")).to_have_text("Everything is as pinned.")
@@ -481,10 +500,11 @@ def test_addresses_and_entries_for_clients_are_copied(chromium: Browser, hub: st
         opened(page, "groups")
         coding = page.locator("article").filter(has_text="Repositories and searches")
         coding.get_by_role("button", name="Copy address").click()
-        assert page.evaluate("navigator.clipboard.readText()") == f"{hub}groups/coding/mcp"
+        page.wait_for_function(COPIED, arg=f"{hub}groups/coding/mcp")
         coding.get_by_text("Connect a client").click()
         coding.get_by_label("Client").select_option("VS Code")
         coding.get_by_role("button", name="Copy", exact=True).click()
+        page.wait_for_function(COPIED, arg="{")
         copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
         assert copied == {"servers": {"coding": {"type": "http", "url": f"{hub}groups/coding/mcp"}}}
 
@@ -502,23 +522,16 @@ def test_thousands_of_tools_are_quick_to_filter_and_no_list_is_over_200_rows(chr
         page.evaluate("location.hash = 'tools'")
         expect(page.locator("#tools-summary")).to_have_text("2000 tools")
         assert page.locator("#tools-list a").count() <= 200
-        took = page.evaluate("""() => {
-            const input = document.getElementById("tools-filter");
-            const times = [];
-            for (const text of ["t", "to", "too", "tool", "tool_1", "tool_19", ""]) {
-                const began = performance.now();
-                input.value = text;
-                input.dispatchEvent(new Event("input"));
-                document.getElementById("tools-list").getBoundingClientRect();
-                times.push(performance.now() - began);
-            }
-            return times;
-        }""")
-        assert max(took) < 500, took
+        took = []
+        for text_entered in ("t", "to", "too", "tool", "tool_1", "tool_19", ""):
+            began = processor_seconds(page)
+            page.evaluate(ENTERED, text_entered)
+            took.append(processor_seconds(page) - began)
+        assert max(took) < 0.5, took
         for entered, found in (("tool_1", 1100), ("tool_19", 100), ("tool_1", 1100), ("1 tool_", 1271)):
             page.get_by_label("Filter", exact=True).fill(entered)
             expect(page.locator("#tools-summary")).to_have_text(f"{found} of 2000 tools")
-            assert page.locator("#tools-list a").count() == min(found, 200)
+            expect(page.locator("#tools-list a")).to_have_count(min(found, 200))
         # Where a look at one server takes longer than a slice, the others are looked at in later ones.
         page.evaluate("{ let now = 0; performance.now = () => (now += 10); }")
         for entered, found in (("tool_3", 100), ("server-77:tool_1", 11), ("", 2000)):
@@ -544,14 +557,13 @@ def test_keys_and_servers_are_shown_by_the_two_hundred(chromium: Browser) -> Non
     missing = {"created": None, "expires": None, "last_used": None}
     with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
         page.route("**/keys", lambda route: route.fulfill(json={"keys": [{**key, **missing} for key in keys]}))
-        page.locator("#servers-table tbody tr").first.wait_for()
-        assert page.locator("#servers-table tbody tr").count() == 200
+        expect(page.locator("#servers-table tbody tr")).to_have_count(200)
         page.evaluate("location.hash = 'groups'")
         expect(page.locator("#groups-list .parts > li")).to_have_count(200)
         expect(page.locator("#groups-list .parts-rest")).to_have_text("and 1 more server")
         page.evaluate("location.hash = 'operator'")
         expect(page.locator("#keys-summary")).to_have_text("200 of 500 keys")
-        assert page.locator("#keys-table tbody tr").count() == 200
+        expect(page.locator("#keys-table tbody tr")).to_have_count(200)
         page.get_by_label("Filter keys").fill("key-499")
         expect(page.locator("#keys-table tbody tr")).to_have_count(1)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.harness import RawClient, config, connected, lean, talking, until
+from support.harness import PATIENCE, RawClient, config, connected, lean, talking, until
 from support.memory import Scripts, build_aggregator, scripted
 from support.serving import served
 
@@ -101,7 +101,7 @@ async def test_calls_whose_client_leaves(front: str, modern: bool, fast_path: bo
 async def test_a_call_that_is_to_be_let_in(front: str, modern: bool, fast_path: bool) -> None:
     async with broken("before", front, modern=modern, fast_path=fast_path) as (app, _, client):
         for _ in range(2):
-            error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), 10)
+            error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), PATIENCE)
             assert error["message"].startswith("Internal error (id ")
             await is_quiet(app)
 

@@ -10,7 +10,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
-from support.harness import config, lean
+from support.harness import PATIENCE, config, lean
 from support.memory import build_aggregator
 from support.serving import served
 from test_both_paths import request, routed
@@ -33,7 +33,7 @@ class Elsewise(StaticTokenVerifier):
 @pytest.mark.parametrize("fast_path", [True, False])
 async def test_a_user_without_a_token_is_refused(fast_path: bool) -> None:
     app = build_aggregator(config(a=lean()), auth=Elsewise({}, required_scopes=["mcp"]), fast_path=fast_path)
-    async with served(app) as front, httpx2.AsyncClient(trust_env=False) as http:
+    async with served(app) as front, httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
         headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         for headers_of_auth in ({}, {"authorization": "Bearer x"}):
             for _ in range(2):

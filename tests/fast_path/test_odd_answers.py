@@ -61,7 +61,7 @@ async def test_a_number_beyond_every_type_is_an_answer_like_others(
     app = fastmcp_aggregator.build_aggregator(config(a=lean()), **settings)
     scripts = scripted(app)
     async with app, connected(app, modern=modern) as client:
-        response = await asyncio.wait_for(asked(client, scripts, result), 5)
+        response = await asyncio.wait_for(asked(client, scripts, result), PATIENCE)
         assert "result" in response
         is_quiet(app)
 
@@ -113,7 +113,7 @@ async def test_a_policy_that_fails_afterwards_costs_one_answer(modern: bool) -> 
         await client.call("a:echo")
         stack = app._backend.policies.stack
         before, stack.policies = stack.policies, (Broken(),)
-        error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), 5)
+        error = await asyncio.wait_for(client.error("tools/call", {"name": "a:echo"}), PATIENCE)
         assert error["message"].startswith("Internal error (id ")
         assert app._backend.path_counts.taken_over == {"policy failed": 1}
         is_quiet(app)

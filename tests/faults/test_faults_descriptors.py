@@ -91,7 +91,7 @@ async def test_a_soft_limit_that_is_too_low_is_raised_and_the_log_says_so(tmp_pa
     async with running(*PROGRAM, write(tmp_path, a=lean()), "--debug", preexec_fn=low) as server:
         assert await server.client.names()
         assert psutil.Process(server.process.pid).rlimit(psutil.RLIMIT_NOFILE) == (5000, 5000)
-        assert b"the limit on file descriptors was raised from 40 to 5000" in server.stderr
+        await server.said("the limit on file descriptors was raised from 40 to 5000")
         assert await server.end() == 0
 
 

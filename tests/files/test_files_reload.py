@@ -463,7 +463,7 @@ async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path,
         old = [pid_of(app, key) for key in "ab"]
         new = lean(record=str(record), silent=True)
         reloading = asyncio.create_task(app.reload(config(a=lean(record=str(record)), c=new)))
-        await until(record.exists)
+        await until(lambda: record.exists() and record.read_text())
         assert not any(map(is_gone, old))
         asyncio.get_running_loop().call_soon(grace_over.set)
     await asyncio.wait_for(reloading, PATIENCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.access.loopback import is_loopback, require_safe_bind
@@ -45,7 +46,7 @@ def test_port_zero_takes_a_free_port_that_the_url_names(host: str) -> None:
     with listening_socket(host, 0) as one, listening_socket(host, 0) as other:
         assert one.getsockname()[1] != other.getsockname()[1] != 0
         assert url_of(one, host) == f"http://{host}:{one.getsockname()[1]}"
-        with socket.create_connection(one.getsockname()[:2], timeout=10):
+        with socket.create_connection(one.getsockname()[:2], timeout=PATIENCE):
             pass
 
 

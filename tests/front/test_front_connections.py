@@ -42,7 +42,7 @@ async def health(front: Served, address: str = "127.0.0.1") -> bytes:
 
 
 async def test_a_connection_without_another_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_BOUND", 0.05)
+    monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
     monkeypatch.setattr(server, "_SWEEP", 0.01)
     async with served(build_aggregator(config())) as front:
         reader, writer = await connect(front)
@@ -56,7 +56,7 @@ async def test_a_connection_without_another_request_is_closed(monkeypatch: pytes
 
 
 async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_BOUND", 0.05)
+    monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
     monkeypatch.setattr(server, "_SWEEP", 0.01)
     app = build_aggregator(config(a=lean()))
     async with served(app) as front, front.browser() as http:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,9 @@ def test_of_a_client_that_is_not_known_everything_is_kept(pipes: Pipes, first: b
 
 def _kept(pipes: Pipes, number: int) -> Handover:
     """End when so many lines were read."""
-    for _ in range(1000):
-        if len(pipes.front._state.lines) >= number:
-            break
-        pipes.front.has_begun.wait(0.005)
-        os.sched_yield()
+    ends = time.monotonic() + PATIENCE
+    while len(pipes.front._state.lines) < number and time.monotonic() < ends:
+        time.sleep(0.001)
     return pipes.end()
 
 
@@ -278,11 +277,23 @@ async def test_a_first_handshake_says_what_the_full_front_would_say(
     assert early["result"]["instructions"].endswith("- a: does it\n- b")
 
 
+STARTS_NOTHING_BEFORE = """
+import os, sys, time
+gate = sys.argv.pop(1)
+def hold(event, _):
+    while event == "subprocess.Popen" and not os.path.exists(gate):
+        time.sleep(0.01)
+sys.addaudithook(hold)
+from fastmcp_aggregator.__main__ import main
+sys.exit(main())
+"""
+
+
 @pytest.mark.process
 async def test_a_first_handshake_is_answered_before_a_server_is_started(tmp_path: Path) -> None:
-    record = tmp_path / "pids"
-    command = program(tmp_path, a=lean(record=str(record)))
-    command[1:3] = ["-X", "importtime", "-m", "fastmcp_aggregator"]
+    gate = tmp_path / "answered"
+    command = program(tmp_path, a=lean())
+    command[1:3] = ["-X", "importtime", "-c", STARTS_NOTHING_BEFORE, str(gate)]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -291,7 +302,7 @@ async def test_a_first_handshake_is_answered_before_a_server_is_started(tmp_path
     assert process.stderr
     process.stdin.write(HELLO + b"\n")
     assert json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE))["id"] == 1
-    assert not record.exists()
+    gate.touch()
     out, err = await asyncio.wait_for(process.communicate(LIST + b"\n"), PATIENCE)
     assert "a:echo" in out.decode()
     assert b" fastmcp" in err

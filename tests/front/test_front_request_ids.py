@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from mcp_types import JSONRPCRequest
 from support.credentials import Credentials
-from support.harness import LEGACY, config, connected, lean, until
+from support.harness import LEGACY, PATIENCE, config, connected, lean, until
 from support.memory import build_aggregator
 from support.serving import Served, served
 
@@ -54,7 +54,7 @@ async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
         headers = await session_of(front, http)
 
         async def post(message: Any) -> httpx2.Response:
-            return await http.post(front.url, json=message, headers=headers, timeout=10)
+            return await http.post(front.url, json=message, headers=headers, timeout=PATIENCE)
 
         held = asyncio.create_task(post(request(7, HELD)))
         await until(lambda: app.health()["a"].in_flight == 1)
@@ -110,7 +110,7 @@ async def test_on_a_pipe(first: Any, fast_path: bool, modern: bool) -> None:
         number, answer = client.begin("tools/call", first)
         await until(lambda: app.health()["a"].in_flight == 1)
         client.write({"id": number, "method": "tools/call", "params": client._enveloped(ECHO)})
-        assert (await asyncio.wait_for(answer, 10))["error"]["code"] == -32600
+        assert (await asyncio.wait_for(answer, PATIENCE))["error"]["code"] == -32600
         seen = len(client.messages)
         await client.call("a:release")
         await until(lambda: len(client.messages) == seen + 2)

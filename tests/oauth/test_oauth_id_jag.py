@@ -20,7 +20,7 @@ from joserfc.jwk import RSAKey
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from support.credentials import Credentials, bearer
-from support.harness import config
+from support.harness import PATIENCE, config
 from support.serving import Served, served
 from support.tokens import ISSUER, PAIR
 
@@ -83,7 +83,7 @@ async def stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
     monkeypatch.setattr(proxy, "exchange_identity_assertion", counted)
     async with served(app, listener=listener):
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
             client = (
                 await http.post(f"{origin}/register", json={"redirect_uris": ["http://localhost/callback"]})
             ).json()

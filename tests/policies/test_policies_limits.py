@@ -11,7 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from support.doubles import Clock, call
 from support.redis_server import RedisServer, needs_redis
-from support.wire import PATIENCE
+from support.wire import PATIENCE, until
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
@@ -217,6 +217,7 @@ async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: py
     port = server.sockets[0].getsockname()[1]
     counts = RedisRateLimiter(f"redis://127.0.0.1:{port}/0", InMemoryRateLimiter())
     assert [await counts.acquire("alice", SLOW) for _ in range(3)] == [0, 0, 0]
+    await until(lambda: accepted)
     connections = len(accepted)
     assert await counts.acquire("alice", SLOW) > 0
     assert len(accepted) == connections

@@ -214,7 +214,7 @@ async def test_what_a_server_has_shown_counts_from_the_next_start_on(is_on_stdio
     async with first, working_in(first, "/a", "file:///a") as client:
         await client.play("a", ASK_FOR_ROOTS)
     assert first._backend._catalogues is not None
-    assert first._backend._catalogues.flush(10)
+    assert first._backend._catalogues.flush(PATIENCE)
     async with hub(talking(), catalogue="on") as app, working_in(app, "/a") as one, working_in(app, "/b") as other:
         assert app.health()["a"].isolation == "directory"
         assert await pid(one) != await pid(other)
@@ -241,7 +241,7 @@ async def test_a_server_that_lists_by_capability_is_known_by_its_catalogues_and_
         async with connected(alone, capabilities=declared) as client:
             assert ("a:think" in await client.names()) == bool(declared)
         assert alone._backend._catalogues is not None
-        assert alone._backend._catalogues.flush(10)
+        assert alone._backend._catalogues.flush(PATIENCE)
     async with hub(entry, catalogue="on") as app, working_in(app, "/a") as one, working_in(app, "/a") as other:
         assert app.health()["a"].isolation_reason == "what it lists depends on what its client can do"
         assert await pid(one) != await pid(other)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.doubles import call
-from support.harness import RawClient, config, connected, talking, timed, until
+from support.harness import PATIENCE, RawClient, config, connected, talking, timed, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.talking_server import talking_server
@@ -155,6 +155,7 @@ async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it(monk
         await client.report("a", lambda report: sorted(report["waiting"]) == ["gate", "never"])
         await client.call("a:open", gate="gate")
         assert (await given_up)["result"]["inputRequests"], "and it is never answered"
+        monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 600.0)
         round_ = (await asks)["result"]
         assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
 
@@ -371,7 +372,7 @@ async def test_a_question_over_a_call_that_was_just_ended_is_refused_and_not_kep
     pending = PendingCall(caller, work)
     pending.end()
     with pytest.raises(AskedTooLate):
-        await asyncio.wait_for(pending.ask("roots/list", {}, _ignored), 1)
+        await asyncio.wait_for(pending.ask("roots/list", {}, _ignored), PATIENCE)
 
 
 async def _ignored(progress: float, total: float | None, message: str | None) -> None: ...

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from support.harness import free_port, running
-from support.wire import until_answered
+from support.wire import PATIENCE, until_answered
 
 pytestmark = [
     pytest.mark.replicas,
@@ -67,7 +67,7 @@ async def behind_nginx(folder: Path) -> AsyncIterator[tuple[httpx2.AsyncClient, 
         (folder / "nginx.conf").write_text(f"{head} {http}")
         command = ["nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", "stderr"]
         await stack.enter_async_context(running(*command, handshake=False))
-        client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False)
+        client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE)
         http_client = await stack.enter_async_context(client)
 
         async def ask() -> int | None:

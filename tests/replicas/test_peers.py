@@ -17,7 +17,7 @@ from support.redis_server import RedisServer, needs_redis
 from support.wire import until_answered
 
 from fastmcp_aggregator.relay import remote_rounds
-from fastmcp_aggregator.replicas import redis_channel, rpc
+from fastmcp_aggregator.replicas import redis_channel, redis_connection, rpc
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, PeerLostError, Peers
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -66,7 +66,8 @@ class Replica:
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", 3.0)
     server = RedisServer(tmp_path)
     await server.start()
     yield server

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.redis_server import RedisServer, needs_redis
+from support.wire import PATIENCE
 
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.replicas import vault_from_settings
+from fastmcp_aggregator.replicas import redis_connection, vault_from_settings
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.model import load_settings
@@ -22,7 +23,8 @@ SECRET = "a secret of thirty-two characters"
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path)
     await server.start()
     yield server

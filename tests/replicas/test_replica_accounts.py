@@ -25,6 +25,7 @@ from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import LoginAccount, keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.web import HttpAnswer
+from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -34,7 +35,8 @@ CALL = {"name": "crm:whoami", "arguments": {}}
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
+    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
     server = RedisServer(tmp_path)
     await server.start()
     yield server

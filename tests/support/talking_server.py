@@ -53,6 +53,8 @@ class TalkingServer(RemoteServer):
         self.is_modern = options.get("era") == "modern"
         self.children: dict[str, Talk] = {}
         self.standalone: dict[str, Stream] = {}
+        self._early: dict[str, list[dict[str, Any]]] = {}
+        """What children say before the stream of their session is open."""
         self._options = options
         self.streams: set[Stream] = set()
         """Response streams that are open now."""
@@ -102,7 +104,7 @@ class TalkingServer(RemoteServer):
             return
         child = self.children.get(session) or self._begin(session)
         if request.http_method == "GET":
-            await self._stream(request, reader, partial(self.standalone.__setitem__, session))
+            await self._stream(request, reader, partial(self._open, session))
         elif request.http_method == "DELETE":
             await request.respond(200)
         elif "id" in request.message and "method" in request.message:
@@ -113,11 +115,19 @@ class TalkingServer(RemoteServer):
 
     def _begin(self, session: str) -> Talk:
         def write(*messages: dict[str, Any]) -> None:
-            self.standalone[session].write(*messages)
+            if session in self.standalone:
+                self.standalone[session].write(*messages)
+            else:
+                self._early.setdefault(session, []).extend(messages)
 
         child = self.children[session] = Talk(**self._options)
         child.write = write  # type: ignore[method-assign]
         return child
+
+    def _open(self, session: str, stream: Stream) -> None:
+        self.standalone[session] = stream
+        if early := self._early.pop(session, []):
+            stream.write(*early)
 
     @staticmethod
     def _answer(child: Talk, request: Request, stream: Stream) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import selectors
 from typing import Any
 
+from support.wire import PATIENCE
+
 
 class _Selector:
     """Lets the loop's clock jump to the next timer instead of waiting for it."""
@@ -19,7 +21,7 @@ class _Selector:
         if ready or timeout == 0:
             return ready
         if timeout is None:  # no timer is set: only a thread could go on
-            if ready := self._selector.select(5):
+            if ready := self._selector.select(PATIENCE):
                 return ready
             raise AssertionError("nothing that could happen is waited for")
         self.now += timeout

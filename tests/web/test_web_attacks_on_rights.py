@@ -327,7 +327,7 @@ async def test_one_who_waits_for_news_everywhere_leaves_others_their_page(tmp_pa
 )
 async def test_odd_headers_of_the_page_are_headers_of_nothing(tmp_path: Path, name: str, value: str) -> None:
     async with hub(tmp_path) as here:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             answer = await here.ask("ann", "GET", "/dashboard/state", **{name: value})
         assert answer.status_code == 200
 

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from support.account_hub import Around, Browser, address_in, around, asked, key_of, retried
 from support.credentials import Credentials, bearer
-from support.harness import config, lean, talking, until
+from support.harness import PATIENCE, config, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import Served, served
 from support.wire import EVERYTHING
@@ -374,7 +374,7 @@ async def door_of_a_local_hub(folder: Path) -> None:
     async with app.serving():
         address = httpx2.URL(dashboard.open())
         try:
-            async with httpx2.AsyncClient(trust_env=False) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
                 assert (await http.get(address.copy_with(path="/mcp"))).status_code == 404
         finally:
             ending.set()

@@ -230,7 +230,7 @@ async def test_a_server_that_sleeps_is_shown_as_such_and_started_on_demand() -> 
     async with first:
         offered = first.health()["a"].tools
     assert first._backend._catalogues is not None
-    assert first._backend._catalogues.flush(10)
+    assert first._backend._catalogues.flush(PATIENCE)
     app = build_aggregator(document, **settings)
     async with browser(app) as http, app:
         status = (await http.get("/status")).json()["servers"]["a"]
