@@ -38,7 +38,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     made_hub_folder()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.settimeout(10)
+        listener.settimeout(PATIENCE)
         listener.bind(socket_of("h"))
         listener.listen()
         yield listener
@@ -55,7 +55,7 @@ def until_true(condition: Callable[[], bool]) -> None:
 def said_first(hub: socket.socket) -> tuple[socket.socket, dict[str, Any]]:
     """The next connection, and what the bridge says of its client there."""
     peer, _ = hub.accept()
-    peer.settimeout(10)
+    peer.settimeout(PATIENCE)
     return peer, json.loads(peer.recv(greeting.LONGEST))
 
 
@@ -152,7 +152,7 @@ def test_a_client_that_was_served_is_told_why_no_hub_starts_and_the_next_request
     hub.settimeout(0.1)
     with pytest.raises(TimeoutError):
         hub.accept()  # nobody asks for a hub
-    hub.settimeout(10)
+    hub.settimeout(PATIENCE)
     bridged.request(3, "tools/call", {})
     mended, _ = said_first(hub)
     with mended, mended.makefile("rb") as heard:

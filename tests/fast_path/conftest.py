@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fastmcp_aggregator.front.fast_path.http import Exchange
 from fastmcp_aggregator.front.fast_path.path import Talkers
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -22,3 +23,9 @@ def _talkers_are_tried_again(request: pytest.FixtureRequest, monkeypatch: pytest
     """Each call is begun on the fast path, also of a component whose call before was taken over."""
     if "talkers" not in request.fixturenames:
         monkeypatch.setattr(Talkers, "longest", 0)
+
+
+@pytest.fixture
+def nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, no call over HTTP is taken over because its answer does not come soon."""
+    monkeypatch.setattr(Exchange, "patience", 60.0)

@@ -24,7 +24,7 @@ from support.talking_server import talking_server
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.fast_path import http, path
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.asyncio(loop_scope="module")]
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": MODERN,

@@ -17,7 +17,7 @@ from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.policies.metrics import Metrics
 from fastmcp_aggregator.status.path_counts import PathCounts
 
-pytestmark = pytest.mark.parametrize("modern", [False, True])
+pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.parametrize("modern", [False, True])]
 CANCELLED = "notifications/cancelled"
 
 
@@ -78,14 +78,13 @@ async def test_what_turns_out_unusual_is_taken_over(script: list[Any], reason: s
 async def test_an_answer_that_takes_long_comes_from_the_transport(
     modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.0)
     app = build_aggregator(config(a=talking()))
     async with served(app) as front:
         client, other = await front.connect(modern=modern), await front.connect()
-        monkeypatch.setattr(http, "PATIENCE", 0.0)
+        monkeypatch.setattr(http.Exchange, "patience", 0.0)
         _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
         await until(lambda: counts(app).taken_over["takes long"] > 0)
-        monkeypatch.setattr(http, "PATIENCE", 60.0)
+        monkeypatch.setattr(http.Exchange, "patience", 60.0)
         await other.call("a:open", gate="gate")
         assert "result" in await answer
         await is_quiet(app)

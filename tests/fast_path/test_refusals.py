@@ -52,6 +52,7 @@ async def refusal(front: Served, client: str) -> Any:
     return await session.error("tools/call", LIMITED)
 
 
+@pytest.mark.usefixtures("nothing_takes_long")
 @pytest.mark.parametrize("client", ["legacy", "modern", "json"])
 async def test_a_call_beyond_the_rate_limit_is_answered_and_recorded_alike(client: str, tmp_path: Path) -> None:
     found = []

@@ -30,9 +30,7 @@ GATE = {"wait": "gate"}
 TOKENS = itertools.count(1)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http.Exchange, "patience", 60.0)
+pytestmark = pytest.mark.usefixtures("nothing_takes_long")
 
 
 def counts(app: Aggregator) -> PathCounts:

@@ -15,6 +15,7 @@ def talkers() -> Talkers:
     return Talkers()
 
 
+@pytest.mark.usefixtures("nothing_takes_long")
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("front", ["pipe", "http"])
 async def test_a_tool_that_tells_its_progress_is_tried_again_ever_more_rarely(
