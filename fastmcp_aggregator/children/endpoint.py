@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -95,6 +95,13 @@ def reason_of(error: Exception | None, startup_timeout: float) -> str:
     return describe(error)
 
 
+def _with_stderr(reason: str, lines: Sequence[str]) -> str:
+    summary = summary_of(lines)
+    if summary is not None:
+        return f"{reason} (stderr: {summary})"
+    return f"{reason} (no error on its stderr)" if any(map(str.strip, lines)) else reason
+
+
 class ProcessEndpoint(Endpoint):
     """A child process of ours."""
 
@@ -132,11 +139,11 @@ class ProcessEndpoint(Endpoint):
             reason = process.describe_exit()
         # The last lines on the stderr of a process that was killed while it served are unrelated.
         says_why = phase != "runtime" or process.has_ended_by_itself
-        summary = summary_of(process.stderr.tail(_SUMMARIZED)) if says_why else None
+        said = process.stderr.tail(_SUMMARIZED) if says_why else ()
         return ChildServerError(
             self._server.key,
             phase,
-            reason if summary is None else f"{reason} (stderr: {summary})",
+            _with_stderr(reason, said),
             cause=cause,
             stderr_tail=process.stderr.tail(),
             public_reason=reason,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastmcp_aggregator.children.process.environment import child_environment
+from fastmcp_aggregator.children.process.environment import child_environment, is_before_uv_sync
 from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
@@ -67,6 +67,8 @@ def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
 def _advice(server: StdioServer, home: str | None) -> str:
     if re.search(r"\s-", server.command):
         return "arguments belong into `args`, each as a string of its own"
+    if is_before_uv_sync(server.command):
+        return "run `uv sync` in its project"
     if os.path.dirname(server.command):
         return "install or build the server first, or correct the path"
     return f"install it{f' from {home}' if home else ''}, or give its full path as `command`"

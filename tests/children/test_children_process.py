@@ -569,6 +569,12 @@ async def test_a_command_that_does_not_exist_is_named(start: Start) -> None:
     )
 
 
+async def test_a_project_without_its_environment_is_to_be_synced(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    error = await failure_of(start, str(tmp_path / ".venv" / "bin" / "server"))
+    assert error.reason.endswith("; run `uv sync` in its project")
+
+
 async def test_a_file_that_is_not_executable_is_named(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text("print()")

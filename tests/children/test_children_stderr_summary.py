@@ -178,10 +178,59 @@ there is no token
 note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 """
 
+BANNER = """
+╭──────────────────────────────────────────────────────────────────────────────╮
+│                                FastMCP 4.1.7                                 │
+│                     🖥  Server:      dies, 1.0.0                              │
+╰──────────────────────────────────────────────────────────────────────────────╯
+
+
+[11/25/26 19:44:28] INFO     Starting MCP server 'dies' with    transport.py:241
+                             transport 'stdio'
+"""
+ERROR_BEFORE = """
+[11/25/26 19:44:28] INFO     Starting MCP server 'dies' with    transport.py:241
+                             transport 'stdio'
+[11/25/26 19:44:29] ERROR    the token is not valid: ask for a     server.py:12
+                             new one
+                    INFO     bye                                   server.py:13
+"""
+TRACEBACK_BEFORE = PYTHON + "2026-11-25 19:44:28,123 - server - INFO - shutting down\n"
+NODE_BEFORE = "Error: no token\n    at main (/srv/index.js:3:9)\n[INFO] bye\n"
+QUIET = [
+    "INFO:root:ready",
+    "INFO:     Started server process [12]",
+    "2026-11-25 19:44:28,123 - server - INFO - ready",
+    "2026-11-25T19:44:28.123Z  INFO server: ready",
+    "19:44:28 [debug] ready",
+    "[info] ready",
+    "info: ready",
+    "time=2026-11-25T19:44:28.123Z level=INFO msg=ready",
+    '{"level":30,"time":1764099868123,"msg":"ready"}',
+    '{"event": "ready", "level": "info"}',
+    "2026/11/25 19:44:28 INFO ready",
+    "Secure MCP Filesystem Server running on stdio",
+    "MCP server started (stdio)",
+]
+LOUD = [
+    "ERROR:root:no token",
+    "2026-11-25 19:44:28,123 - server - CRITICAL - no token",
+    "INFO must be set",
+    "set LOG_LEVEL to INFO",
+    "could not get information: info is missing",
+    "cannot start on stdio: no token",
+    '{"level":50,"msg":"no token"}',
+]
+
 
 @pytest.mark.parametrize(
     ("said", "summary"),
     [
+        (ERROR_BEFORE, "[11/25/26 19:44:29] ERROR the token is not valid: ask for a server.py:12 new one"),
+        (TRACEBACK_BEFORE, "AttributeError: 'Server' object has no attribute 'list_resources'"),
+        (NODE_BEFORE, "Error: no token"),
+        *((f"{quiet}\n{loud}\n", loud) for quiet, loud in zip(QUIET, LOUD, strict=False)),
+        *((f"ValueError: no token\n{quiet}\n", "ValueError: no token") for quiet in QUIET),
         (PYTHON, "AttributeError: 'Server' object has no attribute 'list_resources'"),
         (CHAINED, "RuntimeError: there is no x"),
         (GROUP, "ValueError: bad"),
@@ -221,7 +270,9 @@ def test_the_line_that_tells_is_found(said: str, summary: str) -> None:
     assert summary_of(said.splitlines()) == summary
 
 
-@pytest.mark.parametrize("said", ["", "\n \n", "npm warn deprecated x@1\n", "/x.py:1: DeprecationWarning: old\n"])
+@pytest.mark.parametrize(
+    "said", ["", "\n \n", "npm warn deprecated x@1\n", "/x.py:1: DeprecationWarning: old\n", BANNER, *QUIET]
+)
 def test_nothing_is_said_where_nothing_tells(said: str) -> None:
     assert summary_of(said.splitlines()) is None
 
@@ -234,13 +285,32 @@ def test_a_summary_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [" " * 65_000 + "x", "+-" * 30_000, "| " * 30_000, "a:" * 30_000 + "Warning", "{" * 65_000]
+    "line",
+    [
+        " " * 65_000 + "x",
+        "+-" * 30_000,
+        "| " * 30_000,
+        "a:" * 30_000 + "Warning",
+        "{" * 65_000,
+        "1:" * 30_000,
+        "running " * 8_000,
+        "[a] - " * 10_000,
+        '{"level"' * 8_000,
+    ],
 )
 def test_no_line_takes_long(line: str) -> None:
     summary_of([line] * 100)
 
 
 # Where it is told.
+
+
+async def test_a_server_whose_stderr_has_no_error_is_said_to_have_none() -> None:
+    document = config(bad=lean(exit_at_start=7, stderr=["INFO: starting"]), mute=lean(exit_at_start=7))
+    async with build_aggregator(document, strict=False) as app, connected(app):
+        await until(lambda: all(status.state is ChildState.FAILED for status in app.health().values()))
+        told = {key: status.last_error for key, status in app.health().items()}
+    assert told == {"bad": "it exited with code 7 (no error on its stderr)", "mute": "it exited with code 7"}
 
 
 async def test_those_on_this_machine_are_told_what_a_server_said_last_and_others_are_not() -> None:

@@ -21,6 +21,8 @@ SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSI
 NOT_STARTED = "it could not be started; see the log of the aggregator"
 """What is said of it to those who are not on this machine."""
 
+_INSTALL = "install it, or give its full path as `command`"
+
 
 def child_environment(server: StdioServer) -> dict[str, str]:
     """The child's whole environment: the safe variables of ours, which configs are served above it, then its own. Never
@@ -44,6 +46,12 @@ def working_folder(server: StdioServer) -> str | None:
     return None
 
 
+def is_before_uv_sync(command: str) -> bool:
+    """Whether it is of the environment of a Python project that has none yet."""
+    project, _, rest = command.partition(f"{os.sep}.venv{os.sep}")
+    return bool(rest) and Path(project, "pyproject.toml").is_file() and not Path(project, ".venv").exists()
+
+
 def spawn_failure(server: StdioServer, error: Exception) -> str:
     """Why the process could not be started, and what to do."""
     if server.cwd is not None and not Path(server.cwd).is_dir():
@@ -51,7 +59,8 @@ def spawn_failure(server: StdioServer, error: Exception) -> str:
     if lacking := shortage(error):
         return f"cannot start {server.label!r}: {lacking}"
     if isinstance(error, FileNotFoundError):
-        return f"command not found: {server.label!r}; install it, or give its full path as `command`"
+        advice = "run `uv sync` in its project" if is_before_uv_sync(server.command) else _INSTALL
+        return f"command not found: {server.label!r}; {advice}"
     if isinstance(error, PermissionError):
         return f"command is not executable: {server.label!r}; make it executable, or name the program that runs it"
     return f"cannot start {server.label!r}: {error.__class__.__name__}"

@@ -2,7 +2,9 @@
 
 Theory. The last line is often not the one that tells: stack frames, the version of Node, where npm keeps its log, and
 hints on `--help` come after it. These are left out from the end. What is then last is taken with what it belongs to:
-the exception of a traceback, the first words of npm, the line under which it is indented.
+the exception of a traceback, the first words of npm, the line under which it is indented. If it is a record of the log
+that is no more than information, or says that the server runs, it is no reason: then an error before it is taken, or
+nothing.
 """
 
 from __future__ import annotations
@@ -48,16 +50,41 @@ _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last
 _HEAD = re.compile(r"\s*(?:×|✖|error\b|Error\b)")
 """How a message begins, however far it is indented."""
 
+_ONLY_INFORMS = r"TRACE|DEBUG|INFO|NOTICE|trace|debug|info|notice|Trace|Debug|Info|Notice"
+_IS_ERROR = r"ERROR|CRITICAL|FATAL|SEVERE|error|critical|fatal|Error|Critical|Fatal"
+_RECORD = re.compile(
+    rf"""\s{{0,80}}(?:
+        (?:(?:time|ts)=\S{{1,40}}\ )?
+        (?P<time>[\[(<]?\d[\d/:.,TZ+-]{{3,30}}(?:\ [\d:.,Z+]{{4,20}})?[\])>]?[\s|:-]{{1,6}})?
+        (?:[\[(<]?[\w.]{{1,60}}[\])>]?\s{{0,8}}[|:-]{{1,2}}\s{{0,8}}){{0,3}}?  # names, each before a separator
+        [\[(<|]?(?:level=)?"?
+        (?:(?P<informs>{_ONLY_INFORMS})|(?P<fails>{_IS_ERROR}))
+        (?(time)(?![\w=])|(?:\s{{0,8}}[\])>|:"]|\s+-\s|\s{{2,}}|\ msg=))
+      | \{{.{{0,500}}?"(?:level|severity|levelname)":\ ?
+        (?:"(?P<json_informs>{_ONLY_INFORMS})"|"(?P<json_fails>{_IS_ERROR})"|(?P<number_informs>[123]0)\b|[56]0\b)
+    )""",
+    re.VERBOSE,
+)
+"""A record of a log, in the layouts that are common: of Python, rich, Node, Go and Rust, or as JSON."""
+_RUNS = re.compile(
+    r"(?i)(?!.*\b(?:not|cannot|can't|fail\w*|error|unable)\b)"
+    r".{0,200}\b(?:running|started|listening|ready|serving|connected)\b.{0,40}\bstdio\b"
+)
+_FAILS = re.compile(
+    r"\s{0,40}(?:[\w.$]{0,80}(?:Error|Exception|Panic)\b|(?:error|fatal|panic)\b|[×✖]|npm (?:error|ERR!))"
+    r"|thread '.*panicked|.{0,80}\b(?:error|fatal):"
+)
+
 
 def summary_of(lines: Sequence[str]) -> str | None:
     """What the last of these lines say, or None if it is nothing; without control characters."""
-    kept = _without_noise_at_end([_plain(line) for line in lines])
+    kept = _up_to_error(_without_noise_at_end([_plain(line) for line in lines]))
     if not kept:
         return None
     text = " ".join(line.strip() for line in kept[_beginning(kept) :] if line.strip())
     if _NPM.match(kept[-1]):
         text = _first_of_npm(kept)
-    escaped = printable(text)
+    escaped = printable(" ".join(text.split()))
     return escaped if len(escaped) <= LONGEST_SUMMARY else f"{escaped[: LONGEST_SUMMARY - 1]}…"
 
 
@@ -75,6 +102,46 @@ def _without_noise_at_end(lines: list[str]) -> list[str]:
     while end and _is_noise(lines[end - 1]):
         end = _start_of_properties(lines, end) if lines[end - 1] == "}" else end - 1
     return lines[:end]
+
+
+def _up_to_error(lines: list[str]) -> list[str]:
+    """The lines, if the last one may be the reason; else those up to the last error, of which there may be none."""
+    informs = _which_inform(lines)
+    if not (informs and informs[-1]):
+        return lines
+    end = len(lines)
+    while end and (informs[end - 1] or _is_noise(lines[end - 1])):
+        end -= 1
+    kept = lines[:end]
+    exception = _exception(kept)
+    if exception is not None and end - exception <= _MOST_TOGETHER:
+        return kept
+    last = next((index for index in reversed(range(end)) if not informs[index] and _tells_error(lines[index])), None)
+    if last is None:
+        return []
+    return lines[: last + 1 + sum(1 for _ in takewhile(_is_indented, kept[last + 1 :]))]
+
+
+def _which_inform(lines: Sequence[str]) -> list[bool]:
+    """Of each line, whether it is information only; what is indented belongs to the line above it."""
+    found: list[bool] = []
+    for line in lines:
+        record = _RECORD.match(line)
+        if record is not None:
+            found.append(any(record[name] for name in ("informs", "json_informs", "number_informs")))
+        elif _is_indented(line):
+            found.append(bool(found) and found[-1])
+        else:
+            found.append(_RUNS.match(line) is not None)
+    return found
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith((" ", "\t")) and bool(line.strip())
+
+
+def _tells_error(line: str) -> bool:
+    return _RECORD.match(line) is not None or _FAILS.match(line) is not None
 
 
 def _start_of_properties(lines: Sequence[str], end: int) -> int:
