@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     JsonConfigSettingsSource,
@@ -18,6 +21,11 @@ from pydantic_settings import (
 
 from fastmcp_aggregator.service import limits
 from fastmcp_aggregator.service.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "MCP_"
+_LIKE_ENOUGH = 0.8
 
 Seconds = Annotated[float, Field(gt=0, le=limits.LONGEST_TIMEOUT)]
 Secret = Annotated[SecretStr, Field(min_length=16)]
@@ -37,7 +45,7 @@ class ServiceSettings(BaseSettings):
     """`NAME.toml` or `NAME.json` in the working directory is read without being asked for. Clients start a server in
     folders of other projects: the name is to be one that nobody else uses."""
 
-    model_config = SettingsConfigDict(env_prefix="MCP_", env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
     server_name: str | None = Field(default=None, pattern=limits.SERVER_NAME, max_length=limits.SERVER_NAME_LENGTH)
     """Without it, the one that the server is made with."""
@@ -102,12 +110,52 @@ def load_settings(settings_type: type[AnySettings]) -> AnySettings:
 
     Raises: ConfigurationError, with everything that is wrong.
     """
+    _warn_of_misspelt_variables(settings_type)
     try:
         return settings_type()
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
+        file = _config_file(settings_type.file)
+        lines = [f"  {_told(fault, settings_type, file)}" for fault in error.errors(include_input=False)]
         raise ConfigurationError("\n".join(["the settings cannot be used:", *lines])) from None
     except (SettingsError, ValueError, OSError) as error:
         raise ConfigurationError(
             f"{_config_file(settings_type.file) or 'the environment'} cannot be read: {error}"
         ) from None
+
+
+def _warn_of_misspelt_variables(settings_type: type[ServiceSettings]) -> None:
+    """Say which variables are ignored and nearly a setting's. Others of this prefix may be somebody else's."""
+    known = {"config", *settings_type.model_fields}
+    given = {name.removeprefix(_PREFIX).lower() for name in map(str.upper, os.environ) if name.startswith(_PREFIX)}
+    for name in sorted(given - known):
+        if meant := get_close_matches(name, sorted(known - given), 1, _LIKE_ENOUGH):
+            message = "%s is not a setting, and is ignored; did you mean %s?"
+            logger.warning(message, _variable(name), _variable(meant[0]))
+
+
+def _told(fault: ErrorDetails, settings_type: type[ServiceSettings], file: Path | None) -> str:
+    """What is wrong with a setting, where it was set, and what to do; without its value."""
+    if not fault["loc"]:
+        return fault["msg"].removeprefix("Value error, ")
+    name, *below = map(str, fault["loc"])
+    variable = _variable(name)
+    if fault["type"] == "missing":
+        return f"{variable} is not set" + (f", and `{name}` is not in {file}" if file is not None else "")
+    is_variable = any(variable == given.upper() for given, value in os.environ.items() if value)
+    place = variable if is_variable or file is None else f"`{name}` in {file}"
+    if fault["type"] == "extra_forbidden":
+        meant = get_close_matches(name, settings_type.model_fields, 1)
+        return f"{place} is not a setting; {f'did you mean `{meant[0]}`?' if meant else 'remove it'}"
+    return f"{'.'.join([place, *below])} {_requirement(fault)}"
+
+
+def _requirement(fault: ErrorDetails) -> str:
+    if fault["type"] in ("too_short", "string_too_short"):
+        return f"must have at least {fault.get('ctx', {}).get('min_length')} characters"
+    words = fault["msg"].removeprefix("Value error, ")
+    is_known = words.startswith("Input should ")
+    return f"must {words.removeprefix('Input should ')}" if is_known else f"cannot be used: {words}"
+
+
+def _variable(name: str) -> str:
+    return f"{_PREFIX}{name.upper()}"

@@ -288,14 +288,47 @@ def test_a_file_of_another_project_is_not_read(tmp_path: Path, monkeypatch: pyte
     assert load_settings(ServiceSettings) == ServiceSettings()
 
 
+def test_a_wrong_setting_is_told_with_its_file_and_what_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Settings(ServiceSettings):
+        file = "team-notes"
+        folder: str
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team-notes.toml").write_text('foldr = "notes"\nnonsense = 1\napi_key = "short"\n')
+    monkeypatch.setenv("MCP_PORT", "70000")
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(Settings)
+    assert str(refused.value).splitlines() == [
+        "the settings cannot be used:",
+        "  MCP_PORT must be less than or equal to 65535",
+        "  `api_key` in team-notes.toml must have at least 16 characters",
+        "  MCP_FOLDER is not set, and `folder` is not in team-notes.toml",
+        "  `foldr` in team-notes.toml is not a setting; did you mean `folder`?",
+        "  `nonsense` in team-notes.toml is not a setting; remove it",
+    ]
+
+
+def test_a_misspelt_variable_is_not_ignored_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MCP_PROFIL", "production")
+    monkeypatch.setenv("MCP_TIMEOUT", "5000")  # of a client
+    load_settings(ServiceSettings)
+    (record,) = caplog.records
+    assert record.getMessage() == "MCP_PROFIL is not a setting, and is ignored; did you mean MCP_PROFILE?"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("MCP_PORT", "80", "port"),
-        ("MCP_TOOL_TIMEOUT", "301", "tool_timeout"),
-        ("MCP_SERVER_NAME", "Not This", "server_name"),
-        ("MCP_TRANSPORT", "http", "transport http needs host, port, auth_token or api_key"),
-        ("MCP_API_KEY", "short", "api_key"),
+        ("MCP_PORT", "80", "  MCP_PORT must be greater than or equal to 1024"),
+        ("MCP_PORT", "x", "  MCP_PORT must be a valid integer, unable to parse string as an integer"),
+        ("MCP_TOOL_TIMEOUT", "301", "  MCP_TOOL_TIMEOUT must be less than or equal to 300"),
+        ("MCP_SERVER_NAME", "Not This", "  MCP_SERVER_NAME cannot be used: String should match pattern"),
+        ("MCP_TRANSPORT", "http", "  transport http needs host, port, auth_token or api_key"),
+        ("MCP_API_KEY", "short", "  MCP_API_KEY must have at least 16 characters"),
         ("MCP_CONFIG", "missing.toml", "there is no file missing.toml"),
     ],
 )
